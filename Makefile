@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run demo pipeline-demo test test-spark test-wheel coverage bench-spark java setup-spark test-long fuzz audit soak bench bench-quick whole format lint types check-deploy docs setup setup-dev lock clean
+.PHONY: help run demo pipeline-demo test test-spark test-wheel dist release coverage bench-spark java setup-spark test-long fuzz audit soak bench bench-quick whole format lint types check-deploy docs setup setup-dev lock clean
 
 help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
@@ -12,13 +12,15 @@ help:
 	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-wheel  build the wheel, install it, and run the end-to-end tests with it"
-	@echo "make coverage    which lines the unit and end-to-end tests run"
+	@echo "make dist        wheels and source archives, as they are released"
+	@echo "make release     give what is unreleased in CHANGELOG.md a version (VERSION=) and today's date"
+	@echo "make coverage    which lines the unit and end-to-end tests run; ends with an error if too few"
 	@echo "make test-long   the same with the long modes of model and crash tests"
 	@echo "make soak        half an hour of mixed load: does anything grow, does anything get lost?"
 	@echo "make whole       random sequences over all protocols against an oracle, fresh seeds (MINUTES=, SEED=, PROCESSES=)"
 	@echo "make fuzz        hammer the decoders with random input for a while"
 	@echo "make audit       known weaknesses of what it depends on (asks public databases; fails where they do not answer)"
-	@echo "make bench       side by side with RabbitMQ and mosquitto where they are installed"
+	@echo "make bench       beside brokers that run (PEERS='--peer rabbitmq,amqp=5672,mqtt=1883')"
 	@echo "make bench-spark writing from Spark and reading"
 	@echo "make bench-quick a short version of it"
 	@echo "make check-deploy  the files in deploy/, with the tools that are installed"
@@ -82,17 +84,26 @@ test-wheel: setup-dev
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
 		$(BIN)/python -m pytest tests/wheel tests/e2e -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
 
-# the tracer makes brokers slow: a test that fails only here says nothing
+# what is released: wheels and source archives of the broker and of the Spark bridge
+dist: setup-dev
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+	cd spark_bridge && $(CURDIR)/$(BIN)/python -m hatchling build --directory ../dist
+
+# writes the version and the changelog; commit it, then tag that commit vVERSION: .github/workflows/release.yml does the rest
+release:
+	$(PYTHON) .ci/release.py cut $(VERSION) $$(date -u +%F)
+	@echo "look at the changes and commit them; when they are on main: git tag -a v$(VERSION) -m v$(VERSION) && git push origin v$(VERSION)"
+
+# the tracer makes brokers slow: a test that fails only here says nothing; fewer lines than fail_under do
 coverage: setup-dev
 	rm -rf build/coverage
 	$(BIN)/python -m pytest tests/unit tests/e2e examples -m "not long" -n 4 --dist loadfile --no-loadscope-reorder \
 		-q --cov --cov-report= || echo "some tests failed under the tracer"
 	$(BIN)/coverage report --sort=cover --skip-covered
-	@echo "lines run by the unit and end-to-end tests: $$($(BIN)/coverage report --format=total) %"
 
 bench-spark: setup-spark
-	$(BIN)/python -m benchmarks.spark_write
-	$(BIN)/python -m benchmarks.spark_read
+	$(BIN)/python -m benchmarks.spark
 
 test-long: setup-dev
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "long or not long"
@@ -107,10 +118,10 @@ fuzz: setup-dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q
 
 bench: setup-dev
-	$(BIN)/python -m benchmarks.compare
+	$(BIN)/python -m benchmarks.compare $(PEERS)
 
 bench-quick: setup-dev
-	$(BIN)/python -m benchmarks.compare --quick
+	$(BIN)/python -m benchmarks.compare --quick $(PEERS)
 
 format: setup-dev
 	$(BIN)/ruff format .
@@ -135,9 +146,13 @@ docs:
 	@echo "file://$(CURDIR)/build/site/index.html"
 
 # a tool of its own, beside what it looks at; ends with an error, too, where the databases cannot be asked
-audit:
-	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
-	build/audit/bin/python .ci/audit.py requirements.lock requirements-spark.lock
+PIP_AUDIT := build/audit/bin/pip-audit
+$(PIP_AUDIT):
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+
+audit: $(PIP_AUDIT)
+	build/audit/bin/python .ci/audit.py
 
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock

@@ -1,6 +1,6 @@
 """Ask public databases for known weaknesses of what the lock files name, and say what could not be found out.
 
-    build/audit/bin/python .ci/audit.py LOCK_FILE...
+    build/audit/bin/python .ci/audit.py
 
 `pip-audit` asks PyPI's database, then OSV's about what PyPI did not know; it says that nothing was found also
 where nobody answered. Exit codes: 0 every package was looked at and has no known weakness; 1 some has; 2 none
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SOUND, WEAK, UNKNOWN = 0, 1, 2
+LOCK_FILES: Final = (Path("requirements.lock"), Path("requirements-spark.lock"))
 SERVICES: Final = ("pypi", "osv")
 SERVICE_TIMEOUT_S: Final = 300
 
@@ -76,15 +77,15 @@ def _verdict(lock_file: Path, looked_at: set[str], named: set[str], weak_count: 
     return f"{said}; NOTHING WAS PROVED about {', '.join(missing)}" if missing else said
 
 
-def main(lock_files: Iterable[str]) -> int:
+def main(lock_files: Iterable[Path] = LOCK_FILES) -> int:
     """Audit them all; the worst exit code, a weakness before what is unknown."""
     codes = set()
     for lock_file in lock_files:
-        code, told = audit(Path(lock_file))
+        code, told = audit(lock_file)
         print("\n".join(told), flush=True)
         codes.add(code)
     return next((code for code in (WEAK, UNKNOWN) if code in codes), SOUND)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""What AMQP can do besides a plain stream of messages, beside RabbitMQ.
+"""What AMQP can do besides a plain stream of messages, beside a peer.
 
     python -m benchmarks.amqp_methods [--only rpc,transactions,bodies,connections,storms]
-        [--seconds 3] [--runs 3]
+        [--seconds 3] [--runs 3] [--peer rabbitmq,amqp=5672]
 
 `rpc`: round trips over direct reply-to, one at a time and many at once. `transactions`: ten persistent
 messages and a commit, one after the other. `bodies`: 50 MB from a publisher to a consumer, and how long
@@ -13,23 +13,25 @@ time.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing as mp
 import os
 import selectors
 import socket
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
-from pathlib import Path
 
-from pamqp import base, commands, frame, header
+from pamqp import base, commands
 
-from benchmarks.brokers import Broker, BrokerUnavailable, RabbitMQ, SluiceMQ
-from benchmarks.load.amqp_wire import BODY_BYTES_MAX, AmqpClient, DeliveryCounter, publish_frames
+from benchmarks import command_line
+from benchmarks.brokers import Broker, SluiceMQ, peer, started
+from benchmarks.load.counters import DeliveryCounter
 from benchmarks.load.target import Target
+from broker.commands.bench_clients import CHANNEL, DELIVERY
+from protocols.amqp091.client import PERSISTENT, encode_publish
+from protocols.amqp091.content import Properties, decode_properties, encode_properties
+from protocols.amqp091.methods import encode_method
 
 Figures = dict[str, float]
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -40,66 +42,43 @@ LARGE_BYTES = 50_000_000
 CONNECTIONS = 200
 CHANNELS = 5
 QUEUES = 10
+CONTENT_HEAD_BYTES = 12
 _ACK_BYTES = 21
 STORM_PER_S = 1_000
 STORM_CLIENTS = 20
 STORM_PUBLISHERS = 4
 
 
-def with_properties(routing_key: str, properties: commands.Basic.Properties) -> bytes:
-    """The frames of a publish of BODY."""
-    return (
-        frame.marshal(commands.Basic.Publish(routing_key=routing_key), 1)
-        + frame.marshal(header.ContentHeader(0, len(BODY), properties), 1)
-        + b"\x03\x00\x01" + len(BODY).to_bytes(4, "big") + BODY + b"\xce"
-    )  # fmt: skip
-
-
-# rpc
-
-
 class Replies:
-    """Counts replies alike by their bytes; RabbitMQ gives all of them one delivery tag."""
+    """Counts replies by how each begins; RabbitMQ gives all of them one delivery tag."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._head = b""
-        self._bytes = 0
-        self._each_bytes = 0
-
-    @property
-    def count(self) -> int:
-        return self._bytes // self._each_bytes if self._each_bytes else 0
+        self._rest = b""
+        self.count = 0
 
     def receive(self) -> None:
-        data = self._sock.recv(1 << 20)
-        self._bytes += len(data)
-        if self._each_bytes:
-            return
-        self._head += data
-        at = 0
-        for _ in range(3):
-            if len(self._head) < at + 7:
-                return
-            at += int.from_bytes(self._head[at + 3 : at + 7], "big") + 8
-        self._each_bytes = at
+        """Read once."""
+        data = self._rest + self._sock.recv(1 << 20)
+        self.count += data.count(DELIVERY)
+        self._rest = data[1 - len(DELIVERY) :]
 
 
 def respond(target: Target, ready: Event) -> None:
     """Answer every request with BODY, until it is killed; all requests have the same reply address."""
-    first = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    first.declare_queue("rpc", durable=False)
+    first = target.amqp(60)
+    first.declare("rpc", durable=False)
     first.call(commands.Queue.Purge(queue="rpc"), commands.Queue.PurgeOk)  # of the run before
     ready.set()
     get = commands.Basic.Get(queue="rpc", no_ack=True)
     while not isinstance(first.call(get, base.Frame), commands.Basic.GetOk):
         time.sleep(0.01)
-    reply_to = first.next_frame().properties.reply_to
-    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    reply = with_properties(reply_to, commands.Basic.Properties(correlation_id="c"))
+    properties = decode_properties(first.next_frame().payload[CONTENT_HEAD_BYTES:])
+    client = target.amqp(60)
+    correlated = encode_properties(Properties(correlation_id="c"))
+    reply = encode_publish(str(properties.reply_to), BODY, correlated)
     client.sock.sendall(reply)
-    client.consume("rpc", prefetch=0, no_ack=True)
-    requests = DeliveryCounter(client.take_buffered())
+    requests = DeliveryCounter(client.consume("rpc", no_ack=True))
     requests.scan()  # one may have come with consume-ok
     answered = 0
     while True:
@@ -113,9 +92,10 @@ def rpc(target: Target, seconds: float) -> Figures:
     responder = mp.Process(target=respond, args=(target, ready), daemon=True)
     responder.start()
     ready.wait(30)
-    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    client.consume(REPLY_TO, prefetch=0, no_ack=True)
-    request = with_properties("rpc", commands.Basic.Properties(reply_to=REPLY_TO, correlation_id="c"))
+    client = target.amqp(60)
+    client.consume(REPLY_TO, no_ack=True)
+    asking = encode_properties(Properties(reply_to=REPLY_TO, correlation_id="c"))
+    request = encode_publish("rpc", BODY, asking)
     replies = Replies(client.sock)
     trips_s: list[float] = []
     end = time.perf_counter() + seconds
@@ -138,7 +118,7 @@ def rpc(target: Target, seconds: float) -> Figures:
     rate = (replies.count - first) / (now - began)
     responder.kill()
     responder.join()
-    client.delete_queue("rpc")  # with what is left of the responder: it takes no request of the next run
+    client.delete("rpc")  # with what is left of the responder: it takes no request of the next run
     client.close()
     return {
         "rpc one at a time, round trips/s": len(trips_s) / seconds,
@@ -147,14 +127,11 @@ def rpc(target: Target, seconds: float) -> Figures:
     }
 
 
-# transactions
-
-
 def transactions(target: Target, seconds: float) -> Figures:
-    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    client.declare_queue("transactions", durable=True)
+    client = target.amqp(60)
+    client.declare("transactions")
     client.call(commands.Tx.Select(), commands.Tx.SelectOk)
-    publishes = publish_frames("transactions", BODY, delivery_mode=2) * TRANSACTION_MESSAGES
+    publishes = encode_publish("transactions", BODY, PERSISTENT) * TRANSACTION_MESSAGES
     count = 0
     began = time.perf_counter()
     while time.perf_counter() < began + seconds:
@@ -162,17 +139,14 @@ def transactions(target: Target, seconds: float) -> Figures:
         client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
         count += 1
     rate = count / (time.perf_counter() - began)
-    client.delete_queue("transactions")
+    client.delete("transactions")
     client.close()
     return {f"transactions of {TRANSACTION_MESSAGES}, per s": rate}
 
 
-# bodies
-
-
 def ask(target: Target, asking: Event, answers: mp.Queue[float]) -> None:
     """Put the longest time that an answer took, while `asking` is set."""
-    client = AmqpClient(target.host, target.amqp_port, wait_s=60)
+    client = target.amqp(60)
     longest = 0.0
     answers.put(0.0)
     asking.wait(30)
@@ -191,17 +165,12 @@ def bodies(target: Target, seconds: float) -> Figures:
     asker = mp.Process(target=ask, args=(target, asking, answers))
     asker.start()
     answers.get()
-    publisher = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    publisher.declare_queue("large", durable=True)
-    consumer = AmqpClient(target.host, target.amqp_port, wait_s=60)
-    consumer.consume("large", prefetch=0, no_ack=True)
+    publisher = target.amqp(60)
+    publisher.declare("large")
+    consumer = target.amqp(60)
+    consumer.consume("large", no_ack=True)
     body = os.urandom(LARGE_BYTES)
-    parts = [body[start : start + BODY_BYTES_MAX] for start in range(0, len(body), BODY_BYTES_MAX)]
-    message = frame.marshal(commands.Basic.Publish(routing_key="large"), 1)
-    message += frame.marshal(
-        header.ContentHeader(0, len(body), commands.Basic.Properties(delivery_mode=2)), 1
-    )
-    message += b"".join(b"\x03\x00\x01" + len(part).to_bytes(4, "big") + part + b"\xce" for part in parts)
+    message = encode_publish("large", body, PERSISTENT)
     asking.set()
     count = 0
     began = time.perf_counter()
@@ -222,23 +191,20 @@ def bodies(target: Target, seconds: float) -> Figures:
     return {"50 MB bodies, MB/s": rate / 1e6, "50 MB bodies, longest wait of another, ms": 1000 * longest}
 
 
-# connections
-
-
 def connections(target: Target, seconds: float) -> Figures:
-    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(CONNECTIONS)]
+    clients = [target.amqp(60) for _ in range(CONNECTIONS)]
     for number in range(QUEUES):
-        clients[0].declare_queue(f"c{number}", durable=True)
+        clients[0].declare(f"c{number}")
     waiting = selectors.DefaultSelector()
     for number, client in enumerate(clients):
-        plain = publish_frames(f"c{number % QUEUES}", BODY, delivery_mode=2)
         by_channel = {}
+        queue = f"c{number % QUEUES}"
         for channel in range(1, CHANNELS + 1):
             opening = [commands.Channel.Open()] if channel > 1 else []
             for method in (*opening, commands.Confirm.Select()):
-                client.sock.sendall(frame.marshal(method, channel))
+                client.sock.sendall(encode_method(channel, method))
                 client.next_frame()
-            by_channel[channel.to_bytes(2, "big")] = _on_channel(plain, channel)
+            by_channel[channel.to_bytes(2, "big")] = encode_publish(queue, BODY, PERSISTENT, channel=channel)
         waiting.register(client.sock, selectors.EVENT_READ, by_channel)
         client.sock.sendall(b"".join(by_channel.values()))
     count = 0
@@ -257,24 +223,11 @@ def connections(target: Target, seconds: float) -> Figures:
     return {f"{CONNECTIONS} connections x {CHANNELS} channels, confirmed/s": rate}
 
 
-def _on_channel(frames: bytes, channel: int) -> bytes:
-    """The frames of a publish on channel 1, on another."""
-    at = 0
-    moved = bytearray(frames)
-    while at < len(frames):
-        moved[at + 1 : at + 3] = channel.to_bytes(2, "big")
-        at += int.from_bytes(frames[at + 3 : at + 7], "big") + 8
-    return bytes(moved)
-
-
-# storms
-
-
 def storm(target: Target, going: Event, rates: mp.Queue[float]) -> None:
     """Have many clients declare, bind and delete a queue each at a steady rate while `going` is set; put how
     many queues a second.
     """
-    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(STORM_CLIENTS)]
+    clients = [target.amqp(60) for _ in range(STORM_CLIENTS)]
     asked = []
     for number in range(STORM_CLIENTS):
         name = f"storm{number}"
@@ -283,7 +236,7 @@ def storm(target: Target, going: Event, rates: mp.Queue[float]) -> None:
             commands.Queue.Bind(queue=name, exchange="amq.topic", routing_key=f"{name}.#"),
             commands.Queue.Delete(queue=name),
         ]
-        asked.append([frame.marshal(method, 1) for method in methods])
+        asked.append([encode_method(CHANNEL, method) for method in methods])
     rates.put(0.0)
     going.wait(30)
     count = 0
@@ -305,10 +258,10 @@ def storm(target: Target, going: Event, rates: mp.Queue[float]) -> None:
 def _confirmed(target: Target, seconds: float) -> list[float]:
     """How long confirms took, in ms, sorted, of publishers with one message at a time."""
     waiting = selectors.DefaultSelector()
-    clients = [AmqpClient(target.host, target.amqp_port, wait_s=60) for _ in range(STORM_PUBLISHERS)]
+    clients = [target.amqp(60) for _ in range(STORM_PUBLISHERS)]
     sent: dict[socket.socket, float] = {}
-    message = publish_frames("storm-published", BODY, delivery_mode=2)
-    clients[0].declare_queue("storm-published", durable=True)
+    message = encode_publish("storm-published", BODY, PERSISTENT)
+    clients[0].declare("storm-published")
     for client in clients:
         client.select_confirms()
         waiting.register(client.sock, selectors.EVENT_READ)
@@ -326,7 +279,7 @@ def _confirmed(target: Target, seconds: float) -> list[float]:
             took.append(1000 * (now - sent[sock]))
             sent[sock] = now
             sock.sendall(message)
-    clients[0].delete_queue("storm-published")
+    clients[0].delete("storm-published")
     for client in clients:
         client.sock.close()
     return sorted(took)
@@ -362,41 +315,28 @@ MEASURES: dict[str, Callable[[Target, float], Figures]] = {
 }
 
 
-def compare(names: list[str], seconds: float, runs: int, directory: Path) -> None:
+def compare(names: list[str], seconds: float, runs: int, peers: list[Broker]) -> None:
     """Print the medians of alternating runs."""
-    brokers: list[Broker] = []
-    for kind in (SluiceMQ, RabbitMQ):
-        try:
-            broker = kind(directory)
-            broker.start()
-            brokers.append(broker)
-        except BrokerUnavailable as error:
-            print(f"{kind.name} is left out: {error}")
-    try:
+    with started(SluiceMQ) as own:
         for name in names:
             found: dict[str, dict[str, list[float]]] = {}
             for _ in range(runs):
-                for broker in brokers:
+                for broker in (own, *peers):
                     for figure, value in MEASURES[name](broker.target, seconds).items():
                         found.setdefault(figure, {}).setdefault(broker.name, []).append(value)
             for figure, values in found.items():
-                told = (f"{who} {statistics.median(each):,.1f}" for who, each in values.items())
+                told = (f"{broker} {statistics.median(each):,.1f}" for broker, each in values.items())
                 print(f"{figure}: {', '.join(told)}", flush=True)
-    finally:
-        for broker in brokers:
-            broker.stop()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--only", default=",".join(MEASURES))
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--peer", action="append", default=[], type=peer, help="another broker that runs")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
-        compare(given.only.split(","), given.seconds, given.runs, Path(directory))
+    compare(given.only.split(","), given.seconds, given.runs, given.peer)
 
 
 if __name__ == "__main__":

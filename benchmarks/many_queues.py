@@ -8,54 +8,35 @@ asks for anything, kills it and starts it again.
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
-import threading
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from benchmarks.brokers import SluiceMQ
-from benchmarks.load import amqp_wire, process_stat
+from benchmarks import command_line
+from benchmarks.brokers import SluiceMQ, started
+from benchmarks.load import amqp, process_stat
 from benchmarks.load.target import Target
+from protocols.amqp091.client import PERSISTENT, encode_publish
 
 IDLE_S = 5.0
 BODY = b"x" * 100
 
 
 def declare(target: Target, names: list[str]) -> None:
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
+    """Declare queues one after the other."""
+    client = target.amqp(60)
     for name in names:
-        client.declare_queue(name, durable=True)
+        client.declare(name)
     client.close()
 
 
 def declare_all(target: Target, names: list[str], clients: int) -> float:
     """Queues declared per second, by `clients` at a time, each waiting for one answer after the other."""
-    threads = [
-        threading.Thread(target=declare, args=(target, names[first::clients])) for first in range(clients)
-    ]
     began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        list(pool.map(partial(declare, target), [names[first::clients] for first in range(clients)]))
     return len(names) / (time.monotonic() - began)
-
-
-def publish_to_all(target: Target, names: list[str]) -> float:
-    """Confirmed publishes per second, one to each queue."""
-    client = amqp_wire.AmqpClient(target.host, target.amqp_port, wait_s=60)
-    client.select_confirms()
-    confirms = amqp_wire.ConfirmCounter()
-    began = time.monotonic()
-    for name in names:
-        client.sock.sendall(amqp_wire.publish_frames(name, BODY, delivery_mode=2))
-    while confirms.confirmed < len(names):
-        confirms.feed(client.sock.recv(1 << 16))
-    rate = len(names) / (time.monotonic() - began)
-    client.close()
-    return rate
 
 
 def idle_cpu_percent(target: Target) -> float:
@@ -70,7 +51,9 @@ def measure(broker: SluiceMQ, count: int, clients: int) -> dict[str, object]:
     empty = process_stat.rss_bytes(broker.target.pid)
     declare_rate = declare_all(broker.target, names, clients)
     declared = process_stat.rss_bytes(broker.target.pid)
-    publish_rate = publish_to_all(broker.target, names)
+    publish_rate = amqp.publish_all(
+        broker.target, (encode_publish(name, BODY, PERSISTENT) for name in names), len(names)
+    )
     time.sleep(2)
     report: dict[str, object] = {
         "queues": count,
@@ -89,19 +72,12 @@ def measure(broker: SluiceMQ, count: int, clients: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=16)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
-        broker = SluiceMQ(Path(directory))
-        broker.start()
-        try:
-            report = measure(broker, given.queues, given.clients)
-        finally:
-            broker.stop()
+    with started(SluiceMQ) as broker:
+        report = measure(broker, given.queues, given.clients)
     print(json.dumps(report, indent=2))
 
 

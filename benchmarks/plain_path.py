@@ -7,25 +7,63 @@ Takes CPU time, the best of several rounds, so that two checkouts can be compare
 
 from __future__ import annotations
 
-import argparse
 import time
 
-from benchmarks.core import NOW_MS, Collector, new_manager
+from benchmarks import command_line
 from broker.serve import tune_garbage_collection
-from queue_manager.definitions import QueueDefinition
+from queue_manager.claims.claim import Claim, Consumer
+from queue_manager.manager import QueueManager
+from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.plan import PublishPlan
+from queue_manager.spec_records import QueueDefinition
+from storage.metadata_log import MetadataLog
+from storage.records import message_ids
+from storage.sequence import SequenceAllocator
 
+NOW_MS = 1_767_225_600_000
+POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
 ROUNDS = 7
 MESSAGES_PER_TURN = 500  # of those that publish only
 
 
-def publish_ns_per_message(message_count: int, run_count: int) -> float:
-    """One round of publishing alone to a durable queue that nobody consumes from."""
-    policy = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
-    manager = new_manager(policy)
-    manager.queues.declare(QueueDefinition("jobs", durable=True, policy=policy), NOW_MS)
+class Collector:
+    """A consumer that keeps what it was given until it settles."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
+        """See `queue_manager.claims.claim.Sink`."""
+        self.claims += claims or []
+        return True
+
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
+        """See `queue_manager.claims.claim.Sink`."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `queue_manager.claims.claim.Sink`."""
+
+
+def manager_with_queue(*, durable: bool) -> tuple[QueueManager, Queue, PublishPlan]:
+    """A queue manager with one queue, and the plan of a publish to it."""
+    manager = QueueManager(
+        default_policy=POLICY,
+        auto_create=False,
+        cache_bytes_max=1 << 26,
+        log=MetadataLog(),
+        message_ids=SequenceAllocator(message_ids.key()),
+    )
+    queue = manager.queues.declare(QueueDefinition("jobs", durable=durable, policy=POLICY), NOW_MS)
     plan = manager.plan("$queue/jobs", 0, b"", True)
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
+    return manager, queue, plan
+
+
+def publish_ns_per_message(message_count: int, run_count: int) -> float:
+    """One round of publishing alone to a durable queue that nobody consumes from."""
+    manager, _, plan = manager_with_queue(durable=True)
     bodies = [b"x" * 100] * run_count
     spent_ns = 0
     for _ in range(message_count // MESSAGES_PER_TURN):
@@ -41,9 +79,7 @@ def publish_ns_per_message(message_count: int, run_count: int) -> float:
 
 def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> float:
     """One round."""
-    policy = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20)
-    manager = new_manager(policy)
-    queue = manager.queues.declare(QueueDefinition("jobs", durable=durable, policy=policy), NOW_MS)
+    manager, queue, plan = manager_with_queue(durable=durable)
     sink = Collector()
     manager.consumption.subscribe(
         queue,
@@ -56,8 +92,6 @@ def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> 
         exclusive=False,
         lease_ms=30_000,
     )
-    plan = manager.plan("$queue/jobs", 0, b"", True)
-    plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     bodies = [b"x" * 100] * run_count
     now_ms = NOW_MS
     begun = time.process_time_ns()
@@ -77,7 +111,7 @@ def cpu_ns_per_message(message_count: int, run_count: int, *, durable: bool) -> 
 
 def main() -> None:
     """Print the best round."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--run", type=int, default=50, help="messages published at a time")
     parser.add_argument("--ephemeral", action="store_true")

@@ -9,7 +9,6 @@ as it was before that. Each round starts a broker on a copy of it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -19,9 +18,10 @@ import time
 from pathlib import Path
 from typing import Final
 
+from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ
-from benchmarks.load import amqp, amqp_wire, backlog, process_stat
-from benchmarks.load.crew import LoadError
+from benchmarks.load import amqp, process_stat
+from broker.commands.bench_clients import ClientError
 from config import limits
 
 QUEUE: Final = "waiting"
@@ -52,8 +52,8 @@ def build(directory: Path, messages: int, size: int) -> Path:
     in_journal = limits.JOURNAL_SEGMENTS_MAX * limits.JOURNAL_SEGMENT_BYTES // (size + ROW_BYTES)
     before = SluiceMQ(directory)
     before.start()
-    client = amqp_wire.AmqpClient(before.target.host, before.target.amqp_port)
-    client.declare_queue(QUEUE, durable=True)
+    client = before.target.amqp()
+    client.declare(QUEUE)
     client.close()
     if messages > in_journal:
         fill(before, messages - in_journal, size)
@@ -64,7 +64,7 @@ def build(directory: Path, messages: int, size: int) -> Path:
     stalled.start()
     try:
         fill(stalled, 2 * in_journal, size)
-    except LoadError:  # no confirms any more: it is full
+    except ClientError:  # no confirms any more: it is full
         pass
     stalled.stop(kill=True)
     shutil.rmtree(data / "db")
@@ -78,16 +78,16 @@ def measure(directory: Path, data: Path) -> dict[str, object]:
     shutil.copytree(data, broker.directory / "data")
     serving_s = broker.start()
     report: dict[str, object] = {
-        "processor_s": round(process_stat.cpu_s(broker.pid), 2),
+        "processor_s": round(process_stat.cpu_s(broker.target.pid), 2),
         "serving_s": round(serving_s, 2),
-        "rss_mb": process_stat.rss_bytes(broker.pid) // 1_000_000,
+        "rss_mb": process_stat.rss_bytes(broker.target.pid) // 1_000_000,
     }
     begun = time.monotonic()
-    _, served = backlog.first_delivery(broker.target, QUEUE)
+    _, served = amqp.first_delivery(broker.target, QUEUE)
     report["first_delivery_s"] = round(serving_s + served - begun, 2)
-    report["first_delivery_processor_s"] = round(process_stat.cpu_s(broker.pid), 2)
+    report["first_delivery_processor_s"] = round(process_stat.cpu_s(broker.target.pid), 2)
     broker.settle(30)
-    report["settled_processor_s"] = round(process_stat.cpu_s(broker.pid), 2)
+    report["settled_processor_s"] = round(process_stat.cpu_s(broker.target.pid), 2)
     broker.stop(kill=True)
     log = (broker.directory / "output.log").read_text()
     report["log"] = re.findall(r"^.*(?:storage\.replayed|broker\.start_took).*$", log, re.MULTILINE)
@@ -95,9 +95,7 @@ def measure(directory: Path, data: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="body bytes")
     parser.add_argument("--rounds", type=int, default=3)

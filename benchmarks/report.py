@@ -1,13 +1,13 @@
 """Medians, ratios and tables of a comparison."""
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.brokers import SluiceMQ
-from benchmarks.scenarios import SCENARIOS, Metric, Scenario
+from benchmarks.scenarios import SCENARIOS, SLUICEMQ, Metric, Scenario
 
 Result = dict[str, Any]
 
@@ -23,7 +23,7 @@ def summarize(results: list[Result]) -> list[Result]:
 
 
 def _row(scenario: Scenario, metric: Metric, results: list[Result]) -> Result:
-    ours = _median(results, SluiceMQ.name, metric.key)
+    ours = _median(results, SLUICEMQ, metric.key)
     peers = _median(results, scenario.peer, metric.key)
     ratio = None
     if ours and peers:
@@ -48,13 +48,9 @@ def _median(results: list[Result], broker: str, key: str) -> float | None:
 
 
 def print_summary(console: Console, rows: list[Result]) -> None:
-    table = Table(title="Medians; ratio above 1: SluiceMQ is better")
-    for heading in ("scenario", "metric", "peer"):
-        table.add_column(heading)
-    for heading in ("ratio", "SluiceMQ", "peer's"):
-        table.add_column(heading, justify="right")
-    table.add_column("target")
-    table.add_column("met")
+    """Print medians, ratios and verdicts."""
+    left, right = ("scenario", "metric", "peer"), ("ratio", "SluiceMQ", "peer's", "target", "met")
+    table = _table("Medians; ratio above 1: SluiceMQ is better", left, right)
     previous = ""
     for row in rows:
         first = row["scenario"] != previous
@@ -75,17 +71,14 @@ def print_summary(console: Console, rows: list[Result]) -> None:
 
 
 def print_runs(console: Console, results: list[Result]) -> None:
-    table = Table(title="All runs (CPU in percent of one core)")
-    for heading in ("scenario", "broker"):
-        table.add_column(heading)
-    for heading in ("run", "figures", "lost", "broker CPU", "msg per CPU s", "clients' CPU", "others' CPU"):
-        table.add_column(heading, justify="right")
+    """Print all single runs."""
+    right = ("run", "figures", "lost", "broker CPU", "msg per CPU s", "clients' CPU", "others' CPU")
+    table = _table("All runs (CPU in percent of one core)", ("scenario", "broker"), right)
     metrics = {scenario.name: scenario.metrics for scenario in SCENARIOS}
     for result in results:
+        figures = " / ".join(_number(result.get(metric.key)) for metric in metrics[result["scenario"]])
         if "error" in result:
             figures = f"[red]failed: {result['error']}[/]"
-        else:
-            figures = " / ".join(_number(result.get(metric.key)) for metric in metrics[result["scenario"]])
         table.add_row(
             result["scenario"],
             result["broker"],
@@ -98,6 +91,13 @@ def print_runs(console: Console, results: list[Result]) -> None:
             _number(result.get("other_cpu_percent")),
         )
     console.print(table)
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    table = Table(title=title)
+    for heading in (*left, *right):
+        table.add_column(heading, justify="left" if heading in left else "right")
+    return table
 
 
 def _client_cpu(clients: dict[str, float]) -> str:

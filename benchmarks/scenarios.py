@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.brokers import Broker, Mosquitto, RabbitMQ
-from benchmarks.load import amqp, backlog, bridge, commands, fanin, fleet, idle, latency, mqtt, storm
+from benchmarks.brokers import Broker
+from benchmarks.load import amqp, mqtt
 from benchmarks.load.target import Target
 
+SLUICEMQ, RABBITMQ, MOSQUITTO = "sluicemq", "rabbitmq", "mosquitto"
 # SluiceMQ takes a quorum queue for what it is to clients: a durable queue. Both sides get the same declare.
 QUORUM = {"x-queue-type": "quorum"}
-TRANSIENT_FLOW_WINDOW = 50_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ QUICK = Effort(
     backlog_messages=30_000,
     deep_backlog_messages=100_000,
     idle_connections=1_000,
-    fleet_devices_max=500,
+    fleet_devices_max=1_000,
     restart_brokers=False,
 )
 
@@ -55,6 +55,7 @@ class Metric:
     value_max: float | None = None
 
     def target(self) -> str:
+        """The bounds in words."""
         bounds = []
         if self.ratio_min is not None:
             bounds.append(f">= {self.ratio_min:g}x")
@@ -76,6 +77,9 @@ class Metric:
         return any(answers) if answers else None
 
 
+Run = Callable[[Broker, Effort], dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`run` does one measured run on a started broker. `fresh`: each run gets a broker with empty data."""
@@ -84,317 +88,179 @@ class Scenario:
     title: str
     peer: str
     metrics: tuple[Metric, ...]
-    run: Callable[[Broker, Effort], dict[str, Any]]
+    run: Run
     fresh: bool = False
     runs_max: int = 1_000
 
 
-def _rate(ratio_min: float, value_min: float | None = None) -> tuple[Metric, ...]:
+def _rate(ratio_min: float | None = None, value_min: float | None = None) -> tuple[Metric, ...]:
     return (Metric("rate", "msg/s", ratio_min=ratio_min, value_min=value_min),)
 
 
-def _amqp_durable(size: int, *, varied: bool = False) -> Callable[[Broker, Effort], dict[str, Any]]:
+def _less(key: str, unit: str, value_max: float | None = None) -> Metric:
+    return Metric(key, unit, more_is_better=False, value_max=value_max)
+
+
+def _amqp(name: str, title: str, ratio_min: float, **load: Any) -> Scenario:
     def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        load = amqp.AmqpLoad(size=size, seconds=effort.seconds, varied=varied, queue_arguments=QUORUM)
-        return amqp.run_together(broker.target, load)
+        return amqp.run_together(broker.target, amqp.AmqpLoad(seconds=effort.seconds, **load))
 
-    return run
-
-
-def _amqp_exchange(*, topic_bindings: int = 0, fanout: int = 0) -> Callable[[Broker, Effort], dict[str, Any]]:
-    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        load = amqp.AmqpLoad(seconds=effort.seconds, topic_bindings=topic_bindings, fanout=fanout)
-        return amqp.run_together(broker.target, load)
-
-    return run
+    return Scenario(name, title, RABBITMQ, _rate(ratio_min), run)
 
 
-def _amqp_publish_then_drain(broker: Broker, effort: Effort) -> dict[str, Any]:
-    load = amqp.AmqpLoad(size=100, seconds=effort.drain_publish_seconds, messages=effort.drain_messages)
+def _drain(broker: Broker, effort: Effort) -> dict[str, Any]:
+    load = amqp.AmqpLoad(seconds=effort.drain_publish_seconds, messages=effort.drain_messages)
     return amqp.run_publish_then_drain(broker.target, load)
 
 
-def _amqp_transient(broker: Broker, effort: Effort) -> dict[str, Any]:
-    load = amqp.AmqpLoad(
-        size=100,
-        seconds=effort.seconds,
-        durable=False,
-        confirms=False,
-        no_ack=True,
-        flow_window=TRANSIENT_FLOW_WINDOW,
-    )
-    return amqp.run_together(broker.target, load)
-
-
-def _mqtt(qos: int, subscribers: int) -> Callable[[Broker, Effort], dict[str, Any]]:
+def _mqtt(qos: int, subscribers: int) -> Scenario:
     def run(broker: Broker, effort: Effort) -> dict[str, Any]:
         load = mqtt.MqttLoad(qos=qos, subscribers=subscribers, seconds=effort.seconds)
         return mqtt.run(broker.target, load)
 
-    return run
+    title = f"plain topic, 100 B, subscribers: {subscribers}"
+    return Scenario(f"mqtt-qos{qos}-1to{subscribers}", title, MOSQUITTO, _rate(4.0), run)
 
 
-def _mqtt_fanin(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return fanin.run(broker.target, fanin.FanInLoad(publishers=1_000, seconds=effort.seconds))
-
-
-def _fleet(devices: int, window: int, subscribers: int = 1) -> Callable[[Broker, Effort], dict[str, Any]]:
+def _fleet(
+    name: str, title: str, metrics: tuple[Metric, ...], devices: int, window: int = 1, **load: Any
+) -> Scenario:
     def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        load = fleet.FleetLoad(min(devices, effort.fleet_devices_max), window, subscribers, effort.seconds)
-        return fleet.run(broker.target, load)
+        count = min(devices, effort.fleet_devices_max)
+        return mqtt.run_fleet(broker.target, mqtt.FleetLoad(count, window, seconds=effort.seconds, **load))
 
-    return run
-
-
-def _fleet_queue(devices: int, in_flight: int) -> Callable[[Broker, Effort], dict[str, Any]]:
-    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        return fleet.run(broker.target, fleet.FleetLoad(devices, in_flight, 0, effort.seconds, queue="fleet"))
-
-    return run
+    return Scenario(name, title, "" if "queue" in load else MOSQUITTO, metrics, run)
 
 
-def _commands(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return commands.run(broker.target, commands.CommandLoad(seconds=effort.seconds))
-
-
-def _storm(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return storm.run(broker.target, storm.StormLoad(effort.idle_connections))
-
-
-def _queue_mqtt_to_amqp(devices: int) -> Callable[[Broker, Effort], dict[str, Any]]:
-    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        load = bridge.BridgeLoad(
-            seconds=effort.seconds,
-            bind_topic=broker.name == RabbitMQ.name,
-            devices=devices,
-            queue_arguments=QUORUM,
-        )
-        return bridge.run(broker.target, load)
-
-    return run
-
-
-def _latency(broker: Broker, effort: Effort) -> dict[str, Any]:
-    load = latency.LatencyLoad(rate=500, seconds=effort.latency_seconds, queue_arguments=QUORUM)
-    return latency.run(broker.target, load)
-
-
-def _backlog(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return backlog.run(broker.target, backlog.BacklogLoad(effort.backlog_messages), _restart(broker))
-
-
-def _deep_backlog(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return backlog.run(
-        broker.target, backlog.BacklogLoad(effort.deep_backlog_messages, 100), _restart(broker)
+def _to_amqp(devices: int) -> Run:
+    return lambda broker, effort: mqtt.run_to_amqp(
+        broker.target, mqtt.QueueLoad(effort.seconds, broker.name == RABBITMQ, devices, QUORUM)
     )
 
 
-def _restart(broker: Broker) -> Callable[[], tuple[Target, float]]:
+def _backlog(broker: Broker, messages: int, size: int) -> dict[str, Any]:
     def restart() -> tuple[Target, float]:
         broker.stop()
         started = time.monotonic()
         broker.start()
         return broker.target, started
 
-    return restart
+    return amqp.run_backlog(broker.target, messages, size, restart if broker.can_restart else None)
 
 
-def _idle(broker: Broker, effort: Effort) -> dict[str, Any]:
-    return idle.run(broker.target, idle.IdleLoad(effort.idle_connections))
-
+_RESTART = (_less("restart_serving_s", "s", 5.0), _less("restart_connect_s", "s"))
+_DRAIN = (Metric("rate", "msg/s"), Metric("drain_rate", "msg/s"))
+_LATENCY = (
+    _less("p50_ms", "ms", 1.0),
+    _less("p95_ms", "ms"),
+    _less("p99_ms", "ms", 10.0),
+    _less("p999_ms", "ms"),
+    _less("confirm_p50_ms", "ms"),
+    _less("confirm_p99_ms", "ms"),
+)
+_IDLE = (_less("rss_kb_per_connection", "KB", 20.0), _less("rss_kb_per_subscribed_connection", "KB"))
+_QUORUM_TITLE = "durable, confirms, 1 producer, 1 consumer; quorum queue"
+_TOPIC_TITLE = "durable, confirms, through a topic exchange with 1 binding; classic queue"
+_VARIED_TITLE = "100 B, each message with an ID of its own, a time, a header"
+_TRANSIENT: dict[str, Any] = {"durable": False, "confirms": False, "no_ack": True, "flow_window": 50_000}
+_FAN_IN_TITLE = "1,000 publishers, one QoS 1 message each at a time, 1 subscriber"
+_FLEET_TITLE = "500 devices, own topics, JSON of differing size, 1 in flight each, 1 subscriber"
+_TO_AMQP_TITLE = "MQTT QoS 1 into a durable queue, AMQP consumer; peer: MQTT plug-in, quorum queue"
 
 SCENARIOS = (
-    Scenario(
-        "amqp-durable-100B",
-        "durable, confirms, 1 producer, 1 consumer; quorum queue",
-        RabbitMQ.name,
-        _rate(1.5),
-        _amqp_durable(100),
-    ),
-    Scenario(
-        "amqp-durable-1KB",
-        "the same with 1 KB bodies",
-        RabbitMQ.name,
-        _rate(1.5),
-        _amqp_durable(1_024),
-    ),
-    Scenario(
-        "amqp-topic-1",
-        "durable, confirms, through a topic exchange with 1 binding; classic queue",
-        RabbitMQ.name,
-        _rate(1.0),
-        _amqp_exchange(topic_bindings=1),
-    ),
-    Scenario(
-        "amqp-topic-1000",
-        "the same with 1,000 bindings",
-        RabbitMQ.name,
-        _rate(1.0),
-        _amqp_exchange(topic_bindings=1_000),
-    ),
-    Scenario(
-        "amqp-fanout-10",
-        "durable, confirms, to 10 classic queues, of which one is consumed",
-        RabbitMQ.name,
-        _rate(1.0),
-        _amqp_exchange(fanout=10),
-    ),
-    Scenario(
-        "amqp-durable-varied",
-        "100 B, each message with an ID of its own, a time, a header",
-        RabbitMQ.name,
-        _rate(1.5),
-        _amqp_durable(100, varied=True),
-    ),
+    _amqp("amqp-durable-100B", _QUORUM_TITLE, 1.5, queue_arguments=QUORUM),
+    _amqp("amqp-durable-1KB", "the same with 1 KB bodies", 1.5, size=1_024, queue_arguments=QUORUM),
+    _amqp("amqp-topic-1", _TOPIC_TITLE, 1.0, topic_bindings=1),
+    _amqp("amqp-topic-1000", "the same with 1,000 bindings", 1.0, topic_bindings=1_000),
+    _amqp("amqp-fanout-10", "durable, confirms, to 10 classic queues, one of them consumed", 1.0, fanout=10),
+    _amqp("amqp-durable-varied", _VARIED_TITLE, 1.5, varied=True, queue_arguments=QUORUM),
     Scenario(
         "amqp-publish-then-drain",
         "durable, confirms, publish all, then consume all, 100 B; classic durable queue",
-        RabbitMQ.name,
-        (
-            *_rate(1.5),
-            Metric("publish_rate", "msg/s"),
-            Metric("drain_rate", "msg/s"),
-        ),
-        _amqp_publish_then_drain,
+        RABBITMQ,
+        (*_rate(1.5), Metric("publish_rate", "msg/s"), Metric("drain_rate", "msg/s")),
+        _drain,
     ),
-    Scenario(
-        "amqp-transient-100B",
-        "no confirms, no acks, nothing stored",
-        RabbitMQ.name,
-        _rate(3.0),
-        _amqp_transient,
-    ),
-    Scenario("mqtt-qos0-1to1", "plain topic, 100 B", Mosquitto.name, _rate(4.0), _mqtt(0, 1)),
-    Scenario("mqtt-qos0-1to5", "plain topic, 100 B, 5 subscribers", Mosquitto.name, _rate(4.0), _mqtt(0, 5)),
-    Scenario("mqtt-qos1-1to1", "plain topic, 100 B", Mosquitto.name, _rate(4.0), _mqtt(1, 1)),
-    Scenario("mqtt-qos1-1to5", "plain topic, 100 B, 5 subscribers", Mosquitto.name, _rate(4.0), _mqtt(1, 5)),
-    Scenario(
-        "mqtt-fanin-1000",
-        "1,000 publishers, one QoS 1 message each at a time, 1 subscriber",
-        Mosquitto.name,
-        _rate(1.3),
-        _mqtt_fanin,
-    ),
-    Scenario(
-        "mqtt-fleet-1",
-        "500 devices, own topics, JSON of differing size, 1 in flight each, 1 subscriber",
-        Mosquitto.name,
-        _rate(1.2),
-        _fleet(500, 1),
-    ),
-    Scenario("mqtt-fleet-10", "the same, 10 in flight", Mosquitto.name, _rate(1.5), _fleet(500, 10)),
-    Scenario(
-        "mqtt-fleet-5000", "5,000 devices, 1 in flight each", Mosquitto.name, _rate(1.2), _fleet(5_000, 1)
-    ),
-    Scenario(
+    _amqp("amqp-transient-100B", "no confirms, no acks, nothing stored", 3.0, **_TRANSIENT),
+    *(_mqtt(qos, subscribers) for qos in (0, 1) for subscribers in (1, 5)),
+    _fleet("mqtt-fanin-1000", _FAN_IN_TITLE, _rate(1.3), 1_000, topic="/all"),
+    _fleet("mqtt-fleet-1", _FLEET_TITLE, _rate(1.2), 500),
+    _fleet("mqtt-fleet-10", "the same, 10 in flight", _rate(1.5), 500, 10),
+    _fleet("mqtt-fleet-5000", "5,000 devices, 1 in flight each", _rate(1.2), 5_000),
+    _fleet(
         "mqtt-fleet-to-10",
         "500 devices, 10 in flight each, 10 subscribers",
-        Mosquitto.name,
         _rate(1.5),
-        _fleet(500, 10, 10),
+        500,
+        10,
+        subscribers=10,
     ),
-    Scenario(
+    _fleet(
         "mqtt-fleet-queue",
         "500 devices, 10 in flight each, to a durable queue",
-        "",
-        (Metric("rate", "msg/s", value_min=60_000),),
-        _fleet_queue(500, 10),
+        _rate(None, 60_000),
+        500,
+        10,
+        queue="fleet",
     ),
-    Scenario(
-        "mqtt-fleet-queue-1",
-        "the same, 1 in flight",
-        "",
-        (Metric("rate", "msg/s", value_min=25_000),),
-        _fleet_queue(500, 1),
-    ),
-    Scenario(
-        "mqtt-fleet-queue-50",
-        "the same, 50 devices",
-        "",
-        (Metric("rate", "msg/s", value_min=20_000),),
-        _fleet_queue(50, 1),
-    ),
+    _fleet("mqtt-fleet-queue-1", "the same, 1 in flight", _rate(None, 25_000), 500, queue="fleet"),
+    _fleet("mqtt-fleet-queue-50", "the same, 50 devices", _rate(None, 20_000), 50, queue="fleet"),
     Scenario(
         "mqtt-commands",
         "1 publisher, each message to another of 1,000 subscribers",
-        Mosquitto.name,
+        MOSQUITTO,
         _rate(2.0),
-        _commands,
+        lambda broker, effort: mqtt.run_commands(broker.target, effort.seconds),
     ),
     Scenario(
         "mqtt-reconnect-storm",
         "5,000 sessions that last are cut and come back",
-        Mosquitto.name,
+        MOSQUITTO,
         (Metric("rate", "connects/s", ratio_min=1.0),),
-        _storm,
+        lambda broker, effort: mqtt.run_storm(broker.target, effort.idle_connections),
         fresh=True,
     ),
-    Scenario(
-        "queue-mqtt-to-amqp",
-        "MQTT QoS 1 into a durable queue, AMQP consumer; peer: MQTT plug-in, quorum queue",
-        RabbitMQ.name,
-        _rate(1.2, value_min=30_000),
-        _queue_mqtt_to_amqp(0),
-    ),
+    Scenario("queue-mqtt-to-amqp", _TO_AMQP_TITLE, RABBITMQ, _rate(1.2, 30_000), _to_amqp(0)),
     Scenario(
         "queue-mqtt-devices",
         "the same with 1,000 topics that take turns",
-        RabbitMQ.name,
+        RABBITMQ,
         _rate(1.2),
-        _queue_mqtt_to_amqp(1_000),
+        _to_amqp(1_000),
     ),
     Scenario(
         "latency-500",
         "durable, confirmed, 500 msg/s, end to end; quorum queue",
-        RabbitMQ.name,
-        (
-            Metric("p50_ms", "ms", more_is_better=False, value_max=1.0),
-            Metric("p95_ms", "ms", more_is_better=False),
-            Metric("p99_ms", "ms", more_is_better=False, value_max=10.0),
-            Metric("p999_ms", "ms", more_is_better=False),
-            Metric("confirm_p50_ms", "ms", more_is_better=False),
-            Metric("confirm_p99_ms", "ms", more_is_better=False),
+        RABBITMQ,
+        _LATENCY,
+        lambda broker, effort: amqp.run_latency(
+            broker.target, amqp.LatencyLoad(seconds=effort.latency_seconds, queue_arguments=QUORUM)
         ),
-        _latency,
     ),
     Scenario(
         "backlog-1M-1KB",
         "1 M x 1 KB waiting: memory, restart, drain; classic durable queue",
-        RabbitMQ.name,
-        (
-            Metric("rss_mb", "MB", more_is_better=False, value_max=400.0),
-            Metric("restart_serving_s", "s", more_is_better=False, value_max=5.0),
-            Metric("restart_connect_s", "s", more_is_better=False),
-            Metric("rate", "msg/s"),
-            Metric("drain_rate", "msg/s"),
-        ),
-        _backlog,
+        RABBITMQ,
+        (_less("rss_mb", "MB", 400.0), *_RESTART, *_DRAIN),
+        lambda broker, effort: _backlog(broker, effort.backlog_messages, 1_024),
         fresh=True,
         runs_max=1,
     ),
     Scenario(
         "backlog-5M-100B",
         "5 M x 100 B waiting: memory, restart, drain; classic durable queue",
-        RabbitMQ.name,
-        (
-            Metric("rss_mb", "MB", more_is_better=False, value_max=500.0),
-            Metric("restart_serving_s", "s", more_is_better=False, value_max=5.0),
-            Metric("rate", "msg/s"),
-            Metric("drain_rate", "msg/s"),
-        ),
-        _deep_backlog,
+        RABBITMQ,
+        (_less("rss_mb", "MB", 500.0), *_RESTART, *_DRAIN),
+        lambda broker, effort: _backlog(broker, effort.deep_backlog_messages, 100),
         fresh=True,
         runs_max=1,
     ),
     Scenario(
         "idle-mqtt-5000",
         "memory of idle connections",
-        Mosquitto.name,
-        (
-            Metric("rss_kb_per_connection", "KB", more_is_better=False, value_max=20.0),
-            Metric("rss_kb_per_subscribed_connection", "KB", more_is_better=False),
-        ),
-        _idle,
+        MOSQUITTO,
+        _IDLE,
+        lambda broker, effort: mqtt.run_idle(broker.target, effort.idle_connections),
         fresh=True,
         runs_max=1,
     ),

@@ -9,27 +9,28 @@ first row, with nobody else there, is what the machine does by itself.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import multiprocessing
 import statistics
-import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pamqp import body, commands, frame, header
+from pamqp import base, commands
 
+from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ
-from benchmarks.load import amqp_wire
-from benchmarks.load.amqp_wire import AmqpClient
-from benchmarks.load.mqtt_wire import MqttClient
+from benchmarks.load import amqp
+from benchmarks.load.counters import TRANSIENT
 from benchmarks.load.target import Target
+from broker.commands.bench_clients import CHANNEL, CONSUMER_TAG, DELIVERY, AmqpClient
+from protocols.amqp091.client import encode_publish
+from protocols.amqp091.methods import encode_method
 
 PING_INTERVAL_S = 0.01
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -43,18 +44,11 @@ DELETED_MESSAGES = 300_000
 CONSUMERS = 1_000
 BURST = 30_000
 
-
-class Pings(NamedTuple):
-    """What a device waited for its answers."""
-
-    count: int
-    p50_ms: float
-    p99_ms: float
-    longest_ms: float
+Waits = tuple[int, float, float, float]  # count, p50, p99 and longest in ms
 
 
 class Result(NamedTuple):
-    """One round of a case: the pings, and the longest stall that the broker logged."""
+    """One round of a case: what a device waited for its answers, and the longest stall the broker logged."""
 
     case: str
     ping_count: int
@@ -65,91 +59,74 @@ class Result(NamedTuple):
     doing: str
 
 
-class Pinger:
-    """A device that pings, from `__enter__` to `__exit__`, in a process of its own: a busy client is none."""
-
-    def __init__(self, target: Target) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._stop = context.Event()
-        self._ready = context.Event()
-        self._results, results = context.Pipe(duplex=False)
-        arguments = (target.host, target.mqtt_port, self._ready, self._stop, results)
-        self._process = context.Process(target=_ping, args=arguments)
-        self.result = Pings(0, 0.0, 0.0, 0.0)
-
-    def __enter__(self) -> Pinger:
-        self._process.start()
-        self._ready.wait(WAIT_S)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        if self._results.poll(WAIT_S):
-            self.result = self._results.recv()
-        self._process.join(WAIT_S)
-        self._process.kill()
+@contextlib.contextmanager
+def pings(target: Target, found: list[Waits]) -> Iterator[None]:
+    """Have a device ping, in a process of its own (a busy client is none), and add what it waited."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_ping, args=(target, theirs))
+    process.start()
+    ours.recv()
+    try:
+        yield
+    finally:
+        ours.send("stop")
+        found.append(ours.recv())
+        process.join(WAIT_S)
+        process.kill()
 
 
-def _ping(host: str, port: int, ready: Event, stop: Event, results: Connection) -> None:
-    client = MqttClient(host, port, "pinger", WAIT_S)
+def _ping(target: Target, told: Connection) -> None:
+    client = target.mqtt("pinger", WAIT_S)
     waits = []
+    told.send("connected")
     due = time.monotonic()
-    while not stop.wait(max(0.0, due - time.monotonic())):
+    while not told.poll(max(0.0, due - time.monotonic())):
         client.sock.sendall(PINGREQ)
         answer = b""
         while len(answer) < len(PINGRESP):
             answer += client.sock.recv(len(PINGRESP))
         waits.append((time.monotonic() - due) * 1000)  # those that a stall kept from being sent waited, too
         due += PING_INTERVAL_S
-        ready.set()
     client.close()
     waits.sort()
-    p99 = waits[len(waits) * 99 // 100]
-    results.send(Pings(len(waits), statistics.median(waits), p99, waits[-1]))
+    told.send((len(waits), statistics.median(waits), waits[len(waits) * 99 // 100], waits[-1]))
 
 
 def publish(target: Target, queue: str, count: int) -> None:
     """Publish to a queue, confirmed."""
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
-    client.select_confirms()
-    confirms = amqp_wire.ConfirmCounter()
-    batch = amqp_wire.publish_batch(queue, [BODY] * 1_000, delivery_mode=1)
-    sent = 0
-    while sent < count:
-        size = min(1_000, count - sent)
-        client.sock.sendall(batch[: len(batch) * size // 1_000])
-        sent += size
-        while confirms.confirmed < sent - 5_000:
-            confirms.feed(client.sock.recv(1 << 16))
-    while confirms.confirmed < count:
-        confirms.feed(client.sock.recv(1 << 16))
-    client.close()
+    amqp.publish_all(target, repeat(encode_publish(queue, BODY, TRANSIENT), count), 5_000)
 
 
 def declare(target: Target, *names: str) -> None:
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
+    """Declare durable queues."""
+    client = target.amqp(WAIT_S)
     for name in names:
-        client.declare_queue(name, durable=True)
+        client.declare(name)
     client.close()
 
 
-def holder(target: Target, queue: str, count: int) -> AmqpClient:
-    """A consumer that has been given `count` messages and has settled none."""
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
-    client.consume(queue, prefetch=HELD, no_ack=False)
-    receive(client, count)
+def holder(target: Target, queue: str) -> AmqpClient:
+    """A consumer that has been given all 65,535 messages of a new queue and has settled none."""
+    declare(target, queue)
+    publish(target, queue, HELD)
+    client = target.amqp(WAIT_S)
+    receive(client, client.consume(queue, HELD), HELD)
     return client
 
 
-def receive(client: AmqpClient, count: int) -> None:
-    """Take deliveries until there were `count`."""
-    needle = struct.pack(">HH", 60, 60)  # basic.deliver
-    seen, rest = 0, client.take_buffered()
-    seen += rest.count(needle)
+def receive(client: AmqpClient, data: bytes, count: int) -> None:
+    """Take deliveries, of which `data` came already, until there were `count`."""
+    seen = data.count(DELIVERY)
     while seen < count:
-        data = rest[-3:] + client.sock.recv(1 << 20)
-        seen += data.count(needle)
-        rest = data
+        data = data[1 - len(DELIVERY) :] + client.sock.recv(1 << 20)
+        seen += data.count(DELIVERY)
+
+
+def settle(client: AmqpClient, *methods: base.Frame) -> None:
+    """Send methods and wait until the broker has acted on them."""
+    client.sock.sendall(b"".join([encode_method(CHANNEL, method) for method in methods]))
+    client.call(commands.Basic.Qos(0, 1), commands.Basic.QosOk)
 
 
 def nothing(target: Target, pinging: Callable[[], object]) -> None:
@@ -160,47 +137,36 @@ def nothing(target: Target, pinging: Callable[[], object]) -> None:
 
 def disconnect(target: Target, pinging: Callable[[], object]) -> None:
     """A consumer with 65,535 unsettled messages is cut off."""
-    declare(target, "held")
-    publish(target, "held", HELD)
-    client = holder(target, "held", HELD)
+    client = holder(target, "held")
     pinging()
     client.sock.close()
 
 
 def redelivery(target: Target, pinging: Callable[[], object]) -> None:
     """What a consumer of 65,535 unsettled messages leaves goes to another that waits for it."""
-    declare(target, "again")
-    publish(target, "again", HELD)
-    first = holder(target, "again", HELD)
-    second = AmqpClient(target.host, target.amqp_port, WAIT_S)
-    second.consume("again", prefetch=HELD, no_ack=False)
+    first = holder(target, "again")
+    second = target.amqp(WAIT_S)
+    begun = second.consume("again", HELD)
     pinging()
     first.sock.close()
-    receive(second, HELD)
+    receive(second, begun, HELD)
     second.sock.close()
 
 
 def nack_multiple(target: Target, pinging: Callable[[], object]) -> None:
     """65,535 messages are handed back by one basic.nack with multiple and requeue."""
-    declare(target, "nacked")
-    publish(target, "nacked", HELD)
-    client = holder(target, "nacked", HELD)
-    client.sock.sendall(frame.marshal(commands.Basic.Cancel(amqp_wire.CONSUMER_TAG), amqp_wire.CHANNEL))
+    client = holder(target, "nacked")
+    client.sock.sendall(encode_method(CHANNEL, commands.Basic.Cancel(CONSUMER_TAG)))
     pinging()
-    nack = commands.Basic.Nack(HELD, multiple=True, requeue=True)
-    client.sock.sendall(frame.marshal(nack, amqp_wire.CHANNEL))
-    client.call(commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    settle(client, commands.Basic.Nack(HELD, multiple=True, requeue=True))
     client.sock.close()
 
 
 def ack_multiple(target: Target, pinging: Callable[[], object]) -> None:
     """65,535 messages are settled by one basic.ack with multiple."""
-    declare(target, "acked")
-    publish(target, "acked", HELD)
-    client = holder(target, "acked", HELD)
+    client = holder(target, "acked")
     pinging()
-    client.sock.sendall(frame.marshal(commands.Basic.Ack(HELD, multiple=True), amqp_wire.CHANNEL))
-    client.call(commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    settle(client, commands.Basic.Ack(HELD, multiple=True))
     time.sleep(QUIET_S)
     client.sock.close()
 
@@ -209,9 +175,9 @@ def delete_large(target: Target, pinging: Callable[[], object]) -> None:
     """A queue with 300,000 messages is deleted."""
     declare(target, "full")
     publish(target, "full", DELETED_MESSAGES)
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
+    client = target.amqp(WAIT_S)
     pinging()
-    client.call(commands.Queue.Delete(queue="full"), commands.Queue.DeleteOk)
+    client.delete("full")
     time.sleep(QUIET_S)
     client.close()
 
@@ -220,35 +186,18 @@ def pipelined_deletes(target: Target, pinging: Callable[[], object]) -> None:
     """5,000 durable queues are deleted, the requests sent at once."""
     names = [f"deleted-{number}" for number in range(DELETED_QUEUES)]
     declare(target, *names)
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
+    client = target.amqp(WAIT_S)
     pinging()
-    deletes = [
-        frame.marshal(commands.Queue.Delete(queue=name, nowait=True), amqp_wire.CHANNEL) for name in names
-    ]
-    client.sock.sendall(b"".join(deletes))
-    client.call(commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    settle(client, *(commands.Queue.Delete(queue=name, nowait=True) for name in names))
     client.close()
 
 
 def large_body(target: Target, pinging: Callable[[], object]) -> None:
     """One message of 40 MiB."""
     declare(target, "large")
-    client = AmqpClient(target.host, target.amqp_port, WAIT_S)
-    client.select_confirms()
-    confirms = amqp_wire.ConfirmCounter()
-    parts = [
-        frame.marshal(commands.Basic.Publish(0, "", "large"), amqp_wire.CHANNEL),
-        frame.marshal(header.ContentHeader(0, LARGE_BYTES, commands.Basic.Properties()), amqp_wire.CHANNEL),
-    ]
-    for start in range(0, LARGE_BYTES, amqp_wire.BODY_BYTES_MAX):
-        size = min(amqp_wire.BODY_BYTES_MAX, LARGE_BYTES - start)
-        parts.append(frame.marshal(body.ContentBody(bytes(size)), amqp_wire.CHANNEL))
-    message = b"".join(parts)
+    message = encode_publish("large", bytes(LARGE_BYTES))
     pinging()
-    client.sock.sendall(message)
-    while not confirms.confirmed:
-        confirms.feed(client.sock.recv(1 << 16))
-    client.close()
+    amqp.publish_all(target, [message], 1)
 
 
 def consumers_of(target: Target, queue: str) -> list[AmqpClient]:
@@ -256,8 +205,8 @@ def consumers_of(target: Target, queue: str) -> list[AmqpClient]:
     declare(target, queue)
     clients = []
     for _ in range(CONSUMERS):
-        client = AmqpClient(target.host, target.amqp_port, WAIT_S)
-        client.consume(queue, prefetch=100, no_ack=True)
+        client = target.amqp(WAIT_S)
+        client.consume(queue, no_ack=True)
         clients.append(client)
     return clients
 
@@ -318,17 +267,17 @@ class WatchedBroker(SluiceMQ):
 
 def measure(name: str, directory: Path) -> Result:
     """One case on a broker of its own."""
+    found: list[Waits] = []
     broker = WatchedBroker(directory)
     broker.start()
     try:
-        with contextlib.ExitStack() as pinging:
-            pinger = Pinger(broker.target)
-            CASES[name](broker.target, lambda: pinging.enter_context(pinger))
+        with contextlib.ExitStack() as stack:
+            CASES[name](broker.target, lambda: stack.enter_context(pings(broker.target, found)))
             time.sleep(QUIET_S)  # what it left behind is worked off
         longest_stall_ms, doing = broker.longest_stall()
     finally:
         broker.clear()
-    return Result(name, *pinger.result, longest_stall_ms, doing)
+    return Result(name, *found[0], longest_stall_ms, doing)
 
 
 def table(results: list[Result]) -> str:
@@ -352,9 +301,7 @@ def table(results: list[Result]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--only", choices=list(CASES), action="append")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()

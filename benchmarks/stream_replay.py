@@ -1,38 +1,33 @@
-"""How fast a group reads a stream back from the store: in the broker's process, or over AMQP.
+"""How fast a group reads a stream back from the store, in the broker's process.
 
     python -m benchmarks.stream_replay [--messages 1000000] [--size 100] [--groups 1] [--storage DIRECTORY]
-    python -m benchmarks.stream_replay --amqp-port 5672     # a running broker, in the place of all that
 
 Fills a stream, opens the store anew so that nothing of it is in memory, and reads it from the first message
-with `--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing). Over
-AMQP most of it is only in the store, too: a stream that nobody reads keeps no more than 256 KiB in memory.
+with `--groups` groups, each by one consumer that acknowledges everything (or, with `--no-ack`, nothing).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 from typing import Any
 
-from benchmarks.load import amqp, amqp_wire
-from benchmarks.load.target import Target
+from benchmarks import command_line
 from broker.clock import Clock
 from broker.engine.shard import Shard
 from config.settings import StorageSettings
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
-from queue_manager.definitions import QueueDefinition
 from queue_manager.log.stream_start import FIRST, StreamStart
 from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.stream import Stream
+from queue_manager.spec_records import QueueDefinition
 from storage.open import open_store
 
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20, stream=True)
 RUN = 500
-WIRE_SECONDS_MAX = 240
 
 
 class Reader:
@@ -122,22 +117,6 @@ async def replay(directory: str, message_count: int, group_count: int, *, no_ack
     }
 
 
-def over_amqp(port: int, message_count: int, size: int) -> dict[str, Any]:
-    """Fill a stream of a running broker and read all of it twice, by one consumer at a time."""
-    target = Target("broker", amqp_port=port)
-    arguments = {"x-queue-type": "stream"}
-    load = amqp.AmqpLoad(
-        size=size, messages=message_count, seconds=WIRE_SECONDS_MAX, queue_arguments=arguments
-    )
-    queue = f"bench-replay-{os.getpid()}-{time.monotonic_ns()}"
-    control = amqp_wire.AmqpClient(target.host, target.amqp_port)
-    control.declare_queue(queue, durable=True, arguments=arguments)
-    control.close()
-    filled = amqp.fill(target, load, queue)
-    rates = [amqp.drain(target, load, queue, filled["sent"])["rate"] for _ in range(2)]
-    return {"filled_per_second": filled["rate"], "read_per_second": rates}
-
-
 async def run(arguments: argparse.Namespace) -> None:
     """Fill, then read."""
     with tempfile.TemporaryDirectory(dir=arguments.storage) as directory:
@@ -148,18 +127,13 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure as the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--groups", type=int, default=1)
     parser.add_argument("--no-ack", action="store_true")
     parser.add_argument("--storage", help="where the temporary directory is made")
-    parser.add_argument("--amqp-port", type=int, help="read over AMQP from the broker that listens here")
-    arguments = parser.parse_args()
-    if arguments.amqp_port:
-        print(over_amqp(arguments.amqp_port, arguments.messages, arguments.size))
-    else:
-        asyncio.run(run(arguments))
+    asyncio.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -1,82 +1,34 @@
-"""What TLS costs a broker, beside mosquitto and RabbitMQ where they are installed.
+"""What TLS costs a broker, beside peers.
 
-    python -m benchmarks.tls [--runs 3] [--seconds 4] [--quick] [--broker sluicemq --broker mosquitto]
+    python -m benchmarks.tls [--runs 3] [--seconds 4] [--quick]
+        [--peer mosquitto,mqtt=1883,mqtts=8883,ca=FILE,pid=PID]
 
-Each broker has a plain port and one with TLS for each protocol it speaks, with one certificate (ECDSA P-256)
-and the versions and ciphers it comes with. Runs with and without TLS take turns. The figures: messages (or
-connections that come and go) a second, and the broker's processor time for each, with all its processes.
+Each broker has a plain port and one with TLS for each protocol it speaks, with a certificate for `localhost`
+(of SluiceMQ ECDSA P-256) and the versions and ciphers it comes with. Runs with and without TLS take turns.
+The figures: messages (or connections that come and go) a second, and the broker's processor time for each,
+with all its processes.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from benchmarks.brokers import HOST, Broker, BrokerUnavailable, Mosquitto, RabbitMQ, SluiceMQ
+from benchmarks import command_line
+from benchmarks.brokers import Broker, SluiceMQ, peer, started
 from benchmarks.load import amqp, mqtt, process_stat
-from benchmarks.load.mqtt_wire import MqttClient
 from benchmarks.load.target import Target
 from benchmarks.scenarios import QUORUM
-from benchmarks.tls_ports import TlsPorts
 
 PLAIN, TLS = "plain", "TLS"
 WARM_UP_S: Final = 1.0
 QUICK_S: Final = 1.0
 CONNECTIONS: Final = 100
-LARGE_BYTES: Final = 64 * 1024
-
-
-class SluiceMQWithTls(SluiceMQ):
-    """With ports for both."""
-
-    def prepare(self) -> None:
-        self.tls = TlsPorts.made(self.directory)
-        super().prepare()
-
-    def configuration(self) -> dict[str, Any]:
-        return super().configuration() | {"listeners": self.tls.listeners()}
-
-
-class RabbitMQWithTls(RabbitMQ):
-    """With ports for both."""
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.tls = TlsPorts.made(self.directory)
-        with (self.directory / "rabbitmq.conf").open("a") as file:
-            file.write(
-                f"listeners.ssl.1 = {HOST}:{self.tls.amqps}\n"
-                f"mqtt.listeners.ssl.1 = {HOST}:{self.tls.mqtts}\n"
-                f"ssl_options.cacertfile = {self.tls.file('ca.crt')}\n"
-                f"ssl_options.certfile = {self.tls.file('server.crt')}\n"
-                f"ssl_options.keyfile = {self.tls.file('server.key')}\n"
-                "ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n"
-            )
-
-
-class MosquittoWithTls(Mosquitto):
-    """With ports for both."""
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.tls = TlsPorts.made(self.directory)
-        with (self.directory / "mosquitto.conf").open("a") as file:
-            file.write(
-                f"listener {self.tls.mqtts} {HOST}\n"
-                f"certfile {self.tls.file('server.crt')}\n"
-                f"keyfile {self.tls.file('server.key')}\n"
-            )
-
-
-AnyBroker = SluiceMQWithTls | RabbitMQWithTls | MosquittoWithTls
-BROKERS: Final[dict[str, type[AnyBroker]]] = {
-    each.name: each for each in (SluiceMQWithTls, MosquittoWithTls, RabbitMQWithTls)
-}
+LARGE: Final[dict[str, Any]] = {"size": 64 * 1024, "window": 100, "batch": 4, "prefetch": 200}
 
 
 class Figures(NamedTuple):
@@ -86,18 +38,9 @@ class Figures(NamedTuple):
     cpu_us: float
 
 
-def run_amqp(target: Target, seconds: float, size: int = 100) -> Figures:
+def run_amqp(target: Target, seconds: float, **load: Any) -> Figures:
     """Durable messages with confirms, one producer, one consumer."""
-    window, batch = (5_000, 100) if size < LARGE_BYTES else (100, 4)
-    load = amqp.AmqpLoad(
-        seconds=seconds, size=size, window=window, batch=batch, prefetch=2 * window, queue_arguments=QUORUM
-    )
-    return _figures(amqp.run_together(target, load))
-
-
-def run_large(target: Target, seconds: float) -> Figures:
-    """The same with messages of 64 KiB."""
-    return run_amqp(target, seconds, LARGE_BYTES)
+    return _figures(amqp.run_together(target, amqp.AmqpLoad(seconds=seconds, queue_arguments=QUORUM, **load)))
 
 
 def run_mqtt(target: Target, seconds: float) -> Figures:
@@ -110,8 +53,7 @@ def run_connections(target: Target, seconds: float) -> Figures:
     before_ns = process_stat.process_cpu_ns(target.pid)  # by the clock's ticks it would be too little to tell
     watch = time.monotonic()
     for number in range(CONNECTIONS):
-        client = MqttClient(target.host, target.mqtt_port, f"comes-{number}", login=target.login)
-        client.close()
+        target.mqtt(f"comes-{number}").close()
     spent_us = (process_stat.process_cpu_ns(target.pid) - before_ns) / 1000
     return Figures(CONNECTIONS / (time.monotonic() - watch), spent_us / CONNECTIONS)
 
@@ -126,14 +68,15 @@ def _figures(report: dict[str, Any]) -> Figures:
 LOADS: Final[dict[str, Callable[[Target, float], Figures]]] = {
     "MQTT QoS 1, 100 bytes": run_mqtt,
     "MQTT connections": run_connections,
-    "AMQP durable, confirms, 100 bytes": run_amqp,
-    "AMQP durable, confirms, 64 KiB": run_large,
+    "AMQP durable, confirms, 100 bytes": partial(run_amqp, prefetch=10_000),
+    "AMQP durable, confirms, 64 KiB": partial(run_amqp, **LARGE),
 }
 
 
-def measure(broker: AnyBroker, load: str, runs: int, seconds: float) -> dict[str, list[Figures]]:
+def measure(broker: Broker, load: str, runs: int, seconds: float) -> dict[str, list[Figures]]:
     """The figures with and without TLS, in turns."""
-    targets = {PLAIN: broker.target, TLS: broker.tls.over(broker.target)}
+    assert broker.tls is not None
+    targets = {PLAIN: broker.target, TLS: replace(broker.tls, pid=broker.target.pid)}
     measured: dict[str, list[Figures]] = {way: [] for way in targets}
     for target in targets.values():
         LOADS[load](target, WARM_UP_S)
@@ -155,31 +98,20 @@ def print_row(broker: Broker, load: str, measured: dict[str, list[Figures]]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long to publish in each run")
     parser.add_argument("--quick", action="store_true", help="one run of a second each")
-    parser.add_argument("--broker", action="append", choices=BROKERS, help="only these")
+    parser.add_argument("--peer", action="append", default=[], type=peer, help="another broker that runs")
     given = parser.parse_args()
     runs, seconds = (1, QUICK_S) if given.quick else (given.runs, given.seconds)
     print("| load | broker | plain | TLS | ratio | CPU us each, plain | CPU us each, TLS |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    for name in given.broker or BROKERS:
-        with tempfile.TemporaryDirectory(prefix="bench-tls-") as directory:
-            broker = BROKERS[name](Path(directory))
-            try:
-                broker.start()
-            except BrokerUnavailable as error:
-                print(f"\n{name}: {error}")
-                continue
-            try:
-                for load in LOADS:
-                    if broker.amqp_port or "AMQP" not in load:
-                        print_row(broker, load, measure(broker, load, runs, seconds))
-            finally:
-                broker.stop()
+    with started(partial(SluiceMQ, with_tls=True)) as own:
+        for broker in (own, *given.peer):
+            for load in LOADS:
+                if broker.target.amqp_port or "AMQP" not in load:
+                    print_row(broker, load, measure(broker, load, runs, seconds))
 
 
 if __name__ == "__main__":

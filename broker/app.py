@@ -14,32 +14,30 @@ import structlog
 from broker.access.access import GUEST_FROM_ELSEWHERE, Access
 from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
+from broker.admin.node import Node, StartView
+from broker.admin.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.admin.users import UserAdmin
+from broker.clients.farewell import Farewell
 from broker.clock import Clock, until_beat_s
 from broker.configured import declare_configured, default_policy
-from broker.descriptors import connection_room, open_file_count, open_files_limit
 from broker.drivers import Drivers
 from broker.engine.client import ShardClient
-from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
-from broker.farewell import Farewell
 from broker.http.late import LateHttp
-from broker.hub import Hub
-from broker.listening import AddressInUse, ListenError, Listeners
-from broker.loop_watch import Lag
-from broker.memory import ReturnTimes, memory_returner, resident_bytes
-from broker.mqtt.passing_groups import delete_left
-from broker.node import Node, StartView
-from broker.port_owner import has_port
+from broker.logs.start_log import StartLog
+from broker.logs.trouble_log import TroubleLog
+from broker.mqtt.consuming.passing_groups import delete_left
+from broker.network.listening import AddressInUse, ListenError, Listeners
+from broker.network.port_owner import has_port
+from broker.network.tls.contexts import TlsContexts
+from broker.process.descriptors import connection_room, open_file_count, open_files_limit
+from broker.process.free_memory import ReturnTimes, memory_returner, resident_bytes
+from broker.process.loop_watch import Lag
 from broker.properties.readers import READERS
-from broker.reloading import Reloaded, changed_keys, merged, needs_restart
-from broker.start_log import StartLog
 from broker.telemetry.telemetry import Telemetry, telemetry_of
-from broker.tls.contexts import TlsContexts
-from broker.trouble_log import TroubleLog
-from broker.vhost_directory import VhostDirectory
+from broker.vhosts.hub import Hub
+from broker.vhosts.vhost_directory import VhostDirectory
 from config import limits
-from config.loader import ConfigError
 from config.settings import (
     AmqpListenerSettings,
     ListenersSettings,
@@ -47,6 +45,7 @@ from config.settings import (
     Settings,
     StorageSettings,
 )
+from config.settings_loader import ConfigError
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status
 from storage.open import open_store, storage_holder_pid
@@ -244,8 +243,9 @@ class Broker:
         self._shard = shard
         shard.on_failure(self._on_failure)
         loop = asyncio.get_running_loop()
-        local = LocalClient(shard)
-        client = local if self._telemetry is None else self._telemetry.trace(local)
+        client = ShardClient(shard)
+        if self._telemetry is not None:
+            client = self._telemetry.trace(client)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
         self._vhosts = VhostDirectory(self._hub)
         try:

@@ -22,16 +22,16 @@ from broker.commands import (
     groups,
     operating,
     queues,
-    store,
+    stored_data,
     tls,
     users,
     vhosts,
 )
-from broker.commands.api import with_api, with_api_in_vhost
-from broker.systemd_unit import systemd
+from broker.commands.http_api import with_api, with_api_in_vhost
+from broker.process.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
-from config.loader import ConfigError, default_file_text, load_settings
+from config.settings_loader import ConfigError, default_file_text, load_settings
 
 app = typer.Typer(
     name="sluicemq",
@@ -50,7 +50,7 @@ app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
-app.add_typer(store.app, name="store")
+app.add_typer(stored_data.app, name="store")
 app.command("pub")(with_api_in_vhost(queues.publish))
 for name, command in {**operating.COMMANDS, **definitions.COMMANDS, **backups.COMMANDS}.items():
     app.command(name)(command)

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.amqp.frontend import AmqpFrontends
-from broker.frontend import Frontend
-from broker.hub import Hub
-from broker.listening import MakeProtocol
 from broker.mqtt.frontend import MqttFrontends
-from broker.transport import Transport
+from broker.network.frontend_base import Frontend
+from broker.network.listening import MakeProtocol
+from broker.network.transport import Transport
+from broker.vhosts.hub import Hub
 from config.settings import AnyMqttListenerSettings, ListenersSettings
 from queue_manager.address import DEFAULT_VHOST
 
@@ -51,7 +51,7 @@ class Drivers:
         makers: dict[str, MakeProtocol] = {}
         for name, listener in {"mqtt_ws": settings.mqtt_ws, "mqtt_wss": settings.mqtt_wss}.items():
             if listener is not None:
-                from broker.websocket import gate_maker  # brings a library along
+                from broker.network.websocket import gate_maker  # brings a library along
 
                 hub = self._hub.of_vhost(listener.vhost)
                 make = self._transport_maker("mqtt", name)

@@ -19,17 +19,16 @@ import uvloop
 
 from broker.app import Broker
 from broker.clock import Clock
-from broker.descriptors import open_files_limit, raise_limit
-from broker.listening import ListenError
-from broker.log_level import LogLevel
-from broker.log_repeats import LogRepeats
-from broker.loop_watch import LoopWatch
-from broker.printable import make_printable
-from broker.service_manager import ServiceManager
+from broker.logs.log_processors import LogLevel, LogRepeats
+from broker.logs.printable import make_printable
+from broker.network.listening import ListenError
+from broker.process.descriptors import open_files_limit, raise_limit
+from broker.process.loop_watch import LoopWatch
+from broker.process.service_manager import ServiceManager
 from broker.version import PRODUCT, VERSION
 from config import limits
-from config.loader import ConfigError
 from config.settings import LogSettings, Settings
+from config.settings_loader import ConfigError
 from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError, StoreInUse
 from storage.open import storage_holder
@@ -211,7 +210,7 @@ def _announce(broker: Broker) -> None:
 
 def _browsable(bind: str) -> str:
     """An address as it stands in a URL, for a browser on this machine."""
-    if bind in ("0.0.0.0", "::"):
+    if bind in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return "localhost"
     return f"[{bind}]" if ":" in bind else bind
 

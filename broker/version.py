@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 PRODUCT: Final = "SluiceMQ"
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"

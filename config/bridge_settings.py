@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from config import limits
-from config.fields import Count, SecretText, Section
-from config.names import DEFAULT_VHOST
+from config.field_types import Count, SecretText, Section
+from config.name_rules import DEFAULT_VHOST
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):[0-9]{1,5}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")

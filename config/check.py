@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from config.loader import ConfigError, QueueCheck, load_settings, load_text, nothing_more
+from config.settings_loader import ConfigError, QueueCheck, load_settings, load_text, nothing_more
 
 
 def check_text(text: str, *, queue_check: QueueCheck = nothing_more) -> list[str]:

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from config import limits
 from config.bridge_settings import BridgeSettings
-from config.fields import Count, DurationMs, RetentionMs, Section, SizeBytes
+from config.field_types import Count, DurationMs, RetentionMs, Section, SizeBytes
 
 
 def _check_packet_size(value: int) -> int:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from config import limits, names, units
-from config.fields import (
+from config import limits, name_rules, units
+from config.field_types import (
     Count,
     DurationMs,
     Fraction,
@@ -27,8 +27,8 @@ _STREAM_LIMITS: Final = {
 }
 _KEYS = {"done_retention_ms": "done_retention"}
 
-QueueName = Annotated[str, AfterValidator(names.check_queue_name)]
-TopicFilter = Annotated[str, AfterValidator(names.check_topic_filter)]
+QueueName = Annotated[str, AfterValidator(name_rules.check_queue_name)]
+TopicFilter = Annotated[str, AfterValidator(name_rules.check_topic_filter)]
 
 
 def _off_is_a_word(value: Any) -> Any:
@@ -76,10 +76,10 @@ class DlqSettings(Section):
     def _topic_is_a_queue(cls, value: str) -> str:
         name = value
         if value.startswith("$queue/"):
-            name = names.queue_of_level(value.removeprefix("$queue/"))
+            name = name_rules.queue_of_level(value.removeprefix("$queue/"))
         elif value.startswith("$"):
             raise ValueError("is neither the name of a queue nor $queue/<name>")
-        return names.check_queue_name(name) if name or value else ""
+        return name_rules.check_queue_name(name) if name or value else ""
 
 
 class QueueLimitsSettings(Section):
@@ -144,7 +144,7 @@ class GroupSettings(Section):
     @field_validator("name")
     @classmethod
     def _name_is_allowed(cls, value: str) -> str:
-        return names.check_group_name(value)
+        return name_rules.check_group_name(value)
 
     @property
     def group_id(self) -> str:
@@ -165,7 +165,7 @@ class QueueSettings(Section):
     capture: bool = False
     """Whether `topics` may be ordinary ones: what devices publish there goes into the queue, too."""
     """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
-    description: Annotated[str, AfterValidator(names.check_description)] = ""
+    description: Annotated[str, AfterValidator(name_rules.check_description)] = ""
     """What the queue is for."""
     type: Literal["classic", "ephemeral", "stream"] = "classic"
     visibility_timeout_ms: PositiveDurationMs | None = Field(
@@ -217,7 +217,7 @@ class QueueSettings(Section):
                         f"a stream has no limits.{name.removesuffix('_ms')}: use retention.{instead}"
                     )
             if self.primary_group:
-                names.check_group_name(self.primary_group)
+                name_rules.check_group_name(self.primary_group)
         elif self.primary_group:
             raise ValueError("primary_group is only for type stream")
         return self
@@ -241,7 +241,7 @@ class QueueSettings(Section):
     @model_validator(mode="after")
     def _dead_letters_leave(self) -> "QueueSettings":
         if self.dead_letter:
-            names.check_queue_name(self.dead_letter)
+            name_rules.check_queue_name(self.dead_letter)
             if self.dead_letter == self.name:
                 raise ValueError("dlq must be another queue")
         elif self.unmatched == "dead_letter":
@@ -265,7 +265,7 @@ class QueueSettings(Section):
     @classmethod
     def _bind_to_own_address(cls, data: Any) -> Any:
         if isinstance(data, dict) and "topics" not in data and isinstance(data.get("name"), str):
-            return {**data, "topics": (f"$queue/{names.queue_level(data['name'])}/#",)}
+            return {**data, "topics": (f"$queue/{name_rules.queue_level(data['name'])}/#",)}
         return data
 
     @field_validator("topics")

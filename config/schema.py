@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
 
-from config.fields import Section
+from config.field_types import Section
 from config.settings import Settings
 from config.yaml_tree import Path
 

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from config import limits, names
-from config.access import AccessSettings
-from config.fields import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
+from config import limits, name_rules
+from config.access_settings import AccessSettings
+from config.field_types import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
-from config.names import DEFAULT_VHOST
+from config.name_rules import DEFAULT_VHOST
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
-from config.tls import TlsSettings
+from config.tls_settings import TlsSettings
 
 __all__ = [
     "AccessSettings",
@@ -40,11 +40,11 @@ __all__ = [
 class StorageSettings(Section):
     """Where messages are kept."""
 
-    url: Annotated[str, AfterValidator(names.check_storage_url)] = "./data"
+    url: Annotated[str, AfterValidator(name_rules.check_storage_url)] = "./data"
     """A directory, `memory:`, or `s3://bucket/prefix` (also gs, az)."""
     sync: Literal["always", "os"] = "always"
     """On a local disk: `always` confirms after fsync, `os` leaves the writing to the kernel."""
-    instance_id: Annotated[str, AfterValidator(names.check_instance_id)] = ""
+    instance_id: Annotated[str, AfterValidator(name_rules.check_instance_id)] = ""
     """Names the broker in the keys of its logs, from the first message on; empty: a generated one."""
     journal: Literal["auto", "local"] = "auto"
     """`local`: messages for an object store are confirmed by a journal on a local disk."""
@@ -68,7 +68,7 @@ class StorageSettings(Section):
 class ListenerSettings(Section):
     """One listening address."""
 
-    bind: Annotated[str, AfterValidator(names.check_bind)] = "127.0.0.1"
+    bind: Annotated[str, AfterValidator(name_rules.check_bind)] = "127.0.0.1"
     port: Count = Field(default=0, ge=0, le=65_535)
     """0: any free port."""
 
@@ -93,12 +93,10 @@ class ClientListenerSettings(ListenerSettings):
 
     @property
     def unix_path(self) -> str:
-        """See `ListenerSettings.unix_path`."""
         return self.unix_socket
 
     @property
     def is_proxied(self) -> bool:
-        """See `ListenerSettings.is_proxied`."""
         return self.proxy_protocol
 
 
@@ -245,7 +243,7 @@ def _check_queues(queues: tuple[QueueSettings, ...]) -> tuple[QueueSettings, ...
 class VhostSettings(Section):
     """A virtual host: queues, exchanges and topics of its own."""
 
-    name: Annotated[str, AfterValidator(names.check_vhost_name)]
+    name: Annotated[str, AfterValidator(name_rules.check_vhost_name)]
     max_connections: Count = Field(default=0, ge=0, le=limits.CONNECTIONS_MAX)
     """Clients in it at a time; 0: as many as the broker takes."""
     max_queues: Count = Field(default=0, ge=0, le=limits.QUEUES_MAX)
@@ -281,7 +279,7 @@ class LogSettings(Section):
 class TelemetrySettings(Section):
     """Traces, sent to a collector of OpenTelemetry."""
 
-    otlp: Annotated[str, AfterValidator(names.check_collector_url)] = ""
+    otlp: Annotated[str, AfterValidator(name_rules.check_collector_url)] = ""
     """The collector's URL for OTLP over HTTP, as http://localhost:4318; empty: no traces."""
     sample: float = Field(default=1.0, ge=0, le=1)
     """The share of the messages marked as sampled by their publishers that is traced."""
@@ -344,9 +342,9 @@ def _addresses_overlap(bind: str, other_bind: str) -> bool:
     binds = {"127.0.0.1" if name == "localhost" else name for name in (bind, other_bind)}
     if len(binds) == 1 or "::" in binds:  # :: takes IPv4 too where the system maps it
         return True
-    if "0.0.0.0" not in binds:
+    if "0.0.0.0" not in binds:  # noqa: S104 - compared, not bound
         return False
-    other = next(name for name in binds if name != "0.0.0.0")
+    other = next(name for name in binds if name != "0.0.0.0")  # noqa: S104
     try:
         return ipaddress.ip_address(other).version == 4
     except ValueError:

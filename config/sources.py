@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from config import schema
-from config.fields import Section
+from config.field_types import Section
 from config.settings import Settings
 from config.yaml_tree import Path, YamlTree, read_yaml
 

@@ -12,8 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from config import limits
-from config.access import PermissionSettings, UserSettings, UsersSettings
-from config.loader import ConfigError, known_keys, read_file, sentence
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
+from config.settings_loader import ConfigError, known_keys, read_file, sentence
 from config.sources import Layers
 
 _HEADER = "# Users of a SluiceMQ broker; `sluicemq user` writes this file. Reload the broker by SIGHUP.\n"

@@ -72,9 +72,11 @@ class _TooMuch(Exception):
 
 
 class _Builder:
-    __slots__ = ("tree", "values_left")
+    __slots__ = ("_aliased_left", "_seen", "tree", "values_left")
 
     def __init__(self, tree: YamlTree) -> None:
+        self._seen: set[int] = set()
+        self._aliased_left = limits.CONFIG_ALIASED_VALUES_MAX
         self.tree = tree
         self.values_left = limits.CONFIG_VALUES_MAX
 
@@ -83,6 +85,11 @@ class _Builder:
         self.values_left -= 1
         if self.values_left < 0:
             raise _TooMuch(line, f"more than {limits.CONFIG_VALUES_MAX} values")
+        if id(node) in self._seen:
+            self._aliased_left -= 1
+            if self._aliased_left < 0:
+                raise _TooMuch(line, f"more than {limits.CONFIG_ALIASED_VALUES_MAX} values by aliases")
+        self._seen.add(id(node))
         if depth > limits.CONFIG_DEPTH_MAX:  # also where an alias that contains itself ends
             raise _TooMuch(line, f"nested more than {limits.CONFIG_DEPTH_MAX} levels deep")
         self.tree.lines.setdefault(path, line)

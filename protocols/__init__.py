@@ -1,5 +1,5 @@
 """Wire protocols, sans-IO: bytes and time go in, events and bytes come out.
 
 Nothing here opens a socket, reads a clock or awaits. `protocols.mqtt` speaks MQTT 3.1.1 and 5,
-`protocols.amqp091` AMQP 0.9.1; neither knows the other, both implement `protocols.connection.Connection`.
+`protocols.amqp091` AMQP 0.9.1; neither knows the other, both implement `sans_io_connection.Connection`.
 """

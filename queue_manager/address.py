@@ -1,6 +1,6 @@
 """`$queue/<name>[/<routing key>]` addresses and the control verbs at their end.
 
-The name is one level: what that cannot hold is written as `config.names.queue_level` says.
+The name is one level: what that cannot hold is written as `config.name_rules.queue_level` says.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from config import limits
-from config.names import check_queue_name, queue_level, queue_of_level
+from config.name_rules import check_queue_name, queue_level, queue_of_level
 from queue_manager.errors import InvalidAddress
 
 DEFAULT_VHOST: Final = "/"

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from queue_manager.group.start import EARLIEST, GroupStart, read_start
+from queue_manager.group.group_start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
-from queue_manager.routing.exchange_types.table import TYPES as EXCHANGE_TYPES
+from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
-from queue_manager.vhosts import StoredVhost
+from queue_manager.stored_vhosts import StoredVhost
 
 __all__ = [
     "EXCHANGE_TYPES",

@@ -68,7 +68,7 @@ class TopicSpaces:
 
 
 class _Awaited:
-    """The audience of messages in a virtual host that no subscriber was in yet."""
+    """The audience of messages in a virtual host that no subscriber was in yet. Implements `Audience`."""
 
     __slots__ = ("_found", "_keys", "_spaces", "_template", "_vhost")
 
@@ -88,16 +88,13 @@ class _Awaited:
         return self._found
 
     def is_there(self) -> bool:
-        """See `Audience`."""
         audience = self._audience()
         return audience is not None and audience.is_there()
 
     def has_room(self, count: int, body_bytes: int) -> bool:
-        """See `Audience`."""
         audience = self._audience()
         return audience is None or audience.has_room(count, body_bytes)
 
     def hear(self, bodies: list[bytes]) -> int:
-        """See `Audience`."""
         audience = self._audience()
         return UNHEARD if audience is None else audience.hear(bodies)

@@ -11,22 +11,21 @@ from queue_manager.log.removals import GroupRemoval
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
-from queue_manager.queue.groups import Place
 from queue_manager.queue.queue import Queue
+from queue_manager.queue.queue_groups import Place
 from queue_manager.queue.stream import Stream
-from queue_manager.retained import RetainedMessages
+from queue_manager.retained_messages import RetainedMessages
 from queue_manager.routing.consumption import Consumption
-from queue_manager.routing.directory import QueueDirectory
 from queue_manager.routing.publisher import Publisher
+from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.rules.schedule import Key
-from queue_manager.sessions.vhosts import VhostSessions
+from queue_manager.sessions.all_sessions import VhostSessions
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
-from queue_manager.vhosts import StoredVhosts
+from queue_manager.stored_vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
-from storage.records import payload, scheduled
-from storage.records.committed_epoch import CommittedEpoch
+from storage.records import CommittedEpoch, payload, scheduled
 from storage.sequence import SequenceAllocator
 
 
@@ -141,7 +140,7 @@ class QueueManager:
         if part.retention.removal_done(done):
             cursor = part.cursors.get(done.group_id)
             if cursor is not None and not part.retention.removals.first_claim(done.group_id):
-                cursor.claims.buckets.keep_earlier(0)
+                cursor.claims.buckets.first_claim = 0
 
     def history_known(self, now_ms: int) -> None:
         """After a start it is known now what the queues let go of."""
@@ -211,7 +210,7 @@ class QueueManager:
             self.consumption.group(queue, group_name, MATCH_ALL)
             known = queue.stream_group(group_name)
             known.seek(start)
-        return known.committed_offset()
+        return known.cursor.committed_offset()
 
     def commit_offset(self, queue: Queue, group_id: str, offset: int) -> None:
         """Everything up to and with `offset` is done with in the group; durable once the open commit is.
@@ -267,7 +266,7 @@ class QueueManager:
 
     def is_moving(self, queue: Queue, producer: str) -> bool:
         """Whether committed rows of a producer are still on their way into the queue."""
-        return queue.rules.has_stage and queue.rules.stage.is_moving(producer)
+        return queue.rules.has_stage and queue.rules.stage.sweeps.moves(producer)
 
     def last_epoch(self, queue: Queue, producer: str) -> CommittedEpoch | None:
         """The last epoch a producer committed, None if that is not known."""

@@ -36,10 +36,6 @@ class Message:
         self.template = template
         self.received_at_ms = received_at_ms
 
-    def set_body(self, body: bytes | None) -> None:
-        """Take the payload that was read back; None: there is none any more."""
-        self.body = body
-
     def envelope(self) -> bytes:
         """The metadata of the message as records hold it."""
         template = self.template

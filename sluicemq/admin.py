@@ -1,6 +1,6 @@
 """What `Broker.admin` is, and what its calls take and give."""
 
 from broker.admin.admin import Admin
-from broker.admin.views import GroupView, MessageView, Page, Published, QueueView, State
+from broker.admin.admin_views import GroupView, MessageView, Page, Published, QueueView, State
 
 __all__ = ["Admin", "GroupView", "MessageView", "Page", "Published", "QueueView", "State"]

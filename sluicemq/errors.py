@@ -1,7 +1,7 @@
 """What a `Broker` and its `admin` raise; the reasons are fit for users."""
 
-from broker.engine.ending import BrokerStopped
-from config.loader import ConfigError
+from broker.engine.shard_ending import BrokerStopped
+from config.settings_loader import ConfigError
 from queue_manager.errors import (
     AccessRefused,
     GroupNotFound,

@@ -121,8 +121,10 @@ class Connection(Link):
             CHANNEL, 60, 40, b"\0\0" + wire.short(exchange) + wire.short(routing_key) + bytes((mandatory,))
         )
         parts = [head, wire.content_header(CHANNEL, len(body), properties)]
-        for start in range(0, len(body), self.body_bytes_max):
-            parts.append(wire.frame(wire.BODY, CHANNEL, body[start : start + self.body_bytes_max]))
+        parts += [
+            wire.frame(wire.BODY, CHANNEL, body[start : start + self.body_bytes_max])
+            for start in range(0, len(body), self.body_bytes_max)
+        ]
         self.send(parts, 1)
 
     def send(self, parts: list[bytes], message_count: int) -> None:

@@ -124,8 +124,11 @@ def encode_array(elements: Iterable[bytes]) -> bytes:
     return pack_u16(len(parts)) + b"".join(parts)
 
 
-class ValueReader:
-    """Reads one stored value field by field; every problem becomes a `CorruptRecord` naming the field."""
+class Reader:
+    """Reads a value, or the part of a key behind its prefix, field by field.
+
+    Numbers are those of values, little-endian. Every problem becomes a `CorruptRecord` naming the field.
+    """
 
     __slots__ = ("data", "position", "record_type")
 
@@ -159,14 +162,23 @@ class ValueReader:
         return int.from_bytes(self.take(8, field), "little", signed=True)
 
     def utf8(self, field: str) -> str:
-        raw = self.take(self.u16(field), field)
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            raise CorruptRecord(self.record_type, field, "not UTF-8") from error
+        return self._text(self.take(self.u16(field), field), field)
 
     def var_bytes(self, field: str) -> bytes:
         return self.take(self.u32(field), field)
+
+    def terminated_text(self, field: str) -> str:
+        """A TerminatedBytes string, as UTF-8."""
+        raw, self.position = decode_terminated(self.data, self.position, self.record_type, field)
+        return self._text(raw, field)
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self.data) - self.position, "rest")
+
+    def rest_text(self, field: str) -> str:
+        """All that is left, as UTF-8."""
+        return self._text(self.rest(), field)
 
     def at_end(self) -> bool:
         """Whether every byte has been read."""
@@ -176,67 +188,6 @@ class ValueReader:
         """Every byte must have been read by now."""
         if not self.at_end():
             raise CorruptRecord(self.record_type, "end", f"{len(self.data) - self.position} bytes too many")
-
-
-class KeyReader:
-    """Reads the part of a key that follows its two-byte prefix."""
-
-    __slots__ = ("data", "position", "record_type")
-
-    def __init__(self, record_type: str, key: bytes, prefix: bytes) -> None:
-        if not key.startswith(prefix):
-            raise CorruptRecord(record_type, "key", f"does not begin with {prefix.hex(' ')}")
-        self.record_type = record_type
-        self.data = key
-        self.position = len(prefix)
-
-    def terminated(self, field: str) -> bytes:
-        raw, self.position = decode_terminated(self.data, self.position, self.record_type, field)
-        return raw
-
-    def terminated_text(self, field: str) -> str:
-        return self._text(self.terminated(field), field)
-
-    def u8(self, field: str) -> int:
-        if self.position >= len(self.data):
-            raise CorruptRecord(self.record_type, field, "truncated")
-        self.position += 1
-        return self.data[self.position - 1]
-
-    def u16(self, field: str) -> int:
-        return self._unsigned(2, field)
-
-    def u64(self, field: str) -> int:
-        return self._unsigned(8, field)
-
-    def _unsigned(self, size: int, field: str) -> int:
-        end = self.position + size
-        if end > len(self.data):
-            raise CorruptRecord(self.record_type, field, "truncated")
-        value = int.from_bytes(self.data[self.position : end], "big")
-        self.position = end
-        return value
-
-    def rest(self) -> bytes:
-        """All that is left."""
-        raw = self.data[self.position :]
-        self.position = len(self.data)
-        return raw
-
-    def rest_text(self, field: str) -> str:
-        """All that is left, as UTF-8."""
-        return self._text(self.rest(), field)
-
-    def bucket(self) -> tuple[str, int]:
-        """The whole rest: the (queue ID, bucket ID) of a record of a bucket."""
-        found = self.terminated_text("queue_id"), self.u64("bucket_id")
-        self.finish()
-        return found
-
-    def finish(self) -> None:
-        """The whole key must have been read by now."""
-        if self.position != len(self.data):
-            raise CorruptRecord(self.record_type, "key", f"{len(self.data) - self.position} bytes too many")
 
     def _text(self, raw: bytes, field: str) -> str:
         try:

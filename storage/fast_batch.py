@@ -139,7 +139,8 @@ class NativeBatch:
 
     def _lower(self, fields: Sequence[bytes]) -> tuple[bytes, Any]:
         """UniFFI's form of every field (i32BE length, bytes) in one buffer, and an array of ForeignBytes into
-        it. The caller keeps the buffer alive while it uses the array."""
+        it. The caller keeps the buffer alive while it uses the array.
+        """
         ffi = self._ffi
         count = len(fields)
         lengths = list(map(len, fields))

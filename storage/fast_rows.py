@@ -111,7 +111,8 @@ def _decode_large(data: memoryview) -> list[tuple[bytes, bytes]]:
 
 def decode_rows(data: bytes) -> list[tuple[bytes, bytes]]:
     """The pairs in a serialised `sequence<KeyValue>`: i32BE count, then per row i32BE length and key, i32BE
-    length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry."""
+    length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry.
+    """
     length = _length
     (count,) = length(data, 0)
     rows = _alike(data, count) if count > 1 else []

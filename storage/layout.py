@@ -1,57 +1,15 @@
-"""The numbers of the record layout: record types, queue IDs, and how claim and bucket IDs are made.
+"""What the records have in common: their version, queue IDs, and how claim and bucket IDs are made.
 
-Every key of a queue or payload record begins `01 TT` (layout version, record type). The metadata log beside
+Every key of `storage.records` begins `01 TT` (layout version, number of the record). The metadata log beside
 them begins `03 01` (see `storage.metadata_log`), so the two never meet in one database.
 """
 
 from typing import Final
 
 from config import limits
-from storage.encoding import encode_terminated, pack_u64_key
 
 VERSION: Final = 0x01
-
-PAYLOAD: Final = 0x01
-ACTIVE: Final = 0x02
-DONE: Final = 0x03
-FAILED: Final = 0x04
-ATTEMPTS: Final = 0x05
-QUEUE_SPEC: Final = 0x06
-MESSAGE_IDS: Final = 0x07
-LOG_CURSOR: Final = 0x08
-CLAIM_STATE: Final = 0x09
-PAYLOAD_REFS: Final = 0x0A
-GROUP_POSITION: Final = 0x0B
-QUEUE_META: Final = 0x0C
-REMOVAL: Final = 0x0D
-SCHEDULED: Final = 0x0E
-FORMAT: Final = 0x0F
-IDENTIFIED: Final = 0x10
-PRODUCER: Final = 0x11
-EXPIRY: Final = 0x12
-STREAM_CHUNK: Final = 0x13
-QUEUE_ACCOUNT: Final = 0x14
-CLAIMED_BITMAP: Final = 0x15
-STAGED_ROWS: Final = 0x17
-COMMITTED_EPOCH: Final = 0x18
-EPOCH: Final = 0x19
-EXCHANGE: Final = 0x1A
-BINDING: Final = 0x1B
-GROUP_REMOVAL: Final = 0x1C
-SKIPPED_OFFSETS: Final = 0x1D
-RELEASED_OFFSETS: Final = 0x1E
-JOURNAL_STATE: Final = 0x1F
-HOLDER: Final = 0x20
-SETTLEMENTS: Final = 0x21
-VHOST: Final = 0x22
-SESSION: Final = 0x28
-SESSION_SUBSCRIPTION: Final = 0x29
-SESSION_PROGRESS: Final = 0x2A
-SESSION_RECEIVED: Final = 0x2B
-FILTER_LOG: Final = 0x2C
-FILTER_LOG_ENTRY: Final = 0x2D
-RETAINED: Final = 0x2E
-SESSION_WILL: Final = 0x2F
+INDEX_NAME: Final = "backup.json"  # the file by which a directory is a backup
 
 BUCKET_EXPONENT_MAX: Final = 4  # 10^5 elements would not fit an array's u16 count
 BUCKET_EXPONENT_DEFAULT: Final = 2
@@ -66,21 +24,6 @@ VHOST_BYTES_MAX: Final = limits.VHOST_NAME_BYTES_MAX + 1  # with the separator b
 QUEUE_ID_BYTES_MAX: Final = (
     VHOST_BYTES_MAX + limits.QUEUE_NAME_BYTES_MAX + LEVEL_BYTES_MAX + 1 + limits.GROUP_NAME_BYTES_MAX
 )
-
-
-def record_prefix(record_type: int) -> bytes:
-    """The two bytes every key of this type begins with."""
-    return bytes((VERSION, record_type))
-
-
-def queue_prefix(record_type: int, queue_id: str) -> bytes:
-    """`01 TT ‖ TB(queue)`: what the keys of one queue's records of this type begin with."""
-    return bytes((VERSION, record_type)) + encode_terminated(queue_id.encode())
-
-
-def bucket_key(record_type: int, queue_id: str, bucket_id: int) -> bytes:
-    """`01 TT ‖ TB(queue) ‖ bucket u64BE`: the key of an active, done or failed bucket."""
-    return queue_prefix(record_type, queue_id) + pack_u64_key(bucket_id)
 
 
 def check_queue_id(queue_id: str) -> str:

@@ -85,12 +85,10 @@ class MemoryStore:
 
     @property
     def trouble(self) -> StorageError | None:
-        """See `storage.store.Store`."""
         return None
 
     @property
     def journal(self) -> None:
-        """See `storage.store.Store`."""
         return None
 
     def describe(self) -> str:

@@ -33,7 +33,6 @@ from slatedb.uniffi import (
 
 from config import limits
 from config.settings import StorageSettings
-from storage.backup.archive import INDEX_NAME
 from storage.batch import WriteOps
 from storage.cuts import open_cut_reader
 from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
@@ -41,11 +40,13 @@ from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import enable_fast_batch
 from storage.journal.apart import refuse_without_journal
+from storage.journal.journaled_store import JournaledStore
 from storage.journal.opening import has_journal, leave_journal, open_journaled
-from storage.journal.store import JournaledStore
+from storage.layout import INDEX_NAME
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.records import format_marker, journal_state
+from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
 from storage.remote_hold import close_reader, open_reader, wait_for_holder
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_settings import broker_settings
@@ -87,7 +88,7 @@ async def open_store(
         return await _open_in_object_store(settings, take_over, tell)
     if settings.url == "memory:":
         store = await _in_time(settings.url, _open_memory(memory))
-        await _or_close(store, check_format(store, format_marker.PLAIN_VERSION))
+        await _or_close(store, check_format(store, PLAIN_VERSION))
         return store
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
     # without a lock another broker might append to the journal that this one is replaying
@@ -211,7 +212,7 @@ async def _open_behind_journal(settings: StorageSettings, lock: DirectoryLock) -
         store = await _in_time(settings.url, _open_remote(settings.url, where))
         try:
             await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
-            await check_format(store, format_marker.JOURNALED_VERSION)
+            await check_format(store, JOURNALED_VERSION)
             await store.hold()
             return await open_journaled(store, lock, leaves=True)
         except BaseException:
@@ -224,7 +225,7 @@ async def _open_behind_journal(settings: StorageSettings, lock: DirectoryLock) -
 
 async def _hold_without_journal(store: SlateStore, root: Path) -> None:
     """Have a database without a journal; one that is in `root` is handed over, and left."""
-    await check_format(store, format_marker.PLAIN_VERSION)
+    await check_format(store, PLAIN_VERSION)
     if await store.get(journal_state.key()) is not None:
         lock = await _lock_for_journal(root, take_over=False)
         try:
@@ -253,7 +254,7 @@ async def _or_close(store: SlateStore, step: Awaitable[None]) -> None:
 async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
     store = await _open_local(settings, lock, keep_lock=False)
     try:
-        await check_format(store, format_marker.JOURNALED_VERSION)
+        await check_format(store, JOURNALED_VERSION)
         return await open_journaled(store, lock)
     except BaseException:
         try:
@@ -266,7 +267,7 @@ async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> 
 async def _open_without_journal(settings: StorageSettings, lock: DirectoryLock) -> SlateStore:
     store = await _open_local(settings, lock, keep_lock=True)
     try:
-        await check_format(store, format_marker.PLAIN_VERSION)
+        await check_format(store, PLAIN_VERSION)
         await leave_journal(store, lock.directory)
     except BaseException:
         await store.close()

@@ -15,9 +15,9 @@ from storage.fast_batch import enable_fast_batch
 from storage.fast_rows import next_rows
 from storage.journal.early import Early
 from storage.journal.frames import EndRecord
+from storage.journal.journal_survey import read_commits, survey_journal
 from storage.journal.opening import journal_of
-from storage.journal.reading import read_commits, survey_journal
-from storage.journal.waiting import ABSENT, Rows
+from storage.journal.waiting_commits import ABSENT, Rows
 from storage.open import DATABASE, absolute_path, database_at, refuse_backup
 from storage.records import format_marker, journal_state
 from storage.remote_hold import close_reader, open_reader, wait_for_holder

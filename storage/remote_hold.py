@@ -17,8 +17,7 @@ from slatedb.uniffi import DbReader, DbReaderBuilder, Error, ObjectStore, Reader
 from config import limits
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
-from storage.records import holder
-from storage.records.holder import Holder
+from storage.records import Holder, holder
 from storage.slate_errors import SLATE_ERRORS, translate
 
 
@@ -58,7 +57,7 @@ class RemoteHold:
     async def _beat(self) -> None:
         self._holder = self._holder._replace(beat=self._holder.beat + 1)
         ops = WriteOps()
-        ops.put(holder.key(), holder.encode(self._holder))
+        ops.put(holder.key(), holder.encode(*self._holder))
         await self._writer.write(ops)
 
     async def _go_on(self) -> None:

@@ -41,6 +41,7 @@ from storage.used_scans import UsedScans
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
 _FLUSH_TABLES = FlushOptions(flush_type=FlushType.MEM_TABLE)
+_PAYLOADS = payload.prefix()
 _CLOSE = CloseOptions(flush_type=FlushType.MEM_TABLE)
 
 
@@ -190,7 +191,7 @@ class SlateStore:
         began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-                if key.startswith(payload.PREFIX):
+                if key.startswith(_PAYLOADS):
                     return await self._reads.run(value_of(self._database, key))
                 return await value_of(self._database, key)
         except TimeoutError:
@@ -217,7 +218,7 @@ class SlateStore:
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
                 rows = self._rows(key_range, options, limit)
-                if start.startswith(payload.PREFIX):
+                if start.startswith(_PAYLOADS):
                     return await self._reads.run(rows)
                 return await rows
         except TimeoutError:

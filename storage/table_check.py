@@ -88,10 +88,8 @@ def _block_offsets(index: bytes) -> list[int]:
         return []
     vector = field + _u32(index, field)[0]
     count = _u32(index, vector)[0]
-    offsets = []
-    for slot in range(vector + 4, vector + 4 + 4 * count, 4):
-        offsets.append(_u64_field(index, slot + _u32(index, slot)[0], _BLOCK_OFFSET))
-    return offsets
+    slots = range(vector + 4, vector + 4 + 4 * count, 4)
+    return [_u64_field(index, slot + _u32(index, slot)[0], _BLOCK_OFFSET) for slot in slots]
 
 
 def _field(data: bytes, table: int, number: int) -> int:

@@ -5,9 +5,13 @@ import multiprocessing
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from benchmarks.load import process_stat
+from benchmarks.load.target import Target
+from broker.commands.bench_clients import ClientError
 
 CELLS_MAX = 256
 START, SENT, SENT_FINAL, RECEIVED = 0, 1, 2, 8
@@ -15,10 +19,6 @@ READY = 128
 READY_TIMEOUT_S = 60.0
 
 _fork = multiprocessing.get_context("fork")
-
-
-class LoadError(Exception):
-    """A run did not work; the text says what the client saw."""
 
 
 class Board:
@@ -32,20 +32,13 @@ class Board:
         self.cells = memoryview(self._map).cast("q")
         self.cells[SENT_FINAL] = -1
 
-    @property
-    def sent_final(self) -> int:
-        return self.cells[SENT_FINAL]
-
-    def start(self) -> None:
-        self.cells[START] = 1
-
-    def wait_start(self, index: int, limit_s: float = READY_TIMEOUT_S) -> None:
+    def wait_start(self, index: int) -> None:
         """Tell that client `index` is connected, then wait for the common start."""
         self.cells[READY + index] = 1
-        limit = time.monotonic() + limit_s
+        limit = time.monotonic() + READY_TIMEOUT_S
         while not self.cells[START]:
             if time.monotonic() > limit:
-                raise LoadError("the run was never started")
+                raise ClientError("the run was never started")
             time.sleep(0.001)
 
 
@@ -80,6 +73,7 @@ class Crew:
     def __init__(self) -> None:
         self.board = Board()
         self._members: list[_Member] = []
+        self.reports: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, function: Callable[..., dict[str, Any]], *args: Any) -> None:
         index = len(self._members)
@@ -89,14 +83,36 @@ class Crew:
         )
         self._members.append(_Member(name, process, (receiver, sender)))
 
+    def measure(
+        self, target: Target, limit_s: float, sender: str, receivers: Sequence[str]
+    ) -> dict[str, Any]:
+        """Run, and give the figures every load has: `rate` is messages that came to all receivers, a second.
+
+        Without receivers it is what was sent and answered. Raises ClientError as `run`.
+        """
+        cpu_s = process_stat.cpu_s(target.pid) if target.pid else 0.0
+        self.reports = self.run(limit_s)
+        seconds = span_s(self.reports)
+        cpu_s = process_stat.cpu_s(target.pid) - cpu_s if target.pid else 0.0
+        sent = self.reports[sender]["sent"]
+        counts = [self.reports[name]["count"] for name in receivers]
+        return {
+            "messages": min(counts, default=sent),
+            "seconds": round(seconds, 3),
+            "rate": round(min(counts, default=sent) / seconds),
+            "lost": sent * len(counts) - sum(counts),
+            "client_cpu_percent": cpu_percent(self.reports, seconds),
+            "broker_cpu_percent": round(100 * cpu_s / seconds, 1),
+        }
+
     def run(self, limit_s: float) -> dict[str, dict[str, Any]]:
-        """Start everybody, return the reports by name. Raises LoadError after `limit_s` or on a failure."""
+        """Start everybody, return the reports by name. Raises ClientError after `limit_s` or on a failure."""
         try:
             for member in self._members:
                 member.process.start()
                 member.pipe[1].close()
             self._wait_ready()
-            self.board.start()
+            self.board.cells[START] = 1
             return self._collect(time.monotonic() + limit_s)
         finally:
             for member in self._members:
@@ -111,7 +127,7 @@ class Crew:
                 if member.pipe[0].poll():
                     _take_report(member)
             if time.monotonic() > limit:
-                raise LoadError("the clients did not connect in time")
+                raise ClientError("the clients did not connect in time")
             time.sleep(0.002)
 
     def _collect(self, limit: float) -> dict[str, dict[str, Any]]:
@@ -119,7 +135,7 @@ class Crew:
         for member in self._members:
             if not member.pipe[0].poll(max(0.0, limit - time.monotonic())):
                 received = list(self.board.cells[RECEIVED : RECEIVED + 4])
-                raise LoadError(f"{member.name} did not finish in time (received so far {received})")
+                raise ClientError(f"{member.name} did not finish in time (received so far {received})")
             reports[member.name] = _take_report(member)
         return reports
 
@@ -128,9 +144,9 @@ def _take_report(member: _Member) -> dict[str, Any]:
     try:
         report: dict[str, Any] = member.pipe[0].recv()
     except EOFError:
-        raise LoadError(f"{member.name} died") from None
+        raise ClientError(f"{member.name} died") from None
     if "error" in report:
-        raise LoadError(f"{member.name}: {report['error']}")
+        raise ClientError(f"{member.name}: {report['error']}")
     return report
 
 

@@ -27,28 +27,19 @@ def process_tree(pid: int) -> list[int]:
 
 def rss_bytes(pid: int) -> int:
     """Resident memory of the process tree, in bytes."""
-    return sum(_status_kib(each, "VmRSS:") for each in process_tree(pid)) * 1024
-
-
-def rss_peak_bytes(pid: int) -> int:
-    """Highest resident memory so far, in bytes."""
-    return sum(_status_kib(each, "VmHWM:") for each in process_tree(pid)) * 1024
+    total = 0
+    for each in process_tree(pid):
+        try:
+            total += int(Path(f"/proc/{each}/statm").read_text().split()[1])
+        except OSError:
+            continue
+    return total * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_cpu_s() -> float:
     """CPU seconds the whole machine has been busy with since it started."""
     user, nice, system, _idle, _iowait, irq, softirq, *_ = Path("/proc/stat").read_text().split()[1:9]
     return sum(int(ticks) for ticks in (user, nice, system, irq, softirq)) / _TICKS_PER_S
-
-
-def _status_kib(pid: int, field: str) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(field):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
 
 
 def cpu_s(pid: int) -> float:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from broker.access.accounts import Accounts
-from broker.access.addresses import Addresses
+from broker.access.accounts_of_file import GUEST, USERS_FILE, Users, grants_of, guest
+from broker.access.address_limits import Addresses
 from broker.access.credentials import (
     Anonymous,
     Certificate,
@@ -24,11 +25,10 @@ from broker.access.present import CHANGED, EXPIRED, REMOVED, Present
 from broker.access.rights import EVERYTHING
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
-from broker.access.users import GUEST, USERS_FILE, Users, grants_of, guest
 from broker.access.way import KnownSecrets
 from broker.clock import Clock
 from config import limits
-from config.access import AccessSettings
+from config.access_settings import AccessSettings
 
 GUEST_FROM_ELSEWHERE: Final = "without a users file clients may only connect from the broker's own machine"
 ANONYMOUS: Final = "anonymous"
@@ -43,7 +43,7 @@ class Access:
     """
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
-        """Raises `config.loader.ConfigError` for files that cannot be used."""
+        """Raises `config.settings_loader.ConfigError` for files that cannot be used."""
         self._settings = settings
         self._clock = clock
         self._known = KnownSecrets()

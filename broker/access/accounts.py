@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from broker.access.accounts_of_file import USERS_FILE, Users
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import Login
 from broker.access.user_passwords import UserPasswords
-from broker.access.users import USERS_FILE, Users
 from broker.access.way import KnownSecrets, Way
 from broker.clock import Clock
-from config.access import AccessSettings
+from config.access_settings import AccessSettings
 from config.users_file import load_users
 
 

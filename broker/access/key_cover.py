@@ -6,12 +6,20 @@ the other does not is a path to a state where only the binding accepts.
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable, Iterable
-from re import _constants, _parser  # the only reader of expressions that there is
 from typing import Any, Final
 
 from config import limits
+
+_PYTHON_LAST: Final = (3, 14)
+"""What `re` makes of an expression is private to it, and no other reader of its syntax exists. Up to this
+version it is as read here; of a later one nothing is assumed, and no expression covers wildcards."""
+_is_known: bool = sys.version_info[:2] <= _PYTHON_LAST
+_parser: Any = importlib.import_module("re._parser") if _is_known else None
+_constants: Any = importlib.import_module("re._constants") if _is_known else None
 
 _CHARACTERS: Final = "az AZ_09-\t~!@%&\x01\u00e9\u00df\u01c5\u0130\u0663\u2003\u20ac\u6f22\U0001f600"
 """Some of every kind that a class of characters may tell apart."""
@@ -36,7 +44,9 @@ class KeyCover:
     __slots__ = ("_bare", "_classes", "_edges", "_end", "_predicates")
 
     def __init__(self, text: str) -> None:
-        """Raises TooHard."""
+        """Raises TooHard, also where this Python's `re` is not known."""
+        if _parser is None:
+            raise TooHard
         self._bare: list[list[tuple[_At, int]]] = [[]]
         self._edges: list[list[tuple[_Predicate, int]]] = [[]]
         self._predicates: list[tuple[_Predicate, set[str]]] = []

@@ -8,12 +8,12 @@ from typing import Final
 import httpx
 import structlog
 
-from broker.access.keys import TokenKey, read_keys, secret_key
+from broker.access.token_keys import TokenKey, read_keys, secret_key
 from broker.access.web import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
-from config.access import TokenSettings
-from config.loader import ConfigError
+from config.access_settings import TokenSettings
+from config.settings_loader import ConfigError
 
 _log: Final = structlog.get_logger("sluicemq.access")
 

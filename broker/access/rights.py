@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from broker.access.patterns import NamePattern, expanded_filter, filter_covers, name_pattern
+from broker.access.name_patterns import NamePattern, expanded_filter, filter_covers, name_pattern
 from queue_manager.address import queue_of
 
 DEFAULT_EXCHANGE: Final = "amq.default"

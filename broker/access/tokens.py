@@ -8,17 +8,17 @@ from typing import Any, Final
 import jwt
 from pydantic import ValidationError
 
+from broker.access.accounts_of_file import Users, grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.key_source import KeySource
 from broker.access.login import ADMINISTRATOR, MONITORING, Login
 from broker.access.rights import Grant
-from broker.access.users import Users, grants_of
 from broker.access.way import seconds_of
 from broker.clock import Clock
 from config import limits
-from config.access import PermissionSettings, TokenSettings, check_user_name
+from config.access_settings import PermissionSettings, TokenSettings, check_user_name
 
-TOKEN: Final = "token"
+TOKEN: Final = "token"  # noqa: S105 - a name
 _TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
 
 
@@ -34,7 +34,6 @@ class Tokens:
         self._keys = KeySource(settings, clock)
 
     def login_at_once(self, credentials: Password) -> Login | None:
-        """See `Way`."""
         if not looks_like_token(credentials.password) or not self._keys.is_fresh:
             return None
         try:
@@ -43,7 +42,6 @@ class Tokens:
             return None  # to be looked at with the others that fail
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        """See `Way`."""
         token = credentials.password
         if not looks_like_token(token):
             raise LoginRefused(LoginRefused.TOLD)

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from broker.access import passwords
+from broker.access.accounts_of_file import USERS_FILE, Users
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import Login
-from broker.access.users import USERS_FILE, Users
 from broker.access.way import KnownSecrets
 from broker.clock import Clock
 from config import limits
@@ -28,7 +28,6 @@ class UserPasswords:
         self._threads: ThreadPoolExecutor | None = None
 
     def login_at_once(self, credentials: Password) -> Login | None:
-        """See `Way`."""
         kept = self.users.password_hash(credentials.user)
         if kept is None:
             return None
@@ -37,7 +36,6 @@ class UserPasswords:
         return self.users.find(credentials.user)
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        """See `Way`."""
         if len(credentials.password) > limits.PASSWORD_BYTES_MAX:
             raise LoginRefused(LoginRefused.TOLD)
         if self._threads is None:
@@ -51,11 +49,9 @@ class UserPasswords:
         return login
 
     def login_now(self, login: Login) -> Login | None:
-        """See `Way`."""
         return self.users.find(login.user)
 
     async def close(self) -> None:
-        """See `Way`."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None

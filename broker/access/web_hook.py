@@ -9,14 +9,14 @@ from typing import Any, Final
 import httpx
 import structlog
 
+from broker.access.accounts_of_file import grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import ADMINISTRATOR, MONITORING, Login
-from broker.access.users import grants_of
 from broker.access.way import KnownSecrets, seconds_of
 from broker.access.web import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
-from config.access import HookSettings, PermissionSettings, check_user_name
+from config.access_settings import HookSettings, PermissionSettings, check_user_name
 
 HOOK: Final = "http hook"
 _TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
@@ -41,12 +41,10 @@ class WebHook:
         self._is_closed = False
 
     def login_at_once(self, credentials: Password) -> Login | None:
-        """See `Way`."""
         known = self._known.find(credentials, "", self._clock.monotonic())
         return None if known is None else known.login
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        """See `Way`."""
         now = self._clock.monotonic()
         known = self._known.find(credentials, "", now)
         if known is not None:
@@ -68,7 +66,6 @@ class WebHook:
         return login
 
     async def close(self) -> None:
-        """See `Way`."""
         self._is_closed = True
         if self._client is not None:
             await asyncio.wait((self._client,))

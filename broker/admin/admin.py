@@ -3,56 +3,63 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Any
 
+from broker.access.accounts_of_file import itself
 from broker.access.login import Identity
-from broker.access.users import itself
-from broker.admin import browsing, publishing
-from broker.admin.checking import checks_arguments
-from broker.admin.users import UserAdmin
-from broker.admin.vhosts import Vhosts
-from broker.admin.views import (
+from broker.admin.admin_views import (
     ChangedQueue,
     Difference,
-    GroupView,
+    Listing,
+    MessageView,
     Page,
     Published,
     PublishedThrough,
-    QueuePage,
     QueueView,
     State,
 )
+from broker.admin.queue_change import QueueChange, told
+from broker.admin.reloading import Reloaded
+from broker.admin.users import UserAdmin
 from broker.clock import Clock
 from broker.configured import capture, declaration_of, groups_of
 from broker.engine.answers import Answer
+from broker.engine.checking import checks_calls
 from broker.engine.client import ShardClient
-from broker.queue_change import QueueChange, told
-from broker.reloading import Reloaded
-from config.loader import ConfigError
-from config.names import check_queue_name
+from broker.engine.client.groups import Start
+from broker.properties import amqp
+from broker.properties.templates import as_amqp, template_of
+from broker.publication import with_properties
+from broker.vhosts.vhost_directory import VhostDirectory
+from config.name_rules import check_queue_name
 from config.queue_settings import QueueSettings
 from config.settings import Settings
+from config.settings_loader import ConfigError
+from queue_manager.address import is_queue_topic, local_name, parse
 from queue_manager.api import (
     BindingDefinition,
+    BrowsedMessage,
     BrowseRequest,
     Changed,
     ExchangeDeclaration,
     ExchangeView,
-    GroupDefinition,
     QueueDeclaration,
     read_start,
 )
-from queue_manager.errors import InvalidAddress, InvalidArgument
-from queue_manager.patterns import MATCH_ALL
+from queue_manager.errors import (
+    InvalidAddress,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+    QueueNotFound,
+)
+from queue_manager.outcomes import ACCEPTED, REASONS, UNROUTED
 from queue_manager.policy import Pause
 
-Start = str | int | datetime
 
-
-@checks_arguments
+@checks_calls
 class Admin:
     """What can be asked of a running broker and done to it. Call it from the broker's own event loop.
 
@@ -67,37 +74,36 @@ class Admin:
         settings: Callable[[], Settings],
         clock: Clock,
         reload: Callable[[], Awaitable[Reloaded]],
-        vhosts: Vhosts,
+        vhosts: VhostDirectory,
         users: UserAdmin,
     ) -> None:
         self.vhosts = vhosts
         self.users = users
-        self._its_client = client
+        self._client = client
         self._reload = reload
         self._settings = settings
         self._clock = clock
         self._identity = itself().enter("*")
+        self.check = client.check
+        self.move = client.messages.move
+        self.copy = client.messages.copy
+        self.redrive = client.messages.redrive
+        self.redrive_dead_letters = client.messages.redrive_dead_letters
+        self.groups = client.groups.views
+        self.group = client.groups.view
+        self.create_group = client.groups.create
+        self.reset_group = client.groups.reset
+        self.delete_group = client.groups.delete
 
     def within(self, client: ShardClient) -> Admin:
         """The same for what is in a virtual host: `client` is its way to the shard."""
         return Admin(client, self._settings, self._clock, self._reload, self.vhosts, self.users)
-
-    @property
-    def _client(self) -> ShardClient:
-        """The way to the shard, as long as it lives; raises BrokerStopped."""
-        self._its_client.check()
-        return self._its_client
-
-    def check(self) -> None:
-        """Raise BrokerStopped once the broker has stopped, or its store has failed."""
-        self._its_client.check()
 
     async def reload(self) -> Reloaded:
         """Read the configuration, users and certificates anew, as at SIGHUP.
 
         Raises InvalidArgument, with all problems, for what cannot be used; then nothing changes.
         """
-        self.check()
         try:
             return await self._reload()
         except ConfigError as error:
@@ -114,14 +120,16 @@ class Admin:
         """All queues, by name."""
         return await self._client.queues.views()
 
-    async def queue_page(self, *, after: str = "", limit: int = 100, name: str = "") -> QueuePage:
+    async def queue_page(
+        self, *, after: str = "", limit: int = 100, name: str = ""
+    ) -> Listing[QueueView, str]:
         """At most `limit` queues with `name` in their names, by name, behind the name `after`."""
         names = [found for found in await self._client.queues.names() if name in found]
         begin = bisect_right(names, after) if after else 0
         wanted = names[begin : begin + limit]
         views = await self._client.queues.views(wanted)
         more = begin + limit < len(names)
-        return QueuePage(items=tuple(views), total=len(names), next=wanted[-1] if more and wanted else None)
+        return Listing(items=views, total=len(names), next=wanted[-1] if more and wanted else None)
 
     async def queue(self, name: str) -> QueueView:
         """One queue; raises QueueNotFound."""
@@ -271,19 +279,22 @@ class Admin:
         QueueNotFound, InvalidAddress, InvalidArgument, NotPermitted, PreconditionFailed where another user is
         named, LimitReached when a queue does not take it.
         """
-        client = self._client
-        published = publishing.publish_to_queue(
-            client.publishing,
-            self._clock.now_ms(),
-            publisher or self._identity,
+        if is_queue_topic(address) and parse(address).verb:
+            raise InvalidAddress(f"{address!r} is a control topic")
+        published = await self.publish_to_exchange(
+            "",
             address,
             body,
-            headers,
-            persistent,
-            properties,
+            headers=headers,
+            persistent=persistent,
+            publisher=publisher,
+            **properties,
         )
-        await client.commits.durable()
-        return published
+        if published.is_routed:
+            return Published(queues=published.queues)
+        if published.queues:
+            raise PreconditionFailed(f"no consumer group of {address!r} wants it: such messages are dropped")
+        raise QueueNotFound(f"no queue {address!r}")
 
     async def publish_to_exchange(
         self,
@@ -299,20 +310,26 @@ class Admin:
         """Publish one message to an exchange ("": the default one), which may lead to no queue. As `publish`;
         raises ExchangeNotFound.
         """
-        client = self._client
-        published = publishing.publish(
+        client, now_ms = self._client, self._clock.now_ms()
+        raw = amqp.write_fields(persistent, properties, headers)
+        if not properties and not headers:
+            raw = amqp.PERSISTENT if persistent else amqp.NONE
+        plan = with_properties.plan_publication(
             client.publishing,
-            self._clock.now_ms(),
             publisher or self._identity,
             exchange,
             key,
-            body,
-            headers,
-            persistent,
-            properties,
+            raw,
+            now_ms,
+            persistent=persistent,
+            mandatory=True,
         )
+        outcome = client.publishing.publish(plan, [body], now_ms)
+        if outcome not in (ACCEPTED, UNROUTED):
+            raise LimitReached(REASONS[outcome])
+        queues = tuple([local_name(queue.name) for queue in plan.queues])
         await client.commits.durable()
-        return published
+        return PublishedThrough(queues=queues, is_routed=outcome != UNROUTED)
 
     async def browse(
         self,
@@ -338,7 +355,8 @@ class Admin:
         request = BrowseRequest(
             state=state, group=group, after=after, start=place, limit=limit, bodies=bodies
         )
-        return browsing.page_of(queue, state, await self._client.messages.browse(queue, request))
+        page = await self._client.messages.browse(queue, request)
+        return Page(messages=tuple([_view(queue, state, each) for each in page.messages]), next=page.next)
 
     async def cancel_scheduled(self, message_id: str) -> bool:
         """Cancel the scheduled message of that ID (`MessageView.message_id`); False if it is not there, or
@@ -347,124 +365,22 @@ class Admin:
         queue, _, name = message_id.rpartition(":")
         return await self._client.messages.cancel_scheduled(queue, name)
 
-    async def move(
-        self,
-        queue: str,
-        to: str,
-        *,
-        group: str | None = None,
-        state: State = "ready",
-        limit: int | None = None,
-        per_second: float | None = None,
-    ) -> int:
-        """Move what a group has ready or failed to the end of another queue; give how many went.
 
-        Each message is in one of the two at any moment, also after a crash; topic and properties stay. What
-        the other queue does not take (full, too large), and what a message group has bound to a consumer,
-        keeps its place. At most `limit` and at most `limits.MOVED_MESSAGES_PER_CALL_MAX`. Raises
-        QueueNotFound, GroupNotFound, InvalidArgument (also for a stream, whose messages stay).
-        """
-        return await self._client.messages.move(
-            queue, to, group=group, state=state, limit=limit, per_second=per_second
-        )
-
-    async def copy(
-        self,
-        queue: str,
-        to: str,
-        *,
-        group: str | None = None,
-        state: State = "ready",
-        start: Start | None = None,
-        limit: int | None = None,
-        per_second: float | None = None,
-    ) -> int:
-        """Copy messages to the end of another queue: as `move`, but they stay, and any state but scheduled
-        does.
-
-        `start`: where in the queue to begin, as `browse` has it.
-        """
-        place = None if start is None else read_start("start", start)
-        return await self._client.messages.copy(
-            queue, to, group=group, state=state, start=place, limit=limit, per_second=per_second
-        )
-
-    async def redrive(
-        self,
-        queue: str,
-        group: str = "",
-        *,
-        offsets: Collection[int] | None = None,
-        limit: int | None = None,
-        per_second: float | None = None,
-    ) -> int:
-        """Have a group try its failed messages again, at their original places; give how many it were.
-
-        `offsets` are those meant, None is all; at most `limit`, and at most
-        `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`. Raises QueueNotFound, GroupNotFound, InvalidArgument.
-        """
-        return await self._client.messages.redrive_failed(
-            queue, group, offsets=offsets, limit=limit, per_second=per_second
-        )
-
-    async def redrive_dead_letters(
-        self, queue: str, *, to: str | None = None, limit: int | None = None, per_second: float | None = None
-    ) -> int:
-        """Send dead letters back to where they came from, or to the queue `to`; give how many went.
-
-        What cannot go keeps its place. At most `limit`, and at most `limits.REDRIVEN_MESSAGES_PER_CALL_MAX`.
-        Raises QueueNotFound, InvalidArgument.
-        """
-        return await self._client.messages.redrive_dead_letters(
-            queue, target=to, limit=limit, per_second=per_second
-        )
-
-    # groups
-
-    async def groups(self, queue: str) -> list[GroupView]:
-        """The consumer groups of a queue, by their IDs; raises QueueNotFound."""
-        return await self._client.groups.views(queue)
-
-    async def group(self, queue: str, group: str) -> GroupView:
-        """One group; raises QueueNotFound, GroupNotFound."""
-        return await self._client.groups.view(queue, group)
-
-    async def create_group(
-        self,
-        queue: str,
-        name: str,
-        *,
-        pattern: str = MATCH_ALL,
-        selector: str = "",
-        start: Start = "earliest",
-    ) -> GroupView:
-        """Make a group that begins at `start`: `earliest`, `latest`, an offset, `timestamp=<ms since 1970>`
-        or a datetime. It is given what matches both `pattern` and `selector`.
-
-        A queue with priorities has no offsets to begin at. Raises QueueNotFound, InvalidAddress,
-        InvalidArgument, LimitReached, PreconditionFailed if it is there.
-        """
-        wanted = GroupDefinition(
-            name=name, pattern=pattern, selector=selector, start=read_start("start", start)
-        )
-        return await self._client.groups.create(queue, wanted)
-
-    async def reset_group(
-        self, queue: str, group: str, *, to: Start = "earliest", force: bool = False
-    ) -> GroupView:
-        """Have a group go on at `to` (as `create_group`'s `start`), with whatever is still kept.
-
-        Messages before count as done, but those that failed stay failed. Refused while the group has
-        consumers or claims, unless `force`: consumers then stay and their claims end. Raises QueueNotFound,
-        GroupNotFound, InvalidArgument, PreconditionFailed.
-        """
-        return await self._client.groups.reset(queue, group, read_start("to", to), force=force)
-
-    async def delete_group(self, queue: str, group: str, *, force: bool = False) -> None:
-        """Delete a group with its progress and failed messages; what only it kept goes.
-
-        Of the last group of a queue, what it had not done stays in the queue. Refused while the group has
-        consumers or claims, unless `force`: its consumers are cancelled. Raises QueueNotFound, GroupNotFound,
-        PreconditionFailed.
-        """
-        await self._client.groups.delete(queue, group, force=force)
+def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:
+    """A message with headers and properties as an AMQP consumer sees them."""
+    published = found.published
+    headers, properties = amqp.read_fields(as_amqp(template_of(published)))
+    return MessageView(
+        message_id=f"{queue}:{found.name}",
+        offset=found.offset,
+        topic=published.topic,
+        state=state,
+        attempts=found.attempts,
+        received_at_ms=found.received_at_ms,
+        time_ms=found.time_ms,
+        persistent=published.persistent,
+        headers=headers,
+        properties=properties,
+        body=found.body,
+        consumer=found.consumer,
+    )

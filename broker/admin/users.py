@@ -11,12 +11,12 @@ import structlog
 from pydantic import ValidationError
 
 from broker.access.access import Access
+from broker.access.accounts_of_file import UserView
 from broker.access.login import ADMINISTRATOR
-from broker.access.users import UserView
-from broker.access.users_file import Change, UsersFile, kept_of
-from config.access import PermissionSettings, Tag, UserSettings
-from config.loader import ConfigError, sentence
+from broker.access.users_file_changes import Change, UsersFile, kept_of
+from config.access_settings import PermissionSettings, Tag, UserSettings
 from config.settings import Settings
+from config.settings_loader import ConfigError, sentence
 from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueManagerError
 
 _log: Final = structlog.get_logger("sluicemq.access")

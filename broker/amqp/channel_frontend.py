@@ -8,20 +8,23 @@ from typing import Any, Final
 import structlog
 from pamqp import commands
 
-from broker.amqp import consuming, exchanges, permissions, queues, transaction
-from broker.amqp.channel import AmqpChannel
-from broker.amqp.client import AmqpClient
-from broker.amqp.confirms import Confirms
-from broker.amqp.consuming import Consuming
-from broker.amqp.direct_replies import DirectReplies
-from broker.amqp.errors import channel_error, connection_error, refusal
-from broker.amqp.exchanges import Exchanges
-from broker.amqp.held_events import HeldEvents, Resumption
-from broker.amqp.publishing import Publisher
-from broker.amqp.queues import Queues
-from broker.amqp.transaction import Transaction
-from broker.amqp.unacked import Unacked
-from broker.connection_views import ChannelView
+from broker.amqp.connection import permissions
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.connection.amqp_client import AmqpClient
+from broker.amqp.connection.errors import channel_error, connection_error, refusal
+from broker.amqp.connection.held_events import HeldEvents, Resumption
+from broker.amqp.consuming import consume
+from broker.amqp.consuming.consume import Consuming
+from broker.amqp.publishing import transaction
+from broker.amqp.publishing.direct_replies import DirectReplies
+from broker.amqp.publishing.publish import Publisher
+from broker.amqp.publishing.transaction import Transaction
+from broker.amqp.settling.confirms import Confirms
+from broker.amqp.settling.unacked import Unacked
+from broker.amqp.topology import exchanges, queues
+from broker.amqp.topology.exchanges import Exchanges
+from broker.amqp.topology.queues import Queues
+from broker.connections.connection_views import ChannelView
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.errors import ProtocolError
@@ -151,7 +154,7 @@ class ChannelFrontend:
             self._transaction.settle(event)
         elif type(event) is ev.PublishRun:
             self._transaction.publish(event)
-        else:
+        elif not self._transaction.publish_varied(event):
             for single in event.singles():
                 self.handle(single)
 
@@ -163,7 +166,7 @@ class ChannelFrontend:
             queue_method(self._queues, method)
         elif (exchange_method := exchanges.METHODS.get(kind)) is not None:
             exchange_method(self._exchanges, method)
-        elif (consuming_method := consuming.METHODS.get(kind)) is not None:
+        elif (consuming_method := consume.METHODS.get(kind)) is not None:
             consuming_method(self._consuming, method)
         elif (transaction_method := transaction.METHODS.get(kind)) is not None:
             transaction_method(self._transaction, method)

@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import structlog
 
+from broker.access.accounts_of_file import GUEST, USERS_FILE
 from broker.access.credentials import Certificate, Credentials, LoginRefused, Password, VhostRefused
-from broker.access.users import GUEST, USERS_FILE
-from broker.amqp.client import AmqpClient
+from broker.amqp.connection.amqp_client import AmqpClient
+from broker.amqp.connection.shared import Shared
 from broker.amqp.open_channels import OpenChannels
-from broker.amqp.shared import Shared
-from broker.connection_views import Description
-from broker.entrance import Found, log_in
-from broker.frontend import Frontend
-from broker.hub import Hub
-from broker.transport import Transport
+from broker.clients.entrance import Found, log_in
+from broker.connections.connection_views import Description
+from broker.network.frontend_base import Frontend
+from broker.network.transport import Transport
 from broker.version import PRODUCT, VERSION
-from broker.vhost import VhostFull, VhostNotFound
+from broker.vhosts.hub import Hub
+from broker.vhosts.vhost import VhostFull, VhostNotFound
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -87,7 +87,6 @@ class AmqpFrontend(Frontend):
         }
 
     def handle(self, events: list[Any]) -> None:
-        """See `Frontend.handle`."""
         for event in events:
             handler = self._handlers.get(type(event))
             if handler is not None:
@@ -98,11 +97,9 @@ class AmqpFrontend(Frontend):
                 channel.handle(event)
 
     def pause(self) -> None:
-        """See `Frontend.pause`."""
         self.channels.pause()
 
     def resume(self) -> None:
-        """See `Frontend.resume`."""
         self.channels.resume()
 
     def held_back(self, reason: str) -> None:
@@ -114,18 +111,16 @@ class AmqpFrontend(Frontend):
         self.connection.unblock()
 
     def gone(self) -> None:
-        """See `Frontend.gone`."""
         self.channels.close()
         self.channels.clear()
         self.client.leave()
-        self.client.hub.client.queues.forget_caller(self.client.caller)
+        queues = self.client.hub.client.queues
+        queues.forget_caller(self.client.caller)
 
     def dissolve(self) -> None:
-        """See `Frontend.dissolve`."""
         self._handlers.clear()
 
     def describe(self) -> Description:
-        """See `Frontend.describe`."""
         client = self.client
         return Description(
             protocol="AMQP 0-9-1",
@@ -136,27 +131,21 @@ class AmqpFrontend(Frontend):
         )
 
     def dismiss(self, reason: str) -> None:
-        """See `Frontend.dismiss`."""
         self._fail(c.CONNECTION_FORCED, reason)
 
     def shut_down(self) -> None:
-        """See `Frontend.shut_down`."""
         self._end(c.CONNECTION_FORCED, "the broker is shutting down")
 
     def fail_storage(self) -> None:
-        """See `Frontend.fail_storage`."""
         self._end(c.INTERNAL_ERROR, "the broker's store failed")
 
     def fail_slow(self, reason: str) -> None:
-        """See `Frontend.fail_slow`."""
         self._fail(c.RESOURCE_ERROR, reason)
 
     def fail_access(self, reason: str) -> None:
-        """See `Frontend.fail_access`."""
         self._fail(c.ACCESS_REFUSED, reason)
 
     def fail_internal(self) -> None:
-        """See `Frontend.fail_internal`."""
         self._end(c.INTERNAL_ERROR, "internal error")
 
     def _fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:

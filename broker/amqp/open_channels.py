@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 
 from broker.amqp.channel_frontend import ChannelFrontend
-from broker.amqp.client import AmqpClient
-from broker.connection_views import ChannelView
+from broker.amqp.connection.amqp_client import AmqpClient
+from broker.connections.connection_views import ChannelView
 from protocols.amqp091 import events as ev
 
 _log: Final = structlog.get_logger("sluicemq.amqp")

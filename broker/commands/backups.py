@@ -7,19 +7,19 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from broker.clock import Clock, iso_time
-from broker.commands.api import EXIT_REFUSED, Api, AsJson, segment, with_api
-from broker.commands.output import print_json
+from broker.commands.http_api import Api, AsJson, segment, with_api
+from broker.commands.printing import print_json, refuse
 from broker.version import PRODUCT, VERSION
 from config import limits
-from config.loader import ConfigError, load_settings
 from config.settings import StorageSettings
+from config.settings_loader import ConfigError, load_settings
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def restore(
 
 
 async def _back_up(origin: contextlib.AbstractAsyncContextManager[_Origin], to: str, bar: _Bar) -> Index:
+    from storage.backup.backup_places import open_for_writing
     from storage.backup.copying import copy_cut
-    from storage.backup.places import open_for_writing
     from storage.backup.source import CutSource
 
     sink = await open_for_writing(to)
@@ -104,7 +104,7 @@ async def _back_up(origin: contextlib.AbstractAsyncContextManager[_Origin], to: 
 
 
 async def _restore(place: str, settings: StorageSettings | None, bar: _Bar) -> Index:
-    from storage.backup.places import open_for_reading
+    from storage.backup.backup_places import open_for_reading
     from storage.backup.restoring import check_backup, restore_backup
 
     source = await open_for_reading(place)
@@ -173,7 +173,7 @@ def _storage_settings(storage: str | None, config: Path | None) -> StorageSettin
     try:
         return load_settings(config, overrides={"storage.url": storage}).storage
     except ConfigError as error:
-        _end("; ".join(error.problems))
+        refuse("; ".join(error.problems))
 
 
 class _Bar:
@@ -204,7 +204,7 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return asyncio.run(work)
     except StorageError as error:
-        _end(error.reason)
+        refuse(error.reason)
 
 
 def _show(index: Index, place: str, as_json: bool) -> None:
@@ -215,11 +215,6 @@ def _show(index: Index, place: str, as_json: bool) -> None:
         f"{place}: {index.rows:,} records, {index.bytes:,} bytes in {len(index.files)} files, "
         f"as of {index.made_at} (sequence {index.sequence})"
     )
-
-
-def _end(reason: str) -> NoReturn:
-    typer.echo(f"sluicemq: {reason}", err=True)
-    raise typer.Exit(EXIT_REFUSED)
 
 
 COMMANDS: Final[Mapping[str, Callable[..., None]]] = {"backup": with_api(backup), "restore": restore}

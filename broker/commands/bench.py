@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from broker.commands.api import EXIT_REFUSED, Api, AsJson, PasswordStdin, User
-from broker.commands.output import print_json, print_table
+from broker.commands.http_api import Api, AsJson, PasswordStdin, User
+from broker.commands.printing import print_json, print_table, refuse
 
 if TYPE_CHECKING:
     from broker.commands.bench_measures import Rate, Times
@@ -32,6 +32,7 @@ def bench(
 ) -> None:
     """Measure this machine: disk, confirms, throughput, a fleet of devices; everything durable."""
     from broker.commands import bench_run  # what it needs, the other commands do not
+    from broker.commands.bench_clients import ClientError
 
     try:
         with Console(stderr=True).status("starting a broker") as status:
@@ -41,9 +42,8 @@ def bench(
                 results = bench_run.beside(
                     Api(url, user, password_stdin), url, seconds, devices, status.update
                 )
-    except bench_run.BenchError as error:
-        typer.echo(f"sluicemq: {error}", err=True)
-        raise typer.Exit(EXIT_REFUSED) from None
+    except ClientError as error:
+        refuse(error)
     if as_json:
         print_json(asdict(results))
     else:

@@ -1,69 +1,109 @@
-"""The clients of `sluicemq bench`: blocking sockets that send what was encoded before."""
+"""Blocking AMQP and MQTT clients: for `sluicemq bench`, the benchmarks and the tests.
+
+They connect, ask and wait for the answer; what is to be fast sends its own bytes by `sock`.
+"""
 
 from __future__ import annotations
 
 import socket
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pamqp import base, commands
 
-from protocols.amqp091.constants import FRAME_BODY, FRAME_END_BYTE, FRAME_HEADER, FRAME_METHOD
-from protocols.amqp091.hot import encode_ack
-from protocols.amqp091.methods import decode_method, encode_method
-from protocols.mqtt import codec, hot
-from protocols.mqtt import constants as c
-from protocols.mqtt.packets import Connect
+from protocols.amqp091.client import FRAME_BYTES_MAX, Frame, FrameReader, start_ok
+from protocols.amqp091.constants import PROTOCOL_HEADER
+from protocols.amqp091.methods import encode_method
+from protocols.mqtt import codec, packets
+from protocols.mqtt.client import PacketReader
+from protocols.mqtt.constants import MQTT_3_1_1
 
 CHANNEL: Final = 1
+CONSUMER_TAG: Final = "c"
+DELIVERY: Final = b"\x00\x3c\x00\x3c\x01c"  # how each basic.deliver to it begins: by that they are counted
 WAIT_S: Final = 10.0
 READ_BYTES: Final = 1 << 18
-CONFIRM_BYTES: Final = 21  # basic.ack, a frame of one size
-PUBACK_BYTES: Final = 4
-
-_FRAME_HEAD_BYTES: Final = 7
-_PERSISTENT: Final = b"\x10\x00\x02"  # property flags, delivery mode 2
 
 
-class BenchError(Exception):
-    """The broker did not do what a measurement needs."""
+class ClientError(Exception):
+    """The broker refused, closed the connection, or did not answer."""
 
 
-class Target(NamedTuple):
-    """Where the broker is, and whom to log in as."""
+@dataclass(frozen=True)
+class Target:
+    """Where a broker listens, and the login; without `user` AMQP takes guest, and MQTT none."""
 
-    host: str
-    amqp_port: int
-    mqtt_port: int
-    user: str
-    password: str
-    has_user: bool
+    host: str = "127.0.0.1"
+    amqp_port: int = 0
+    mqtt_port: int = 0
+    user: str = ""
+    password: str = ""
+
+    def connect(self, port: int, wait_s: float) -> socket.socket:
+        """Return a socket that sends at once and waits `wait_s` for what comes. Raises ClientError."""
+        try:
+            sock = socket.create_connection((self.host, port), wait_s)
+        except OSError as error:
+            raise ClientError(f"{self.host}:{port}: {error.strerror or error}") from None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def amqp(self, wait_s: float = WAIT_S) -> AmqpClient:
+        """Return a connection with one open channel. Raises ClientError."""
+        login = (self.user, self.password) if self.user else ("guest", "guest")
+        return AmqpClient(self.connect(self.amqp_port, wait_s), *login)
+
+    def mqtt(
+        self, client_id: str, wait_s: float = WAIT_S, *, version: int = MQTT_3_1_1, clean: bool = True
+    ) -> MqttClient:
+        """Return a connected client. Raises ClientError."""
+        login = (self.user, self.password.encode()) if self.user else (None, None)
+        connect = packets.Connect(version, client_id, clean_start=clean, username=login[0], password=login[1])
+        return MqttClient(self.connect(self.mqtt_port, wait_s), connect)
 
 
 class AmqpClient:
-    """One connection with one channel. Raises BenchError for refusals and silence."""
+    """An AMQP 0.9.1 connection with one channel, 1. Raises ClientError for refusals and silence."""
 
-    def __init__(self, target: Target) -> None:
-        self.sock = connected(target.host, target.amqp_port)
-        self._buffer = b""
-        self.sock.sendall(b"AMQP\x00\x00\x09\x01")
+    def __init__(self, sock: socket.socket, user: str, password: str) -> None:
+        self.sock = sock
+        self._reader = FrameReader()
+        sock.sendall(PROTOCOL_HEADER)
         self._expect(commands.Connection.Start)
-        response = f"\x00{target.user}\x00{target.password}"
-        start_ok = commands.Connection.StartOk({"product": "sluicemq bench"}, "PLAIN", response, "en_US")
-        self.sock.sendall(encode_method(0, start_ok))
+        self._send(0, start_ok(user, password, product="sluicemq bench"))
         tune = self._expect(commands.Connection.Tune)
-        tune_ok = commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0)
-        self.sock.sendall(encode_method(0, tune_ok) + encode_method(0, commands.Connection.Open("/")))
+        frame_max = min(tune.frame_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
+        self._send(0, commands.Connection.TuneOk(tune.channel_max, frame_max, 0))
+        self._send(0, commands.Connection.Open("/"))
         self._expect(commands.Connection.OpenOk)
         self.call(commands.Channel.Open(), commands.Channel.OpenOk)
 
+    def _send(self, channel: int, method: base.Frame) -> None:
+        self.sock.sendall(encode_method(channel, method))
+
     def call(self, method: base.Frame, answer: type) -> Any:
-        """Send a method on the channel; its answer."""
-        self.sock.sendall(encode_method(CHANNEL, method))
+        """Send a method on the channel and return its answer."""
+        self._send(CHANNEL, method)
         return self._expect(answer)
 
-    def declare(self, queue: str) -> None:
-        """Make a durable queue."""
-        self.call(commands.Queue.Declare(queue=queue, durable=True), commands.Queue.DeclareOk)
+    def _expect(self, answer: type) -> Any:
+        while True:
+            method = self.next_frame().method
+            if isinstance(method, answer):
+                return method
+            if isinstance(method, commands.Connection.Close | commands.Channel.Close):
+                raise ClientError(f"the broker refused: {method.reply_code} {method.reply_text}")
+
+    def next_frame(self) -> Frame:
+        """Return the next frame."""
+        while (frame := self._reader.next()) is None:
+            self._reader.feed(received(self.sock))
+        return frame
+
+    def declare(self, queue: str, *, durable: bool = True, arguments: dict[str, Any] | None = None) -> None:
+        """Declare a queue."""
+        method = commands.Queue.Declare(queue=queue, durable=durable, arguments=arguments or {})
+        self.call(method, commands.Queue.DeclareOk)
 
     def delete(self, queue: str) -> None:
         """Delete a queue with all it holds."""
@@ -73,102 +113,79 @@ class AmqpClient:
         """Have publishes confirmed."""
         self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
 
-    def consume(self, queue: str, prefetch: int) -> bytes:
-        """Begin to consume; what came behind the answer."""
-        self.call(commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk)
-        self.call(commands.Basic.Consume(queue=queue, consumer_tag="bench"), commands.Basic.ConsumeOk)
-        rest, self._buffer = self._buffer, b""
-        return rest
-
-    def ack_up_to(self, delivery_tag: int) -> None:
-        """Acknowledge all deliveries up to this one."""
-        self.sock.sendall(encode_ack(CHANNEL, delivery_tag, True))
+    def consume(self, queue: str, prefetch: int = 0, *, no_ack: bool = False) -> bytes:
+        """Begin to consume; return what came behind the answer."""
+        if prefetch:
+            self.call(commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk)
+        method = commands.Basic.Consume(queue=queue, consumer_tag=CONSUMER_TAG, no_ack=no_ack)
+        self.call(method, commands.Basic.ConsumeOk)
+        return self._reader.take_rest()
 
     def close(self) -> None:
-        """Let go of the connection."""
-        self.sock.close()
-
-    def _expect(self, answer: type) -> Any:
-        while True:
-            method = decode_method(self._next_payload())
-            if isinstance(method, answer):
-                return method
-            if isinstance(method, commands.Connection.Close | commands.Channel.Close):
-                raise BenchError(f"the broker refused: {method.reply_code} {method.reply_text}")
-
-    def _next_payload(self) -> bytes:
-        """The payload of the next method frame."""
-        while True:
-            size = int.from_bytes(self._buffer[3:7], "big") + _FRAME_HEAD_BYTES + 1
-            if len(self._buffer) >= _FRAME_HEAD_BYTES and len(self._buffer) >= size:
-                kind, payload = self._buffer[0], self._buffer[_FRAME_HEAD_BYTES : size - 1]
-                self._buffer = self._buffer[size:]
-                if kind == FRAME_METHOD:
-                    return payload
-                continue
-            self._buffer += received(self.sock)
-
-
-def publish_frames(queue: str, body: bytes) -> bytes:
-    """A persistent publish to a queue through the default exchange."""
-    head = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + _PERSISTENT
-    return (
-        encode_method(CHANNEL, commands.Basic.Publish(routing_key=queue))
-        + _frame(FRAME_HEADER, head)
-        + _frame(FRAME_BODY, body)
-    )
-
-
-def last_tag(confirms: bytes) -> int:
-    """The delivery tag of the last of some confirms, which come in order."""
-    return int.from_bytes(confirms[-10:-2], "big")
-
-
-class MqttDevice:
-    """A device that publishes with QoS 1. Raises BenchError for refusals and silence."""
-
-    def __init__(self, target: Target, client_id: str, topic: str, body: bytes) -> None:
-        self.sock = connected(target.host, target.mqtt_port)
-        user, password = (target.user, target.password.encode()) if target.has_user else (None, None)
-        packet = Connect(c.MQTT_3_1_1, client_id, username=user, password=password)
-        self.sock.sendall(codec.encode_packet(packet, c.MQTT_3_1_1))
-        answer = received(self.sock)
-        if len(answer) < PUBACK_BYTES or answer[3]:
-            raise BenchError(f"the broker refused an MQTT client: {answer[:8].hex(' ')}")
-        self._publish = hot.encode_publish(c.MQTT_3_1_1, topic.encode(), 1, False, False, 1, b"", body)
-
-    def publish(self) -> None:
-        """Send one message."""
-        self.sock.sendall(self._publish)
-
-    def close(self) -> None:
-        """Let go of the connection."""
+        """Close in order: what was published before has been taken when the answer comes."""
+        try:
+            self._reader.take_rest()
+            self._send(0, commands.Connection.Close(200, "bye", 0, 0))
+            end = b""
+            while not end.endswith(_CLOSE_OK):  # deliveries may come before it
+                end = (end + received(self.sock))[-len(_CLOSE_OK) :]
+        except (OSError, ClientError):
+            pass
         self.sock.close()
 
 
-def connected(host: str, port: int) -> socket.socket:
-    """A socket that sends at once. Raises BenchError."""
-    try:
-        sock = socket.create_connection((host, port), WAIT_S)
-    except OSError as error:
-        raise BenchError(f"{host}:{port}: {error.strerror or error}") from None
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+_CLOSE_OK: Final = encode_method(0, commands.Connection.CloseOk())
+
+
+class MqttClient:
+    """A connected MQTT client. Raises ClientError for refusals and silence."""
+
+    def __init__(self, sock: socket.socket, connect: packets.Connect) -> None:
+        self.sock = sock
+        self._version = connect.protocol_version
+        self._reader = PacketReader()
+        self._packets: list[tuple[int, bytes]] = []
+        self._send(connect)
+        answer = self.next_packet()
+        if not isinstance(answer, packets.ConnAck) or answer.reason_code:
+            raise ClientError(f"the broker refused an MQTT client: {answer}")
+        self.session_present = answer.session_present
+
+    def _send(self, packet: packets.Packet) -> None:
+        self.sock.sendall(codec.encode_packet(packet, self._version))
+
+    def next_packet(self) -> packets.Packet:
+        """Return the next packet."""
+        while not self._packets:
+            self._packets = self._reader.feed(received(self.sock))
+        return codec.decode_packet(*self._packets.pop(0), self._version)
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        """Subscribe to one filter, packet identifier 1."""
+        self._send(packets.Subscribe(1, [packets.SubscriptionRequest(topic_filter, qos)]))
+        answer = self.next_packet()
+        if not isinstance(answer, packets.SubAck) or answer.reason_codes[0] > 2:
+            raise ClientError(f"SUBSCRIBE was refused: {answer}")
+
+    def close(self) -> None:
+        """Say DISCONNECT and wait until the broker closes."""
+        try:
+            self._send(packets.Disconnect())
+            while received(self.sock):
+                pass
+        except (OSError, ClientError):
+            pass
+        self.sock.close()
 
 
 def received(sock: socket.socket) -> bytes:
-    """What comes next. Raises BenchError when nothing does."""
+    """Return what comes next. Raises ClientError when nothing does."""
     try:
         data = sock.recv(READ_BYTES)
-    except TimeoutError:
-        raise BenchError(f"the broker did not answer in {WAIT_S:.0f} s") from None
+    except (TimeoutError, BlockingIOError):
+        raise ClientError("the broker does not answer") from None
     except OSError as error:
-        raise BenchError(f"the connection ended: {error.strerror or error}") from None
+        raise ClientError(f"the connection ended: {error.strerror or error}") from None
     if not data:
-        raise BenchError("the broker closed the connection")
+        raise ClientError("the broker closed the connection")
     return data
-
-
-def _frame(kind: int, payload: bytes) -> bytes:
-    head = kind.to_bytes(1, "big") + CHANNEL.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-    return head + payload + FRAME_END_BYTE

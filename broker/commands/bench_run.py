@@ -16,9 +16,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from broker.commands import bench_measures as measures
-from broker.commands.bench_clients import BenchError, Target
-
-__all__ = ["BenchError", "Results", "alone", "beside"]
+from broker.commands.bench_clients import ClientError, Target
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -50,7 +48,7 @@ class Results:
 
 
 def alone(directory: Path | None, seconds: float, devices: int, tell: Tell) -> Results:
-    """Measure a broker started for this, with its storage in `directory`. Raises BenchError."""
+    """Measure a broker started for this, with its storage in `directory`. Raises ClientError."""
     with (
         tempfile.TemporaryDirectory("", "sluicemq-bench-", directory) as name,
         _own_broker(Path(name)) as target,
@@ -59,7 +57,7 @@ def alone(directory: Path | None, seconds: float, devices: int, tell: Tell) -> R
 
 
 def beside(api: Api, url: str, seconds: float, devices: int, tell: Tell) -> Results:
-    """Measure a running broker, in a queue of its own. Raises BenchError."""
+    """Measure a running broker, in a queue of its own. Raises ClientError."""
     return _measure(_target_of(api, url), str(api.get("/node")["storage"]), None, seconds, devices, tell)
 
 
@@ -105,10 +103,10 @@ def _own_broker(place: Path) -> Iterator[Target]:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchError(f"the broker did not start: {log.read_text('utf-8', 'replace')[-2_000:]}")
+                raise ClientError(f"the broker did not start: {log.read_text('utf-8', 'replace')[-2_000:]}")
             time.sleep(0.05)
         ports = json.loads(ready.read_text("utf-8"))["ports"]
-        yield Target("127.0.0.1", ports["amqp"], ports["mqtt"], "guest", "guest", has_user=False)
+        yield Target("127.0.0.1", ports["amqp"], ports["mqtt"])
     finally:
         process.terminate()
         try:
@@ -123,7 +121,6 @@ def _target_of(api: Api, url: str) -> Target:
     ports = {each["name"]: each["port"] for each in api.get("/node")["listeners"]}
     missing = {"amqp", "mqtt"} - ports.keys()
     if missing:
-        raise BenchError(f"that broker has no listener {' and '.join(sorted(missing))}")
-    user, password = api.login or ("guest", "guest")
+        raise ClientError(f"that broker has no listener {' and '.join(sorted(missing))}")
     host = urlsplit(url).hostname or "127.0.0.1"
-    return Target(host, ports["amqp"], ports["mqtt"], user, password, has_user=api.login is not None)
+    return Target(host, ports["amqp"], ports["mqtt"], *(api.login or ("", "")))

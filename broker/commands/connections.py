@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, with_api
-from broker.commands.output import print_json, print_table
+from broker.commands.http_api import Api, AsJson, with_api
+from broker.commands.printing import print_json, print_table
 
 app: Final = typer.Typer(help="Clients that are connected.", no_args_is_help=True)
 sessions: Final = typer.Typer(help="MQTT clients and their subscriptions.", no_args_is_help=True)

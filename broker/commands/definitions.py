@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, get_args
 import typer
 from pydantic import ValidationError
 
-from broker.commands.api import EXIT_REFUSED, Api, AsJson, segment, with_api
-from broker.commands.output import print_json
-from config.access import PermissionSettings, Tag, UserSettings, UsersSettings
-from config.loader import ConfigError
+from broker.commands.http_api import Api, AsJson, segment, with_api
+from broker.commands.printing import EXIT_REFUSED, print_json
+from config.access_settings import PermissionSettings, Tag, UserSettings, UsersSettings
+from config.settings_loader import ConfigError
 from config.users_file import load_users, locked, save_users
 
 Output = Annotated[Path | None, typer.Argument(help="A file; without one, standard output.")]

@@ -20,12 +20,12 @@ import typer
 
 from broker.access.loopback import is_loopback_host
 from broker.clock import Clock
-from broker.commands.api import EXIT_REFUSED, AsJson
-from broker.commands.output import print_json, print_table
+from broker.commands.http_api import AsJson
+from broker.commands.printing import EXIT_REFUSED, print_json, print_table
 from broker.version import VERSION
 from config import limits
-from config.loader import ConfigError, load_settings
 from config.settings import Settings
+from config.settings_loader import ConfigError, load_settings
 from config.users_file import load_users
 from storage.errors import StorageError
 
@@ -188,12 +188,12 @@ def _file_system_kind(place: Path) -> str:
 
 
 def _sync(place: Path) -> Finding:
-    from broker.commands.bench_clients import BenchError
+    from broker.commands.bench_clients import ClientError
     from broker.commands.bench_measures import sync_times
 
     try:
         times = sync_times(place, _SYNC_SECONDS)
-    except BenchError as error:
+    except ClientError as error:
         return _finding("disk sync", str(error), "let the broker write there")
     slow = times.p50_ms > _SYNC_MS_MAX
     do = "a message alone is confirmed no faster than that: use a faster disk" if slow else ""
@@ -214,7 +214,7 @@ def _ages(directory: Path) -> Finding:
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
-    from broker.port_owner import has_port
+    from broker.network.port_owner import has_port
     from storage.open import storage_holder_pid
 
     holder = storage_holder_pid(settings.storage)
@@ -266,7 +266,7 @@ def _certificates(settings: Settings) -> Iterator[Finding]:
         return
     from cryptography import x509
 
-    from broker.tls.contexts import TlsContexts
+    from broker.network.tls.contexts import TlsContexts
 
     try:
         TlsContexts(tls)

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.output import print_found
+from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.printing import print_found
 
 app: Final = typer.Typer(help="Exchanges.", no_args_is_help=True)
 bindings: Final = typer.Typer(help="Bindings of queues and exchanges.", no_args_is_help=True)

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.output import print_json, print_table
+from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.printing import print_json, print_table
 
 app: Final = typer.Typer(help="Consumer groups of a queue.", no_args_is_help=True)
 

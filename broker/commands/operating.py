@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from broker.commands import doctor
-from broker.commands.api import Api, AsJson, with_api, with_api_in_vhost
-from broker.commands.output import print_json, text_of
+from broker.commands.http_api import Api, AsJson, with_api, with_api_in_vhost
+from broker.commands.printing import print_json, text_of
 from config import limits
 
 

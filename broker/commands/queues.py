@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.output import print_fields, print_json, print_table, text_of
+from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.printing import print_fields, print_json, print_table, text_of
 
 app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 

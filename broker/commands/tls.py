@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make certificates for trying out.", no_args_is_help=True)
+from broker.commands.printing import refuse
 
-EXIT_REFUSED = 1
+app = typer.Typer(help="Make certificates for trying out.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Option("--dir", help="Where the files are.")]
 
@@ -22,25 +22,20 @@ def init(
     ] = None,
 ) -> None:
     """Make an authority (ca.crt, ca.key) and a server's certificate (server.crt, server.key)."""
-    from broker.tls import making  # brings a library along
+    from broker.network.tls import making  # brings a library along
 
     try:
         making.make_server(directory, host or making.own_hosts())
     except (OSError, ValueError) as error:
-        _refuse(error)
+        refuse(error)
 
 
 @app.command("client")
 def client(directory: Directory, name: Annotated[str, typer.Argument(help="Its common name.")]) -> None:
     """Make a client's certificate (NAME.crt, NAME.key) by the authority in the directory."""
-    from broker.tls import making  # brings a library along
+    from broker.network.tls import making  # brings a library along
 
     try:
         making.make_client(directory, name)
     except (OSError, ValueError) as error:
-        _refuse(error)
-
-
-def _refuse(error: Exception) -> None:
-    typer.echo(f"sluicemq: {error}", err=True)
-    raise typer.Exit(EXIT_REFUSED)
+        refuse(error)

@@ -9,16 +9,15 @@ from typing import Annotated, Final, NoReturn
 import typer
 from pydantic import ValidationError
 
-from broker.access.users_file import Change, UsersFile, kept_of
-from broker.commands.output import print_json, print_table
+from broker.access.users_file_changes import Change, UsersFile, kept_of
+from broker.commands.printing import print_json, print_table, refuse
 from config import limits
-from config.access import PermissionSettings, UserSettings, UsersSettings
-from config.loader import ConfigError
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
+from config.settings_loader import ConfigError
 from config.users_file import load_users
 
 app = typer.Typer(help="Work with the users file.", no_args_is_help=True)
 
-EXIT_REFUSED: Final = 1
 EXIT_CONFIG: Final = 2
 
 File = Annotated[Path, typer.Option("--file", help="The users file (YAML).")]
@@ -56,11 +55,11 @@ def add(
             {"name": name, **kept_of(password, scram=scram), "tags": tag or (), "permissions": (permission,)}
         )
     except ValidationError as error:
-        _refuse("; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors()))
+        refuse("; ".join(f"{details['loc'][0]}: {details['msg']}" for details in error.errors()))
 
     def change(users: list[UserSettings]) -> list[UserSettings]:
         if any(other.name == name for other in users):
-            _refuse(f"there is a user {name!r} already; `passwd` changes the password")
+            refuse(f"there is a user {name!r} already; `passwd` changes the password")
         return [*users, user]
 
     _change(file, change, may_create=True)
@@ -130,7 +129,7 @@ def _change(file: Path, change: Change, *, may_create: bool = False) -> None:
     try:
         UsersFile(file).change(change, may_create=may_create)
     except OSError as error:
-        _refuse(f"{file}: {error.strerror or error}")
+        refuse(f"{file}: {error.strerror or error}")
     except ConfigError as error:
         _refuse_file(error)
 
@@ -157,15 +156,10 @@ def _read_password(name: str, from_stdin: bool) -> bytes:
         asked = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
         password = str(asked).encode()
     if not 1 <= len(password) <= limits.PASSWORD_BYTES_MAX:
-        _refuse(f"a password has 1 to {limits.PASSWORD_BYTES_MAX} bytes")
+        refuse(f"a password has 1 to {limits.PASSWORD_BYTES_MAX} bytes")
     return password
 
 
 def _check_there(users: list[UserSettings], name: str) -> None:
     if all(user.name != name for user in users):
-        _refuse(f"there is no user {name!r}")
-
-
-def _refuse(reason: str) -> NoReturn:
-    typer.echo(f"sluicemq: {reason}", err=True)
-    raise typer.Exit(EXIT_REFUSED)
+        refuse(f"there is no user {name!r}")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from broker.commands.api import Api, AsJson, segment, with_api
-from broker.commands.output import print_found
+from broker.commands.http_api import Api, AsJson, segment, with_api
+from broker.commands.printing import print_found
 
 app = typer.Typer(help="Virtual hosts.", no_args_is_help=True)
 

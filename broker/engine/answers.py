@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Generic, TypeVar
+from functools import wraps
+from typing import Generic, ParamSpec, TypeVar
 
-from broker.engine.ending import resolve
+from broker.engine.shard_ending import resolve
 from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError
 
 T = TypeVar("T")
 U = TypeVar("U")
+P = ParamSpec("P")
 
 
 class Answer(Generic[T]):
@@ -114,3 +116,13 @@ class Answer(Generic[T]):
         calls, self._calls = self._calls, []
         for call in calls:
             call(self)
+
+
+def answered(call: Callable[P, T]) -> Callable[P, Answer[T]]:
+    """Have a function give what it returns, or the QueueManagerError it raises, as an Answer."""
+
+    @wraps(call)
+    def answer(*arguments: P.args, **named: P.kwargs) -> Answer[T]:
+        return Answer.of(lambda: call(*arguments, **named))
+
+    return answer

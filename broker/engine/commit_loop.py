@@ -8,7 +8,7 @@ from functools import partial
 
 from broker.clock import Clock
 from broker.engine.commit_stats import CommitStats
-from broker.engine.ending import Ending, resolve
+from broker.engine.shard_ending import Ending, resolve
 from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
 from config import limits

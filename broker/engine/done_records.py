@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from broker.clock import Clock
-from broker.engine.ending import Ending, resolve
 from broker.engine.recovery.done import recover_done
+from broker.engine.shard_ending import Ending, resolve
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.manager import QueueManager
 from storage.store import Store
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.engine.commit_loop import CommitLoop
+from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
 from broker.engine.payload_references import PayloadReferences, drop_reference
-from broker.engine.scan import LogSteps, scan_prefix
 from config import limits
-from queue_manager.claims.record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
+from queue_manager.claims.bucket_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.manager import QueueManager
 from queue_manager.queue.part import Part
 from queue_manager.shard.record_types import HeldPayloads
 from storage import layout
 from storage.envelope import SHARED, read_head
-from storage.records import attempts, failed, metadata, payload
-from storage.records.group_removal import DELETE
+from storage.records import DELETE, attempts, failed, metadata, payload
+from storage.records.bucket_values import pack_settled
 from storage.store import Store
 
 
@@ -47,27 +47,22 @@ class GroupRemover:
         free = removal.log_free
         if not free.starts:
             return
-        for scan in manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
-            start = scan.start
-            steps = LogSteps()
-            while free.starts:
-                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
-                steps.read(rows)
-                if not rows:
-                    break
-                found = []
-                offset = 0
-                for _, value in rows:
-                    for message_id, envelope in metadata.decode(value):
-                        flags, offset, _ = read_head(envelope)
-                        if free.contains(offset):
-                            found.append((message_id, bool(flags & SHARED)))
-                if found or offset >= free.starts[0]:
-                    await self._release(found)
-                    free.discard(0, offset + 1)
-                    manager.context.commit.put(removal.key(), removal.encode())
-                await self._commits.room_for_deletes()
-                start = rows[-1][0] + b"\x00"
+        ranges = manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
+        async for _, rows in walk_log(self._store, ranges, FittingSteps()):
+            found = []
+            offset = 0
+            for _, value in rows:
+                for message_id, envelope in metadata.decode(value):
+                    flags, offset, _ = read_head(envelope)
+                    if free.contains(offset):
+                        found.append((message_id, bool(flags & SHARED)))
+            if found or offset >= free.starts[0]:
+                await self._release(found)
+                free.discard(0, offset + 1)
+                manager.context.commit.put(removal.key(), removal.encode())
+            await self._commits.room_for_deletes()
+            if not free.starts:
+                return
         for first, last in free.pairs():
             free.discard(first, last)  # the log has nothing of these
 
@@ -87,7 +82,7 @@ class GroupRemover:
         storage_id = removal.storage_id
         # a message may be in two of them at a crash, never with a payload in none: failed ones go last
         for kind in (ACTIVE_TYPE, DONE_TYPE):
-            async for row in scan_prefix(self._store, kind.prefix(storage_id), kind.rows_per_step):
+            async for row in scan_prefix(self._store, kind.record.prefix(storage_id), kind.rows_per_step):
                 if _is_earlier(removal, row[0]):
                     await self._drop(removal, row[0], kind.held(row), None)
         async for key, value in scan_prefix(
@@ -99,7 +94,7 @@ class GroupRemover:
             held = FAILED_TYPE.held((key, value))
             gone = [h for h in held if h.offset is not None and not removal.keeps_failed(h.offset)]
             if gone:
-                remaining = failed.encode(kept) if kept else None
+                remaining = failed.encode([pack_settled(*message) for message in kept]) if kept else None
                 await self._drop(removal, key, gone, remaining)
 
     async def _drop(
@@ -111,10 +106,11 @@ class GroupRemover:
     ) -> None:
         gone = list(gone)
         part = self._manager.queues.part(removal.log.name)
-        found = []
-        for held in gone:
-            if held.offset is not None and _lets_go(removal, part, held.offset):
-                found.append((held.first_id, held.is_shared))
+        found = [
+            (held.first_id, held.is_shared)
+            for held in gone
+            if held.offset is not None and _lets_go(removal, part, held.offset)
+        ]
         await self._release(found)
         commit = self._manager.context.commit
         own = None if part is None else part.cursors.get(removal.group_id)

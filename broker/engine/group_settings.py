@@ -8,7 +8,7 @@ from typing import Any
 from queue_manager import patterns
 from queue_manager.errors import QueueManagerError
 from queue_manager.filters import FilterError, parse_selector
-from queue_manager.group.start import read_start
+from queue_manager.group.group_start import read_start
 
 Problem = tuple[tuple[str | int, ...], str]
 """Where in the entry, and what is wrong."""

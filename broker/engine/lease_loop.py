@@ -38,7 +38,7 @@ class LeaseLoop:
         wake = self._wakeups.timers
         while True:
             due_ms = timers.next_ms()
-            timers.looked_at()
+            timers.is_earlier = False
             wake.clear()
             try:
                 wait_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000

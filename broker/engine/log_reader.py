@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from broker.engine.log_steps import Steps, walk_log
 from config import limits
 from queue_manager.model import Message
 from queue_manager.shard.loads import LogLoad, PayloadLoad
@@ -34,20 +35,15 @@ class LogReader:
         # everything before the tail has been durable, so what the log does not have of it is gone
         log_end = load.target.log_end()
         wanted: list[tuple[int, bytes, int]] = []
-        for scan in self._log.scan_bounds(load.target.log_id, load.sequence):
-            start = scan.start
-            while len(wanted) < limits.LOAD_MESSAGES_MAX:
-                rows = await self._store.scan(start, scan.end, limit=limits.LOAD_ENTRIES_PER_SCAN)
-                if not rows:
+        ranges = self._log.scan_bounds(load.target.log_id, load.sequence)
+        async for scan, rows in walk_log(self._store, ranges, Steps(limits.LOAD_ENTRIES_PER_SCAN)):
+            for key, value in rows:
+                sequence = scan.sequence(key)
+                for message_id, envelope in metadata.decode(value):
+                    if read_head(envelope)[1] >= load.offset:
+                        wanted.append((message_id, envelope, sequence))
+                if len(wanted) >= limits.LOAD_MESSAGES_MAX:
                     break
-                for key, value in rows:
-                    sequence = scan.sequence(key)
-                    for message_id, envelope in metadata.decode(value):
-                        if read_head(envelope)[1] >= load.offset:
-                            wanted.append((message_id, envelope, sequence))
-                    if len(wanted) >= limits.LOAD_MESSAGES_MAX:
-                        break
-                start = key + b"\x00"
             if len(wanted) >= limits.LOAD_MESSAGES_MAX:
                 break
         if not wanted:

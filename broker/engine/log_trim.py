@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.scan import LogSteps
+from broker.engine.log_steps import FittingSteps, walk_log
 from queue_manager.log.members import is_failed
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
@@ -25,45 +25,35 @@ class LogTrimmer:
     async def release_range(self, removal: RangeRemoval) -> None:
         """Find the messages a group was purged of."""
         log = removal.log
-        for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, removal.sequence):
-            start = scan.start
-            steps = LogSteps()
-            while not log.deleted:
-                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
-                steps.read(rows)
-                if not rows:
-                    break
-                found = []
-                offset = 0
-                for _, value in rows:
-                    for message_id, envelope in metadata.decode(value):
-                        flags, offset, _ = read_head(envelope)
-                        if removal.start <= offset < removal.end:
-                            found.append((offset, message_id, bool(flags & SHARED)))
-                removal.found(found)
-                await self._commits.room_for_deletes()
-                if offset + 1 >= removal.end:
-                    return
-                start = rows[-1][0] + b"\x00"
+        ranges = self._manager.context.metadata_log.scan_bounds(log.log_id, removal.sequence)
+        async for _, rows in walk_log(self._store, ranges, FittingSteps()):
+            if log.deleted:
+                return
+            found = []
+            offset = 0
+            for _, value in rows:
+                for message_id, envelope in metadata.decode(value):
+                    flags, offset, _ = read_head(envelope)
+                    if removal.start <= offset < removal.end:
+                        found.append((offset, message_id, bool(flags & SHARED)))
+            removal.found(found)
+            await self._commits.room_for_deletes()
+            if offset + 1 >= removal.end:
+                return
 
     async def trim(self, removal: HeadRemoval) -> None:
         """Delete the log entries wholly below the head, and write the head down with the same commit."""
         retention = removal.retention
         log = removal.log
         head = retention.trim_limit()
-        for scan in self._manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence):
-            start = scan.start
-            steps = LogSteps()
-            while not log.deleted:
-                rows = await self._store.scan(start, scan.end, limit=steps.entry_count)
-                steps.read(rows)
-                if not rows:
-                    break
-                if self._trim_rows(removal, scan, rows, head):
-                    retention.head_written(head)
-                    return
-                await self._commits.room_for_deletes()
-                start = rows[-1][0] + b"\x00"
+        ranges = self._manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
+        async for scan, rows in walk_log(self._store, ranges, FittingSteps()):
+            if log.deleted:
+                return
+            if self._trim_rows(removal, scan, rows, head):
+                retention.head_written(head)
+                return
+            await self._commits.room_for_deletes()
         if not log.deleted:
             retention.head_written(head)
             retention.head_trimmed(head)

@@ -12,25 +12,29 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from queue_manager.address import VHOST_SEPARATOR
-from queue_manager.definitions import AWAITS_HISTORY, StoredQueue
-from queue_manager.log.ranges import RangeSet
-from queue_manager.queue.records import LOG_TYPES, PLACE_TYPES
+from queue_manager.log.range_set import RangeSet
+from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
+from queue_manager.spec_records import AWAITS_HISTORY, StoredQueue
 from storage import layout, metadata_log
-from storage.encoding import KeyReader
 from storage.envelope import SHARED, read_head
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import (
+    NO_LOG,
+    TO_EXCHANGE,
     binding,
+    claim_state,
     claimed_bitmap,
     exchange,
+    failed,
     filter_log,
     filter_log_entry,
     group_position,
     group_removal,
+    log_cursor,
     metadata,
     payload,
     payload_refs,
@@ -39,13 +43,29 @@ from storage.records import (
     queue_spec,
     released_offsets,
     removal,
+    scheduled,
     session,
+    session_progress,
+    session_received,
     session_subscription,
 )
+from storage.records.fields import queue_id_of
+from storage.records.special_codecs import EXPIRED, EXPIRED_OFFSETS, PART_OFFSETS
 from storage.spilled import SortedOnDisk
 
-Problem = tuple[bytes, str]
-"""The key of a record, and what is wrong with it."""
+Change = tuple[bytes, bytes | None]
+"""A key and its new value; None: it is deleted."""
+
+
+class Problem(NamedTuple):
+    """The key of a record, and what is wrong with it. `repair`: what lets go of what nothing needs, where
+    that is all; it holds as long as every record could be read.
+    """
+
+    key: bytes
+    what: str
+    repair: tuple[Change, ...] = ()
+
 
 _ITEM: Final = struct.Struct(">QBII")  # message ID, which of the three below, two numbers
 _PAYLOAD: Final = 0  # its bytes
@@ -57,13 +77,13 @@ _SURE: Final = 2
 _TAG_AT: Final = 6  # in a key of the metadata log, behind the prefix and the segment
 _NUMBER: Final = slice(2, 10)  # in a key that begins with the number of a session or a filter log
 
-_HELD: Final[dict[int, RecordType]] = {each.prefix("q")[1]: each for each in (*LOG_TYPES, *PLACE_TYPES)}
+_HELD: Final[dict[int, RecordType]] = {each.record.number: each for each in (*LOG_TYPES, *PLACE_TYPES)}
 """The types whose keys begin with a queue ID, by their number."""
 
-_PLACES: Final = frozenset({layout.LOG_CURSOR, layout.CLAIM_STATE, layout.GROUP_POSITION})
-_SURE_TYPES: Final = frozenset({layout.SCHEDULED, layout.FAILED})
+_PLACES: Final = frozenset({log_cursor.number, claim_state.number, group_position.number})
+_SURE_TYPES: Final = frozenset({scheduled.number, failed.number})
 _OF_SESSIONS: Final = frozenset(
-    {layout.SESSION_SUBSCRIPTION, layout.SESSION_PROGRESS, layout.SESSION_RECEIVED}
+    {session_subscription.number, session_progress.number, session_received.number}
 )
 
 
@@ -107,22 +127,22 @@ class Ownership:
         self._last_log: tuple[bytes, _Log | None] = (b"", None)
         self._missing_logs: set[bytes] = set()
         self._notes: dict[int, Callable[[bytes, bytes], None]] = {
-            layout.PAYLOAD: self._note_payload,
-            layout.PAYLOAD_REFS: self._note_count,
-            layout.QUEUE_SPEC: self._note_spec,
-            layout.GROUP_POSITION: self._note_position,
-            layout.QUEUE_META: self._note_meta,
-            layout.REMOVAL: self._note_removal,
-            layout.GROUP_REMOVAL: self._note_group_removal,
-            layout.QUEUE_ACCOUNT: self._note_account,
-            layout.CLAIMED_BITMAP: self._note_bitmap,
-            layout.RELEASED_OFFSETS: self._note_released,
-            layout.EXCHANGE: self._note_exchange,
-            layout.BINDING: self._note_binding,
-            layout.SESSION: self._note_session,
-            layout.SESSION_SUBSCRIPTION: self._note_subscription,
-            layout.FILTER_LOG: self._note_filter_log,
-            layout.FILTER_LOG_ENTRY: self._note_filter_log_entry,
+            payload.number: self._note_payload,
+            payload_refs.number: self._note_count,
+            queue_spec.number: self._note_spec,
+            group_position.number: self._note_position,
+            queue_meta.number: self._note_meta,
+            removal.number: self._note_removal,
+            group_removal.number: self._note_group_removal,
+            queue_account.number: self._note_account,
+            claimed_bitmap.number: self._note_bitmap,
+            released_offsets.number: self._note_released,
+            exchange.number: self._note_exchange,
+            binding.number: self._note_binding,
+            session.number: self._note_session,
+            session_subscription.number: self._note_subscription,
+            filter_log.number: self._note_filter_log,
+            filter_log_entry.number: self._note_filter_log_entry,
         }
 
     def note(self, key: bytes, value: bytes) -> None:
@@ -141,7 +161,7 @@ class Ownership:
             if number in _HELD or number in _PLACES:
                 self._note_of_queue(number, key, value)
             elif number in _OF_SESSIONS and int.from_bytes(key[_NUMBER], "big") not in self._sessions:
-                self._problems.append((key, "belongs to a session that is not there"))
+                self._problems.append(Problem(key, "belongs to a session that is not there"))
         except (CorruptRecord, FormatTooNew, IndexError):
             pass
 
@@ -153,7 +173,7 @@ class Ownership:
                 yield problem
         for number, key in self._wanted_logs.items():
             if number not in self._filter_logs:
-                yield key, f"reads a filter log that is not there ({number})"
+                yield Problem(key, f"reads a filter log that is not there ({number})")
         for raw, group in groupby(self._items, key=lambda item: item[:8]):
             yield from self._problems_of(int.from_bytes(raw, "big"), group)
         self._items.close()
@@ -173,20 +193,24 @@ class Ownership:
                 holders[first] = holders.get(first, 0) | second
         sure = [number for number, flags in holders.items() if flags & _SURE and number not in self._changing]
         is_shared = any(flags & _SHARED for flags in holders.values())
+        own, references = payload.key(message_id), payload_refs.key(message_id)
         if body_bytes is None:
             if sure:
                 what = f"is needed by {self._told(sure)} and not there"
-                yield payload.key(message_id), f"the payload of message {message_id} {what}"
+                yield Problem(own, f"the payload of message {message_id} {what}")
             elif count is not None:
-                yield payload_refs.key(message_id), "counts references to a payload that is not there"
+                what = "counts references to a payload that is not there"
+                yield Problem(references, what, ((references, None),))
         elif not holders:
-            yield payload.key(message_id), f"a payload of {body_bytes} bytes that nothing holds"
+            gone: tuple[Change, ...] = ((own, None),) if count is None else ((own, None), (references, None))
+            yield Problem(own, f"a payload of {body_bytes} bytes that nothing holds", gone)
         elif count is not None and count > len(holders):
             what = f"{count} references are counted, {len(holders)} queues hold it"
-            yield payload_refs.key(message_id), f"{what}: {self._told(list(holders))}"
+            lower = ((references, payload_refs.encode(len(holders))),)
+            yield Problem(references, f"{what}: {self._told(list(holders))}", lower)
         elif is_shared and (1 if count is None else count) < len(sure):  # what is not counted one queue took
             what = f"{count or 0} references are counted, {len(sure)} queues need it"
-            yield payload_refs.key(message_id), f"{what}: {self._told(sure)}"
+            yield Problem(references, f"{what}: {self._told(sure)}")
 
     def _told(self, numbers: list[int]) -> str:
         return ", ".join([repr(self._names[number]) for number in numbers])
@@ -243,9 +267,9 @@ class Ownership:
 
     def _note_account(self, key: bytes, value: bytes) -> None:
         found = queue_account.parse_key(key)
-        if found.kind == queue_account.EXPIRED:
-            first = found.part * queue_account.PART_OFFSETS
-            ranges = queue_account.decode_ranges(value)
+        if found.kind == EXPIRED:
+            first = found.part * PART_OFFSETS
+            ranges = EXPIRED_OFFSETS.decode(queue_account.name, value)
             self._pass(found.queue_id).add_pairs([(first + start, first + end) for start, end in ranges])
 
     def _note_bitmap(self, key: bytes, value: bytes) -> None:
@@ -262,19 +286,19 @@ class Ownership:
 
     def _note_binding(self, key: bytes, value: bytes) -> None:
         found = binding.parse_key(key)
-        ends = [(found.exchange, True), (found.destination, found.kind == binding.TO_EXCHANGE)]
+        ends = [(found.exchange, True), (found.destination, found.kind == TO_EXCHANGE)]
         for name, is_exchange in ends:
             if is_exchange and name.rpartition(VHOST_SEPARATOR)[2].startswith("amq."):
                 continue  # always there, without a record
             if name not in (self._exchanges if is_exchange else self._queues):
-                self._problems.append((key, f"binds {name!r}, which is not there"))
+                self._problems.append(Problem(key, f"binds {name!r}, which is not there"))
 
     def _note_session(self, key: bytes, value: bytes) -> None:
         self._sessions.add(session.decode(value).number)
 
     def _note_subscription(self, key: bytes, value: bytes) -> None:
         log = session_subscription.decode(value).log
-        if log != session_subscription.NO_LOG:
+        if log != NO_LOG:
             self._wanted_logs.setdefault(log, key)
 
     def _note_filter_log(self, key: bytes, value: bytes) -> None:
@@ -282,15 +306,15 @@ class Ownership:
 
     def _note_filter_log_entry(self, key: bytes, value: bytes) -> None:
         if filter_log_entry.parse_key(key)[0] not in self._filter_logs:
-            self._problems.append((key, "belongs to a filter log that is not there"))
+            self._problems.append(Problem(key, "belongs to a filter log that is not there"))
 
     def _note_of_queue(self, number: int, key: bytes, value: bytes) -> None:
         """A record under a queue ID, and the payloads it stands for."""
-        queue_id = KeyReader("record", key, layout.record_prefix(number)).terminated_text("queue_id")
+        queue_id = queue_id_of(key)
         seen = (number, queue_id)
         if seen != self._last_seen:
             self._last_seen = seen
-            self._seen.setdefault(seen, (key, f"belongs to {queue_id!r}, which is not there"))
+            self._seen.setdefault(seen, Problem(key, f"belongs to {queue_id!r}, which is not there"))
         kind = _HELD.get(number)
         for held in () if kind is None else kind.held((key, value)):
             owner = self._number(layout.split_group_queue_id(queue_id)[0])
@@ -324,7 +348,7 @@ class Ownership:
             self._last_log = (log_key, self._logs.get(log_id))
             if self._last_log[1] is None and log_key not in self._missing_logs:
                 self._missing_logs.add(log_key)
-                self._problems.append((key, f"belongs to the log {log_id!r} of no queue"))
+                self._problems.append(Problem(key, f"belongs to the log {log_id!r} of no queue"))
         return self._last_log[1]
 
     def _work_out(self, log: _Log) -> None:

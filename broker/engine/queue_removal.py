@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
+from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
 from broker.engine.payload_references import PayloadReferences, drop_reference
-from broker.engine.scan import LogSteps, scan_prefix
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
-from queue_manager.queue.records import LOG_TYPES, PLACE_TYPES
+from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
 from storage.envelope import SHARED, read_head
 from storage.metadata_log import listing_key, log_key
-from storage.records import claim_state, group_position, log_cursor, metadata, payload, skipped_offsets
+from storage.records import (
+    claim_state,
+    group_position,
+    log_cursor,
+    metadata,
+    payload,
+    payload_keys,
+    skipped_offsets,
+)
 from storage.store import Store
 
 
@@ -49,33 +57,25 @@ class QueueRemover:
     async def _remove_log(self, removal: QueueRemoval) -> None:
         """Delete the entries of the log with their payloads, and the records of its rules."""
         manager = self._manager
-        for scan in manager.context.metadata_log.scan_bounds(removal.log_id):
-            start = scan.start
-            steps = LogSteps()
-            while True:
-                asked = steps.entry_count
-                rows = await self._store.scan(start, scan.end, limit=asked)
-                steps.read(rows)
-                for key, value in rows:
-                    own: list[bytes] = []
-                    shared: list[int] = []
-                    for message_id, envelope in metadata.decode(value):
-                        flags, offset, _ = read_head(envelope)
-                        if not flags & SHARED:
-                            own.append(payload.key(message_id))
-                        elif not removal.is_gone(offset):
-                            shared.append(message_id)
-                    await self._delete(key, own, shared)
-                await self._commits.room_for_deletes()
-                if len(rows) < asked:
-                    break
-                start = rows[-1][0] + b"\x00"
+        ranges = manager.context.metadata_log.scan_bounds(removal.log_id)
+        async for _, rows in walk_log(self._store, ranges, FittingSteps()):
+            for key, value in rows:
+                own: list[bytes] = []
+                shared: list[int] = []
+                for message_id, envelope in metadata.decode(value):
+                    flags, offset, _ = read_head(envelope)
+                    if not flags & SHARED:
+                        own.append(payload.key(message_id))
+                    elif not removal.is_gone(offset):
+                        shared.append(message_id)
+                await self._delete(key, own, shared)
+            await self._commits.room_for_deletes()
         for kind in LOG_TYPES:
             await self._remove_rows(removal, removal.name, kind)
 
     async def _remove_rows(self, removal: QueueRemoval, owner: str, kind: RecordType) -> None:
         """Delete the rows of one type; each with what goes with it in one commit."""
-        async for row in scan_prefix(self._store, kind.prefix(owner), kind.rows_per_step):
+        async for row in scan_prefix(self._store, kind.record.prefix(owner), kind.rows_per_step):
             own: list[bytes] = []
             shared: list[int] = []
             let_go: set[int] = set()
@@ -86,7 +86,7 @@ class QueueRemover:
                         continue
                     let_go.add(held.first_id)
                 if not held.is_shared:
-                    own += payload.key_run(held.first_id, held.message_count)
+                    own += payload_keys(held.first_id, held.message_count)
                 elif held.offset is None or not (removal.released is None or removal.is_restored):
                     shared.append(held.first_id)
             await self._delete(row[0], own, shared)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from queue_manager.sessions.bounds import Bounds
-from queue_manager.sessions.directory import Totals
-from queue_manager.sessions.subscription import SubscriptionOptions
+from queue_manager.sessions.session_subscription import SubscriptionOptions
+from queue_manager.sessions.vhost_sessions import Totals
 from storage.envelope import EnvelopeTemplate
-from storage.records.session import NEVER_S
-from storage.records.session_will import CONNECTED, WillValue
+from storage.records import CONNECTED, NEVER_S, WillValue
 
 __all__ = [
     "CONNECTED",
@@ -121,7 +120,7 @@ class Link(Protocol):
 
 
 class Completing(Protocol):
-    """Who is told that packet identifiers are durably free; as `broker.engine.client.Waiter`."""
+    """Who is told that packet identifiers are durably free; as `queue_manager.shard.commit.Waiter`."""
 
     def committed(self, tokens: list[int]) -> None:
         """These are."""

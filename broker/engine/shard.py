@@ -10,21 +10,21 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.content import ContentReaders
+from broker.engine.content_readers import ContentReaders
 from broker.engine.done_records import DoneRecords
-from broker.engine.ending import Ending
 from broker.engine.lease_loop import LeaseLoop
-from broker.engine.loader import Loader
+from broker.engine.loading import Loader
 from broker.engine.log_reader import LogReader
 from broker.engine.payload_references import PayloadReferences
 from broker.engine.recovery import start
-from broker.engine.removals import Removals
+from broker.engine.removing import Removals
+from broker.engine.shard_ending import Ending
 from broker.engine.step_loop import StepLoop
 from broker.engine.store_retry import StoreRetry
 from broker.engine.sweeper import Sweeper
 from broker.engine.wakeups import Wakeups
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from storage.errors import StorageError
@@ -100,7 +100,7 @@ class Shard:
             message_ids=await start.open_message_ids(store),
         )
         if auto_commit_interval_ms is not None:
-            manager.context.set_auto_commit_interval(auto_commit_interval_ms)
+            manager.context.auto_commit_interval_ms = auto_commit_interval_ms
         if readers is not None:
             readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Final
 
 from broker.engine.log_reader import LogReader
+from broker.engine.log_steps import Steps, walk_log
 from config import limits
 from queue_manager.model import Message
 from queue_manager.shard.loads import StreamLoad
@@ -93,24 +94,20 @@ class StreamBlockReader:
         """What the log entries from `load.sequence` on say, and the sequence behind the last of them."""
         found = _Found()
         sequence = load.sequence
-        limit = FIRST_ENTRIES
+        steps = Steps(FIRST_ENTRIES)
         entry_count = 0
-        for scan in self._log.scan_bounds(load.target.log_id, load.sequence):
-            start = scan.start
-            while True:
-                rows = await self._store.scan(start, scan.end, limit=limit)
-                for key, value in rows:
-                    self._add(found, value, load.offset)
-                    sequence = scan.sequence(key) + 1
-                    entry_count += 1
-                    if found.offsets and found.offsets[-1] + 1 >= load.end:
-                        return found, sequence
-                if len(rows) < limit:
-                    break
-                start = rows[-1][0] + b"\x00"
-                # entries of few messages in large steps
-                missing = load.end - load.offset - len(found.ids)
-                limit = min(limits.STORE_SCAN_ROWS_MAX, missing * entry_count // max(1, len(found.ids)) + 1)
+        ranges = self._log.scan_bounds(load.target.log_id, load.sequence)
+        async for scan, rows in walk_log(self._store, ranges, steps):
+            for key, value in rows:
+                self._add(found, value, load.offset)
+                sequence = scan.sequence(key) + 1
+                entry_count += 1
+                if found.offsets and found.offsets[-1] + 1 >= load.end:
+                    return found, sequence
+            # entries of few messages in large steps
+            missing = load.end - load.offset - len(found.ids)
+            fitting = missing * entry_count // max(1, len(found.ids)) + 1
+            steps.entry_count = min(limits.STORE_SCAN_ROWS_MAX, fitting)
         return found, sequence
 
     def _add(self, found: _Found, value: bytes, from_offset: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.commit_loop import CommitLoop
+from broker.engine.log_steps import Steps, walk_log
 from broker.engine.payload_references import PayloadReferences, drop_reference
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.manager import QueueManager
 from storage.envelope import SHARED, read_head
-from storage.records import metadata, payload, queue_meta, stream_chunk
+from storage.records import metadata, payload_keys, queue_meta, stream_chunk
 from storage.store import Store
 
 ENTRIES_PER_STEP: Final = 16
@@ -32,22 +33,19 @@ class StreamTrimmer:
         """Delete what lies wholly below the head, each log entry in one commit with its payloads."""
         manager = self._manager
         head = stream.head_offset
-        for scan in manager.context.metadata_log.scan_bounds(stream.log_id, stream.head_sequence):
-            start = scan.start
-            while not stream.deleted:
-                rows = await self._store.scan(start, scan.end, limit=ENTRIES_PER_STEP)
-                for key, value in rows:
-                    messages = metadata.decode(value)
-                    if read_head(messages[-1][1])[1] >= head:
-                        stream.begin_reading_at(scan.sequence(key))
-                        await self._finish(stream, head)
-                        return
-                    await self._delete_entry(stream, key, messages)
+        ranges = manager.context.metadata_log.scan_bounds(stream.log_id, stream.head_sequence)
+        async for scan, rows in walk_log(self._store, ranges, Steps(ENTRIES_PER_STEP)):
+            if stream.deleted:
+                return
+            for key, value in rows:
+                messages = metadata.decode(value)
+                if read_head(messages[-1][1])[1] >= head:
                     stream.begin_reading_at(scan.sequence(key))
-                    await self._commits.room_for_deletes()
-                if len(rows) < ENTRIES_PER_STEP:
-                    break
-                start = rows[-1][0] + b"\x00"
+                    await self._finish(stream, head)
+                    return
+                await self._delete_entry(stream, key, messages)
+                stream.begin_reading_at(scan.sequence(key))
+                await self._commits.room_for_deletes()
         await self._finish(stream, head)
 
     async def _delete_entry(self, stream: QueueLog, key: bytes, messages: list[tuple[int, bytes]]) -> None:
@@ -65,7 +63,7 @@ class StreamTrimmer:
             commit = self._manager.context.commit
             commit.delete(key)
             for _, first_id, count in runs:
-                commit.delete_run(payload.key_run(first_id, count))
+                commit.delete_run(payload_keys(first_id, count))
             for message_id, count in counts.items():
                 drop_reference(commit, message_id, count)
 

@@ -9,10 +9,10 @@ from typing import Final
 from broker.clock import Clock, until_beat_s
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.done_records import DoneRecords
-from broker.engine.ending import Ending, resolve
 from broker.engine.lease_loop import LeaseLoop
 from broker.engine.payload_references import PayloadReferences
-from broker.engine.removals import Removals
+from broker.engine.removing import Removals
+from broker.engine.shard_ending import Ending, resolve
 from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
 from config import limits

@@ -16,7 +16,7 @@ from queue_manager.claims.claim import UNLIMITED
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
-from queue_manager.retained import RetainedMessage
+from queue_manager.retained_messages import RetainedMessage
 from storage.envelope import EnvelopeTemplate
 
 __all__ = [
@@ -28,12 +28,14 @@ __all__ = [
     "Group",
     "Judgement",
     "Message",
+    "Places",
     "PublishPlan",
     "RetainedMessage",
     "Sink",
     "Source",
     "Targets",
     "Topics",
+    "Window",
 ]
 
 
@@ -181,11 +183,27 @@ class Credit(Protocol):
     def set_credit(self, credit_max: int) -> None:
         """Set another limit."""
 
-    def claimed(self, count: int) -> None:
-        """Count so many messages besides what the consumers hold."""
 
-    def released(self, count: int) -> None:
-        """They do not count any more: the consumers may have credit again."""
+class Window(Protocol):
+    """What a client was sent and has not acknowledged. A front-end gives it: see `ConsumingClient.places`."""
+
+    def free(self) -> int:
+        """How many more messages it takes now, of whatever it is sent; below 1: none."""
+
+    def close(self) -> None:
+        """Take nothing until `open`: places became free, and whose turn it is has yet to be found."""
+
+    def open(self) -> None:
+        """Take as many messages again as the client allows."""
+
+
+class Places(Protocol):
+    """The places of a window: the credit of the client's consumers, which take turns with whatever else it is
+    sent.
+    """
+
+    def freed(self) -> None:
+        """Places are free again: told once for all that become free together."""
 
 
 class Sink(Protocol):

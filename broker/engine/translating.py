@@ -1,7 +1,5 @@
-"""A part of a client over another one, with what crosses it translated.
-
-What is translated stands in the statement of the part, a Protocol: in the types of what its calls take and
-give. So a call is stated once, whatever the number of those who stand between it and the core.
+"""A part of a client over another one, with what crosses it translated, as the types of what its calls take
+and give say.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ _EMPTY: Final = inspect.Parameter.empty
 _BY_NAME_ONLY: Final = 1_000  # beyond what is given by place
 
 
-def translated(part: _Part, protocol: type, inward: Translate, outward: Translate) -> _Part:
-    """As `part`, which is as `protocol`, but what is given goes through `inward` and what comes back through
-    `outward`. A default counts as given. Calls that nothing is translated of are the part's own.
+def translated(part: _Part, stated: type, inward: Translate, outward: Translate) -> _Part:
+    """As `part`, which is as the class `stated`, but what is given goes through `inward` and what comes back
+    through `outward`. A default counts as given. Calls that nothing is translated of are the part's own.
     """
-    calls = {name: call.over(getattr(part, name), inward, outward) for name, call in _calls(protocol).items()}
+    calls = {name: call.over(getattr(part, name), inward, outward) for name, call in _calls(stated).items()}
     return cast("_Part", _Translated(part, calls))
 
 
@@ -76,6 +74,8 @@ class _Call(NamedTuple):
             result = method(*by_place, **named)
             if back is None:
                 return result
+            if isinstance(result, Answer):  # of a call that is `answered`
+                return result.map(back)
             return _awaited(result, back) if self.is_awaited else back(result)
 
         return call
@@ -86,10 +86,10 @@ async def _awaited(result: Any, back: Translation) -> Any:
 
 
 @cache
-def _calls(protocol: type) -> dict[str, _Call]:
+def _calls(stated: type) -> dict[str, _Call]:
     return {
         name: _call(function)
-        for name, function in vars(protocol).items()
+        for name, function in vars(stated).items()
         if isinstance(function, FunctionType) and not name.startswith("_")
     }
 
@@ -118,7 +118,7 @@ def _translation(hint: Any, translate: Translate) -> Translation | None:
     (call,) = inner
     origin = get_origin(hint)
     if origin is Answer:
-        return lambda answer: answer.map(call)
+        return call
     if origin in (Union, UnionType) and NoneType in get_args(hint):
         return lambda value: None if value is None else call(value)
     if origin in (list, tuple, Sequence):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -15,16 +14,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.admin.admin import Admin
+from broker.admin.node import Node
 from broker.http.endpoints import OPEN_PATHS, Endpoint, openapi_of, routes_of
 from broker.http.guard import Guard, vhost_in_query
 from broker.http.metrics import metrics_endpoint
-from broker.http.mqcore.application import MqCore
+from broker.http.mqcore.mqcore_application import MqCore
 from broker.http.pages import STATIC, Pages
 from broker.http.problems import Problem, answer_of
-from broker.http.rabbitmq.application import rabbitmq_routes
+from broker.http.rabbitmq.rabbitmq_application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
-from broker.http.tail import Tails
+from broker.http.topic_tail import Tails
 from broker.http.v1.backups import backups
 from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
@@ -32,12 +32,11 @@ from broker.http.v1.exchanges import exchanges
 from broker.http.v1.groups import groups
 from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
-from broker.http.v1.overview import overview, overview_of
+from broker.http.v1.overview import overview
 from broker.http.v1.queues import queues
 from broker.http.v1.users import users
 from broker.http.v1.vhosts import vhosts
-from broker.hub import Hub
-from broker.node import Node
+from broker.vhosts.hub import Hub
 
 V1: Final = "/api/v1"
 _SUBJECTS: Final = (
@@ -84,7 +83,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
 def application(site: Site) -> ASGIApp:
     """The page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
-    pages = Pages(site, partial(overview_of, site))
+    pages = Pages(site)
     document = openapi_of("administration", {V1: ENDPOINTS, f"{V1}/vhosts/{{vhost}}": IN_VHOSTS})
 
     async def openapi(request: Request) -> Response:

@@ -1,15 +1,16 @@
-"""Endpoints as a table: what they take and give, who may call them, and the OpenAPI document of it all."""
+"""Endpoints, told by the signatures of functions: what they take and give, who may call them, and the OpenAPI
+document of it all.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 from urllib.parse import unquote
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,109 +25,140 @@ from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
 
-Q = TypeVar("Q", covariant=True)
-B = TypeVar("B", covariant=True)
-
 _SCHEMA_PLACE: Final = "#/components/schemas/{model}"
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 
 IN_VHOST: Final = "{vhost}"
 """In what paths begin with: they are about what is in that virtual host."""
 
+DEFAULT_GROUP: Final = "~"
+"""The default group, which has no name, in a path."""
+
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
+PageLimit = Annotated[int, Field(ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)]
+Limit = Annotated[int | None, Field(ge=0)]
+Rate = Annotated[float | None, Field(gt=0)]
 
-class Query(BaseModel):
-    """Base of what a request may say behind the question mark."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Call = Callable[..., Coroutine[Any, Any, Any]]
+C = TypeVar("C", bound=Call)
 
 
 class Body(BaseModel):
-    """Base of the JSON objects that requests bring."""
+    """Base of the JSON objects that requests bring, for calls that take them as a whole."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class NoQuery(Query):
-    """Nothing."""
-
-
-class NoBody(Body):
-    """Nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask(Generic[Q, B]):
-    """One request, read and checked: the parts of its path by name, its query, its body, and who asks; None:
-    what anybody may.
-    """
-
-    path: dict[str, str]
-    query: Q
-    body: B
-    caller: Identity | None = None
-
-
-Call = Callable[[Site, Ask[Any, Any]], Coroutine[Any, Any, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One call. `answer` None: nothing is told but `status`.
+    """One call: a function that takes the site, the parts of its path in their order and, where they are
+    asked for by these names, `caller` (the Identity; None: anybody may ask) and `body` (a Body).
+
+    Its arguments by name alone are what a request may say: in the query of GET and DELETE, as keys of a JSON
+    object otherwise. It gives what is answered as JSON; None: nothing but the status.
 
     Whoever has the tag `administrator` may make it, and those who may look at everything one that only looks;
-    others need the rights `needs` to the queue in the path, and `also` to the one in `to` of the body.
-    `is_private`: who may look at everything may not look at this. `lasts`: it may go on for long, and ends
-    once the caller may not ask it any more.
+    others need the rights `needs` to the queue in the path, and `also` to the one named `to`. `is_private`:
+    who may look at everything may not look at this. `lasts`: it may go on for long, and ends once the caller
+    may not ask it any more.
     """
 
-    method: str
-    path: str
-    call: Call
-    query: type[Query]
-    body: type[Body]
-    answer: Any
-    status: int
-    tag: str
-    needs: Action | None
-    also: Action | None
-    is_private: bool
-    lasts: bool
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        call: Call,
+        tag: str,
+        *,
+        needs: Action | None = None,
+        also: Action | None = None,
+        is_private: bool = False,
+        lasts: bool = False,
+    ) -> None:
+        hints = get_type_hints(call, include_extras=True)
+        parameters = inspect.signature(call).parameters
+        named = [
+            each
+            for each in parameters.values()
+            if each.kind is inspect.Parameter.KEYWORD_ONLY and each.name != "caller"
+        ]
+        is_whole = "body" in parameters and parameters["body"] not in named
+        fields: dict[str, Any] = {
+            each.name: (hints[each.name], ... if each.default is inspect.Parameter.empty else each.default)
+            for each in named
+        }
+        self.method = method
+        self.path = path
+        self.tag = tag
+        self.needs = needs
+        self.call = call
+        self.summary = (inspect.getdoc(call) or "").strip()
+        self.parts = _PATH_PARAMETER.findall(path)
+        self.has_query = method in ("GET", "DELETE")
+        self.model: type[BaseModel] = (
+            hints["body"]
+            if is_whole
+            else create_model(
+                call.__name__.title().replace("_", ""), __config__=ConfigDict(extra="forbid"), **fields
+            )
+        )
+        self.has_body = not self.has_query and (is_whole or bool(fields))
+        self.answer = None if hints["return"] is type(None) else TypeAdapter[Any](hints["return"])
+        self.status = 204 if self.answer is None else 200
+        self._also = also
+        self._is_private = is_private
+        self._lasts = lasts
+        self._wants_caller = "caller" in hints
+        self._wants_body = is_whole
 
-    async def answer_to(self, site: Site, ask: Ask[Any, Any]) -> Any:
-        """What the call comes to."""
-        if not self.lasts or ask.caller is None:
-            return await self.call(site, ask)
-        tags = frozenset((ADMINISTRATOR,)) if ask.caller.is_administrator else frozenset[str]()
-        return await run_lasting(site.hub.access, ask.caller, self.call(site, ask), tags=tags)
+    async def answer_to(self, request: Request, site: Site, vhost: str | None) -> Any:
+        """What the call comes to; raises Problem, NotPermitted and what the call does."""
+        caller = None if self.path in OPEN_PATHS else identity_of(request.scope)
+        path = {name: unquote(value) for name, value in request.path_params.items()}
+        if path.get("group") == DEFAULT_GROUP:
+            path["group"] = ""
+        given = await self._read(request)
+        if caller is not None:
+            self._check(caller, path, given)
+        arguments: dict[str, Any] = {"caller": caller} if self._wants_caller else {}
+        if self._wants_body:
+            arguments["body"] = given
+        else:
+            arguments |= {name: getattr(given, name) for name in self.model.model_fields}
+        where = site if vhost is None else site.of_vhost(path[vhost])
+        answering = self.call(where, *[path[name] for name in self.parts], **arguments)
+        if not self._lasts or caller is None:
+            return await answering
+        tags = frozenset((ADMINISTRATOR,)) if caller.is_administrator else frozenset[str]()
+        return await run_lasting(site.hub.access, caller, answering, tags=tags)
 
-    def check(self, identity: Identity, ask: Ask[Any, Any]) -> None:
-        """Raise Problem or NotPermitted where somebody may not make the call."""
-        is_looking = self.method == "GET" and not self.is_private
-        if identity.is_administrator or (is_looking and identity.is_monitoring):
+    async def _read(self, request: Request) -> BaseModel:
+        values = _single_values(request)
+        if self.has_query:
+            return self.model.model_validate(values)
+        if values:
+            raise Problem(400, "invalid_argument", f"{next(iter(values))}: unknown")
+        raw = await body_of(request, limits.HTTP_BODY_BYTES_MAX) if self.has_body else b""
+        return self.model.model_validate_json(raw or b"{}")
+
+    def _check(self, caller: Identity, path: Mapping[str, str], given: BaseModel) -> None:
+        """Raise Problem or NotPermitted where the caller may not make the call."""
+        is_looking = self.method == "GET" and not self._is_private
+        if caller.is_administrator or (is_looking and caller.is_monitoring):
             return
-        if self.needs is None or "queue" not in ask.path:
-            check_operator(identity, is_looking=is_looking)
+        if self.needs is None or "queue" not in path:
+            check_operator(caller, is_looking=is_looking)
             return
-        identity.check(self.needs, Kind.QUEUE, ask.path["queue"])
-        group = getattr(ask.query, "group", None) or getattr(ask.body, "group", None)
+        caller.check(self.needs, Kind.QUEUE, path["queue"])
+        group = getattr(given, "group", None)
         if group:
-            identity.check(Action.READ, Kind.GROUP, group)
-        if self.also is not None and ask.body.to is not None:
-            identity.check(self.also, Kind.QUEUE, ask.body.to)
-        elif self.also is not None:
-            check_operator(identity, is_looking=False)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anybody may make it."""
-        return self.path in OPEN_PATHS
-
-    @property
-    def summary(self) -> str:
-        """What it does, from its docstring."""
-        return (inspect.getdoc(self.call) or "").strip()
+            caller.check(Action.READ, Kind.GROUP, group)
+        if self._also is not None:
+            to = getattr(given, "to", None)
+            if to is None:
+                check_operator(caller, is_looking=False)
+            else:
+                caller.check(self._also, Kind.QUEUE, to)
 
 
 class Endpoints:
@@ -136,70 +168,22 @@ class Endpoints:
         self.tag = tag
         self.all: list[Endpoint] = []
 
-    def get(
-        self,
-        path: str,
-        answer: Any,
-        query: type[Query] = NoQuery,
-        *,
-        needs: Action | None = None,
-        is_private: bool = False,
-    ) -> Callable[[Call], Call]:
-        """Declare a call that only looks."""
-        return self._declare("GET", path, answer, query, NoBody, needs, is_private=is_private)
-
-    def post(
-        self,
-        path: str,
-        answer: Any,
-        body: type[Body] = NoBody,
-        *,
-        needs: Action | None = None,
-        also: Action | None = None,
-        lasts: bool = False,
-    ) -> Callable[[Call], Call]:
-        """Declare a call that does something."""
-        return self._declare("POST", path, answer, NoQuery, body, needs, also, lasts=lasts)
-
-    def put(
-        self, path: str, answer: Any, body: type[Body] = NoBody, *, needs: Action | None = None
-    ) -> Callable[[Call], Call]:
-        """Declare a call that makes or sets something."""
-        return self._declare("PUT", path, answer, NoQuery, body, needs)
-
-    def delete(
-        self, path: str, answer: Any, query: type[Query] = NoQuery, *, needs: Action | None = None
-    ) -> Callable[[Call], Call]:
-        """Declare a call that takes something away."""
-        return self._declare("DELETE", path, answer, query, NoBody, needs)
-
-    def _declare(
+    def endpoint(
         self,
         method: str,
         path: str,
-        answer: Any,
-        query: type[Query],
-        body: type[Body],
-        needs: Action | None,
+        *,
+        needs: Action | None = None,
         also: Action | None = None,
         is_private: bool = False,
         lasts: bool = False,
-    ) -> Callable[[Call], Call]:
-        def declare(call: Call) -> Call:
+    ) -> Callable[[C], C]:
+        """Declare the function below it as an `Endpoint`."""
+
+        def declare(call: C) -> C:
             self.all.append(
                 Endpoint(
-                    method=method,
-                    path=path,
-                    call=call,
-                    query=query,
-                    body=body,
-                    answer=answer,
-                    status=204 if answer is None else 200,
-                    tag=self.tag,
-                    needs=needs,
-                    also=also,
-                    is_private=is_private,
-                    lasts=lasts,
+                    method, path, call, self.tag, needs=needs, also=also, is_private=is_private, lasts=lasts
                 )
             )
             return call
@@ -209,41 +193,24 @@ class Endpoints:
 
 def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
     """What Starlette serves them by; see `IN_VHOST`."""
-    in_vhost = IN_VHOST in prefix
+    vhost = IN_VHOST.strip("{}") if IN_VHOST in prefix else None
     return [
-        Route(prefix + endpoint.path, _served(site, endpoint, in_vhost=in_vhost), methods=[endpoint.method])
+        Route(prefix + endpoint.path, _served(site, endpoint, vhost), methods=[endpoint.method])
         for endpoint in endpoints
     ]
 
 
-def _served(site: Site, endpoint: Endpoint, *, in_vhost: bool) -> Callable[[Request], Awaitable[Response]]:
-    adapter = None if endpoint.answer is None else TypeAdapter(endpoint.answer)
-
+def _served(site: Site, endpoint: Endpoint, vhost: str | None) -> Callable[[Request], Awaitable[Response]]:
     async def serve(request: Request) -> Response:
         try:
-            ask = await _read(request, endpoint)
-            if ask.caller is not None:
-                endpoint.check(ask.caller, ask)
-            where = site.of_vhost(ask.path["vhost"]) if in_vhost else site
-            given = await endpoint.answer_to(where, ask)
+            given = await endpoint.answer_to(request, site, vhost)
         except Exception as error:
             return answer_of(error)
-        if adapter is None:
+        if endpoint.answer is None:
             return Response(status_code=endpoint.status)
-        return Response(adapter.dump_json(given), endpoint.status, media_type="application/json")
+        return Response(endpoint.answer.dump_json(given), endpoint.status, media_type="application/json")
 
     return serve
-
-
-async def _read(request: Request, endpoint: Endpoint) -> Ask[Any, Any]:
-    caller = None if endpoint.is_open else identity_of(request.scope)
-    path = {name: unquote(value) for name, value in request.path_params.items()}
-    query = endpoint.query.model_validate(_single_values(request))
-    body: Body = NoBody()
-    if endpoint.body is not NoBody:
-        raw = await body_of(request, limits.HTTP_BODY_BYTES_MAX)
-        body = endpoint.body.model_validate_json(raw or b"{}")
-    return Ask(path, query, body, caller)
 
 
 def _single_values(request: Request) -> dict[str, str]:
@@ -307,7 +274,8 @@ _PROBLEM_ANSWER: Final = {
 def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "done"}
     if endpoint.answer is not None:
-        schema = _schema(TypeAdapter(endpoint.answer), "serialization", schemas)
+        schema = endpoint.answer.json_schema(mode="serialization", ref_template=_SCHEMA_PLACE)
+        schemas.update(schema.pop("$defs", {}))
         answer["content"] = {"application/json": {"schema": schema}}
     operation: dict[str, Any] = {
         "summary": endpoint.summary.partition("\n")[0],
@@ -323,19 +291,14 @@ def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict
             **{str(status): _PROBLEM_ANSWER for status in (400, 401, 403, 404, 409, 413, 422, 503)},
         },
     }
-    query = endpoint.query.model_json_schema()
-    for name, schema in query.get("properties", {}).items():
-        parameter = {"name": name, "in": "query", "required": name in query.get("required", ())}
-        operation["parameters"].append({**parameter, "schema": schema})
-    if endpoint.body is not NoBody:
-        _, found = models_json_schema([(endpoint.body, "validation")], ref_template=_SCHEMA_PLACE)
+    if endpoint.has_query:
+        query = endpoint.model.model_json_schema()
+        for name, schema in query.get("properties", {}).items():
+            parameter = {"name": name, "in": "query", "required": name in query.get("required", ())}
+            operation["parameters"].append({**parameter, "schema": schema})
+    elif endpoint.has_body:
+        _, found = models_json_schema([(endpoint.model, "validation")], ref_template=_SCHEMA_PLACE)
         schemas.update(found.get("$defs", {}))
-        reference = {"$ref": _SCHEMA_PLACE.format(model=endpoint.body.__name__)}
+        reference = {"$ref": _SCHEMA_PLACE.format(model=endpoint.model.__name__)}
         operation["requestBody"] = {"content": {"application/json": {"schema": reference}}}
     return operation
-
-
-def _schema(adapter: TypeAdapter[Any], mode: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    schema = adapter.json_schema(mode=mode, ref_template=_SCHEMA_PLACE)
-    schemas.update(schema.pop("$defs", {}))
-    return schema

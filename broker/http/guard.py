@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.access.access import ANONYMOUS, Access
+from broker.access.accounts_of_file import guest
 from broker.access.credentials import (
     Anonymous,
     Certificate,
@@ -23,8 +24,7 @@ from broker.access.credentials import (
     VhostRefused,
 )
 from broker.access.login import ADMINISTRATOR, MONITORING, Identity, Login
-from broker.access.users import guest
-from broker.http.connection import CERTIFICATE
+from broker.http.http_connection import CERTIFICATE
 from broker.http.problems import Problem, answer_of
 from config import limits
 

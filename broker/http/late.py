@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.admin.admin import Admin
+    from broker.admin.node import Node
     from broker.http.server import HttpServer
-    from broker.hub import Hub
-    from broker.node import Node
+    from broker.vhosts.hub import Hub
 
 
 class LateHttp:

@@ -1,4 +1,5 @@
-"""Metrics for Prometheus: read off the broker when they are asked for, in its text format.
+"""Metrics for Prometheus: read off the broker when they are asked for, in its text format 0.0.4, which is
+written in steps here: libraries write all of many thousand queues at once.
 
 Nothing is counted for them on the way of a message. `/metrics` has series for a bounded number of queues and
 groups, `/metrics/detailed` for all of them, and RabbitMQ's names for those besides.
@@ -12,11 +13,10 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from broker.admin.views import GroupView, QueueView
+from broker.admin.admin_views import GroupView, QueueView
 from broker.engine.commit_stats import BOUNDS_S
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
@@ -25,8 +25,10 @@ from broker.http.totals import QueueTotals, in_steps, totals_of
 from config import limits
 from queue_manager.errors import QueueNotFound
 
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
+_Single = tuple[str, str, str, float]
 _QueueMetric = tuple[str, str, str, Callable[[QueueView], float]]
 _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("ready", "gauge", "Messages that may be claimed; of a stream, all there are.", lambda v: v.ready),
@@ -107,7 +109,7 @@ def metrics_endpoint(site: Site, *, detailed: bool) -> Callable[[Request], Await
         except Exception as error:
             return answer_of(error)
         written = _written(site, views, shown, groups, detailed=detailed)
-        return StreamingResponse(written, media_type=CONTENT_TYPE_LATEST)
+        return StreamingResponse(written, media_type=CONTENT_TYPE)
 
     return metrics
 
@@ -158,7 +160,7 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
     yield head("sluicemq_info", "gauge", "What runs here.")
     yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
     uncommitted = site.hub.client.turns.uncommitted_bytes()
-    plain: list[tuple[str, str, str, float]] = [
+    plain: list[_Single] = [
         ("uptime_seconds", "gauge", "How long the broker runs.", node.uptime_ms / 1000),
         ("memory_resident_bytes", "gauge", "Memory of the process in RAM.", node.memory_bytes),
         ("cpu_seconds_total", "counter", "Processor time the process took.", node.cpu_seconds),
@@ -176,16 +178,21 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
         ("loop_stalled_seconds_total", "counter", "All of them together.", lag.stalled_ms / 1000),
         ("loop_stall_seconds_max", "gauge", "The longest of them.", lag.longest_ms / 1000),
     ]
-    for suffix, kind, help_text, value in plain:
-        yield head(f"sluicemq_{suffix}", kind, help_text)
-        yield line(f"sluicemq_{suffix}", value)
     counters = asdict(site.node.counters())
+    plain += [
+        (f"{name}_total", "counter", "See docs/http.md.", counters[name])
+        for name in ("control_refused", "late_settles")
+    ]
+    yield from map(_single, plain)
     yield head("sluicemq_messages_dropped_total", "counter", "Messages that went nowhere, by reason.")
     for name, reason in _DROPPED.items():
         yield line("sluicemq_messages_dropped_total", counters[name], reason=reason)
-    for name in ("control_refused", "late_settles"):
-        yield head(f"sluicemq_{name}_total", "counter", "See docs/http.md.")
-        yield line(f"sluicemq_{name}_total", counters[name])
+
+
+def _single(metric: _Single) -> str:
+    """A metric of the broker, without labels."""
+    suffix, kind, help_text, value = metric
+    return head(f"sluicemq_{suffix}", kind, help_text) + line(f"sluicemq_{suffix}", value)
 
 
 def _commit_lines(site: Site) -> Iterable[str]:
@@ -197,12 +204,9 @@ def _commit_lines(site: Site) -> Iterable[str]:
         yield line(f"{name}_bucket", count, le=bound)
     yield line(f"{name}_sum", stats.seconds)
     yield line(f"{name}_count", stats.count)
-    for suffix, help_text, value in (
-        ("commit_records_total", "Records written by commits.", stats.records),
-        ("store_retries_total", "Times the store failed and was asked once more.", stats.retries),
-    ):
-        yield head(f"sluicemq_{suffix}", "counter", help_text)
-        yield line(f"sluicemq_{suffix}", value)
+    retries = "Times the store failed and was asked once more."
+    yield _single(("commit_records_total", "counter", "Records written by commits.", stats.records))
+    yield _single(("store_retries_total", "counter", retries, stats.retries))
 
 
 def _storage_lines(site: Site) -> Iterable[str]:
@@ -226,5 +230,4 @@ def _storage_lines(site: Site) -> Iterable[str]:
             ("journal_waiting_bytes", "What the database has not on disk yet.", journal.waiting_bytes),
         ]
     for suffix, help_text, value in metrics:
-        yield head(f"sluicemq_{suffix}", "gauge", help_text)
-        yield line(f"sluicemq_{suffix}", value)
+        yield _single((suffix, "gauge", help_text, value))

@@ -15,12 +15,14 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from broker.admin.views import MessageView, QueueView, State
+from broker.admin.admin_views import MessageView, QueueView, State
 from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
-from broker.http.listings import epoch_page, retained_page, session_page, staging_page, user_page
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
+from broker.http.v1.listings import list_epochs, list_retained, list_sessions, staging_page
+from broker.http.v1.overview import show_overview
+from broker.http.v1.users import list_users
 from broker.http.values import plain, shown
 from config import limits
 from config.queue_settings import QueueSettings
@@ -79,11 +81,9 @@ _CHARTS: Final = (
 class Pages:
     """Writes pages from templates, and does what their forms ask for."""
 
-    def __init__(self, site: Site, overview: Callable[[], Awaitable[Any]]) -> None:
-        """`overview` gives what the first page tells."""
+    def __init__(self, site: Site) -> None:
         self._site = site
         self._admin = site.admin
-        self._overview = overview
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -134,7 +134,7 @@ class Pages:
 
     async def overview(self, request: Request) -> Response:
         """Numbers and charts of the whole broker."""
-        overview = asdict(await self._overview())
+        overview = asdict(await show_overview(self._site))
         ports = {listener.name: listener.port for listener in self._site.node.listeners()}
         return self._page(
             request,
@@ -231,9 +231,7 @@ class Pages:
             queue=view,
             counts=counts,
             groups=await self._admin.groups(name),
-            epochs=await epoch_page(
-                self._site, name, after=query.get("producer", ""), limit=limits.HTTP_PAGE_ITEMS_DEFAULT
-            ),
+            epochs=await list_epochs(self._site, name, after=query.get("producer", "")),
             states=STATES,
             state=state,
             group=group,
@@ -259,12 +257,7 @@ class Pages:
 
     async def sessions(self, request: Request) -> Response:
         """MQTT clients with their subscriptions, and sessions that outlive their connection."""
-        kept = await session_page(
-            self._site,
-            after=request.query_params.get("session", ""),
-            limit=limits.HTTP_PAGE_ITEMS_DEFAULT,
-            away=False,
-        )
+        kept = await list_sessions(self._site, after=request.query_params.get("session", ""))
         nothing = "No MQTT client is connected."
         return await self._connections(
             request, "sessions.html", "MQTT clients", nothing, "MQTT", sessions=kept
@@ -300,12 +293,7 @@ class Pages:
         topic_filter = query.get("filter") or MATCH_ALL
         found, problem = None, ""
         try:
-            found = await retained_page(
-                self._site,
-                topic_filter,
-                after=query.get("after", ""),
-                limit=limits.HTTP_PAGE_ITEMS_DEFAULT,
-            )
+            found = await list_retained(self._site, after=query.get("after", ""), filter=topic_filter)
         except QueueManagerError as error:
             problem = error.reason
         return self._page(request, "retained.html", filter=topic_filter, retained=found, problem=problem)
@@ -319,8 +307,7 @@ class Pages:
 
     async def users(self, request: Request) -> Response:
         """Accounts with their permissions."""
-        after = request.query_params.get("after", "")
-        found = await user_page(self._site, after=after, limit=limits.HTTP_PAGE_ITEMS_DEFAULT)
+        found = await list_users(self._site, after=request.query_params.get("after", ""))
         return self._page(request, "users.html", users=found)
 
     # doing

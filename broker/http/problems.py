@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from broker.admin.users import UserNotFound
-from broker.engine.ending import BrokerStopped
-from broker.vhost import VhostNotFound
+from broker.engine.shard_ending import BrokerStopped
+from broker.vhosts.vhost import VhostNotFound
 from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.admin.views import QueueView
-from broker.http.site import Site
+from broker.admin.admin_views import QueueView
+from broker.clock import Clock
 from broker.http.totals import in_steps
 from config import limits
 
@@ -48,8 +48,8 @@ def counts_of(view: QueueView) -> Counts:
 class RateMeter:
     """Keeps the last samples. `look` takes one, if the last is old enough."""
 
-    def __init__(self, site: Site) -> None:
-        self._clock = site.hub.clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=limits.RATE_SAMPLES)
 
     async def look(self, views: Sequence[QueueView]) -> None:

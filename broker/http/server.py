@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from broker.http.connection import HttpConnection, WebSocketConnection
+from broker.http.http_connection import HttpConnection, WebSocketConnection
 from config import limits
 
 

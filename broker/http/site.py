@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from broker.admin.admin import Admin
-from broker.admin.views import QueueView
-from broker.hub import Hub
-from broker.node import Node
+from broker.admin.admin_views import QueueView
+from broker.admin.node import Node
+from broker.http.rates import RateMeter
+from broker.vhosts.hub import Hub
 from config import limits
 from config.settings import Settings
 
@@ -24,11 +25,22 @@ class Site:
         self.node = node
         self._views: list[QueueView] = []
         self._viewed_at = -math.inf
+        self.meter = RateMeter(hub.clock)
+        self._sites: dict[Hub, Site] = {hub: self}
 
     def of_vhost(self, name: str) -> Site:
-        """The same for what is in a virtual host; raises VhostNotFound."""
+        """The same for what is in a virtual host, made when it is first asked for; raises VhostNotFound."""
         hub = self.hub.of_vhost(name)
-        return Site(hub, self.admin.within(hub.client), self.node)
+        site = self._sites.get(hub)
+        if site is None:
+            self._sites = {each: self._sites[each] for each in self._sites if each.is_there}
+            site = self._sites[hub] = Site(hub, self.admin.within(hub.client), self.node)
+        return site
+
+    @property
+    def vhost(self) -> str:
+        """The name of the virtual host."""
+        return self.hub.vhost.name
 
     @property
     def settings(self) -> Settings:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.engine.ending import resolve
+from broker.engine.shard_ending import resolve
 from broker.engine.traffic import Claim, Consumer, Message, Source
-from broker.hub import Hub
+from broker.vhosts.hub import Hub
 
 CONSUMER_ID: Final = "mqcore"
 
@@ -31,7 +31,7 @@ class Station:
 
     While requests wait there is a consumer with credit for just as many messages as they want. Claims belong
     to the station, so that any connection may settle them. `tells_offsets`: answers say which offset a
-    message has.
+    message has. Implements `broker.engine.traffic.Sink`.
     """
 
     def __init__(self, hub: Hub, queue: Source, group: str, *, tells_offsets: bool) -> None:
@@ -50,6 +50,7 @@ class Station:
             is_told_offsets=tells_offsets,
         )
         self._waiter: Consumer | None = None
+        self._former: list[Consumer] = []  # waited, and hold claims still
         self._used_at = hub.clock.monotonic()
 
     @property
@@ -59,7 +60,9 @@ class Station:
 
     def is_idle_since(self, moment: float) -> bool:
         """Whether nobody asked since then, and nothing is held here."""
-        held_count = self._puller.held_count + (0 if self._waiter is None else self._waiter.held_count)
+        held_count = self._puller.held_count + sum([one.held_count for one in self._former])
+        if self._waiter is not None:
+            held_count += self._waiter.held_count
         return self._used_at < moment and not self._polls and not held_count
 
     async def fetch(self, count: int) -> list[Delivery]:
@@ -101,6 +104,16 @@ class Station:
             if poll in self._polls:
                 self._polls.remove(poll)
                 self._give_credit()
+            self._step_down()
+
+    def _step_down(self) -> None:
+        """Take part no more while no request waits: others may be the only consumer. Claims stay."""
+        waiter = self._waiter
+        if waiter is None or self._polls or self.is_gone:
+            return
+        self._waiter = None
+        self._hub.client.consuming.unsubscribe(waiter, self._hub.clock.now_ms(), keep_claims=True)
+        self._former = [one for one in (*self._former, waiter) if one.held_count]
 
     def give_back(self, found: Sequence[Delivery]) -> None:
         """Return messages to their places at once: nobody is there any more to be given them."""
@@ -121,7 +134,6 @@ class Station:
     def deliver(
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
     ) -> bool:
-        """See `broker.engine.traffic.Sink`."""
         assert claims is not None
         came = list(zip(messages, claims, strict=True))
         if self._pulled is not None:
@@ -138,11 +150,9 @@ class Station:
         return True
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
-        """See `broker.engine.traffic.Sink`."""
         self._give_credit()
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.traffic.Sink`."""
         if consumer is self._waiter:
             self._waiter = None
         polls, self._polls = self._polls, deque()
@@ -176,6 +186,7 @@ class Station:
             exclusive=False,
             lease_ms=self._queue.policy.visibility_timeout_ms,
             is_told_offsets=self._tells_offsets,
+            is_fetch=True,
         )
 
 

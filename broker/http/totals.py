@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TypeVar
 
-from broker.admin.views import QueueView
+from broker.admin.admin_views import QueueView
 from config import limits
 
 V = TypeVar("V")

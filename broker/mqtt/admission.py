@@ -15,18 +15,18 @@ from broker.access.credentials import (
     VhostRefused,
 )
 from broker.access.login import NotPermitted
-from broker.entrance import Found, log_in
-from broker.mqtt import publishing
-from broker.mqtt.authentication import Authentication
-from broker.mqtt.client import MqttClient
-from broker.mqtt.durable_call import DurableCall
-from broker.mqtt.errors import connect_code
-from broker.mqtt.outbound import Outbound
-from broker.mqtt.sessions.lasting import Opened
-from broker.mqtt.sessions.link import SessionLink
-from broker.mqtt.shared import Shared
-from broker.mqtt.will import Will
-from broker.vhost import VhostFull, VhostNotFound
+from broker.clients.entrance import Found, log_in
+from broker.mqtt.connection.authentication import Authentication
+from broker.mqtt.connection.durable_call import DurableCall
+from broker.mqtt.connection.errors import connect_code
+from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.publishing import publish
+from broker.mqtt.publishing.will import Will
+from broker.mqtt.sessions.lasting_sessions import Opened
+from broker.mqtt.sessions.session_link import SessionLink
+from broker.mqtt.settling.outbound import Outbound
+from broker.mqtt.shared_parts import Shared
+from broker.vhosts.vhost import VhostFull, VhostNotFound
 from protocols.mqtt import constants as c
 from protocols.mqtt import packets
 from protocols.mqtt.connection import InboundQos2
@@ -135,7 +135,7 @@ class Admission:
             client.hub.check_there()
             identity = found.enter(client.vhost, client_id)
             if packet.will is not None:
-                publishing.check_publish(identity, packet.will.topic)
+                publish.check_publish(identity, packet.will.topic)
         except (NotPermitted, VhostNotFound, VhostRefused) as refused:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
             return

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.connection_views import Description
-from broker.frontend import Frontend
-from broker.hub import Hub
-from broker.mqtt import publishing
+from broker.connections.connection_views import Description
 from broker.mqtt.admission import Admission
-from broker.mqtt.client import MqttClient
-from broker.mqtt.outbound import Outbound
-from broker.mqtt.publisher import ClientPublisher
-from broker.mqtt.sessions.link import SessionLink
-from broker.mqtt.shared import Shared
-from broker.mqtt.subscribing import Subscriptions
-from broker.rate import Rate
-from broker.transport import Transport
+from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.connection.rate import Rate
+from broker.mqtt.consuming.subscribe import Subscriptions
+from broker.mqtt.publishing import publish
+from broker.mqtt.sessions.session_link import SessionLink
+from broker.mqtt.settling.outbound import Outbound
+from broker.mqtt.settling.publish_answers import ClientPublisher
+from broker.mqtt.shared_parts import Shared
+from broker.network.frontend_base import Frontend
+from broker.network.transport import Transport
+from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
 from protocols.mqtt.connection import MqttConnection
@@ -42,7 +42,7 @@ class MqttFrontends:
 
 
 class MqttFrontend(Frontend):
-    """Puts the parts of an MQTT client together, and hands each event to its part."""
+    """Puts the parts of an MQTT client together, and hands each event to its part. Implements `Admitted`."""
 
     connection: MqttConnection
 
@@ -73,11 +73,9 @@ class MqttFrontend(Frontend):
         }
 
     def move(self, shared: Shared) -> None:
-        """See `broker.mqtt.admission.Admitted`."""
         self._enter(shared, self.client.transport)
 
     def let_in(self, link: SessionLink | None, events: list[Any]) -> None:
-        """See `broker.mqtt.admission.Admitted`."""
         if link is not None:
             self._publisher.belong_to(link.session)
             self.outbound.belong_to(link.session)
@@ -88,14 +86,13 @@ class MqttFrontend(Frontend):
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:
-        """See `Frontend.handle`."""
         if self._publishes is not None and not self._is_within_rate(self._publishes, events):
             return
         for event in events:
             if type(event) is ev.PublishRun:
                 target = event.shape.context
                 if target is None:
-                    target = publishing.target_of(event.shape, self.client.identity)
+                    target = publish.target_of(event.shape, self.client.identity)
                 target.publish(self._publisher, event)
             else:
                 self._handlers[type(event)](event)
@@ -110,11 +107,9 @@ class MqttFrontend(Frontend):
         return False
 
     def pause(self) -> None:
-        """See `Frontend.pause`."""
         self.client.consumers.pause()
 
     def resume(self) -> None:
-        """See `Frontend.resume`."""
         if not self.connection.closed:
             self.outbound.caught_up()
             self.client.consumers.resume()
@@ -127,19 +122,17 @@ class MqttFrontend(Frontend):
         """See `Frontend.let_on`."""
 
     def gone(self) -> None:
-        """See `Frontend.gone`."""
         self.outbound.tell_room(None)
         self._subscriptions.end()
         self._admission.leave()
 
     def dissolve(self) -> None:
-        """See `Frontend.dissolve`."""
         self._handlers.clear()
+        self.outbound.dissolve()
         del self._admission
         self.connection.forget_shapes()
 
     def describe(self) -> Description:
-        """See `Frontend.describe`."""
         client = self.client
         is_in = hasattr(client, "identity")
         versions = {c.MQTT_5: "MQTT 5", c.MQTT_3_1_1: "MQTT 3.1.1"}
@@ -153,11 +146,9 @@ class MqttFrontend(Frontend):
         )
 
     def dismiss(self, reason: str) -> None:
-        """See `Frontend.dismiss`."""
         self.client.disconnect(c.ADMINISTRATIVE_ACTION, reason)
 
     def shut_down(self) -> None:
-        """See `Frontend.shut_down`."""
         reference = self.client.hub.settings.mqtt.server_reference
         if reference:
             properties = Properties(server_reference=reference)
@@ -166,19 +157,15 @@ class MqttFrontend(Frontend):
             self.client.end(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
 
     def fail_storage(self) -> None:
-        """See `Frontend.fail_storage`."""
         self.client.end(c.SERVER_SHUTTING_DOWN, "the broker's store failed")
 
     def fail_slow(self, reason: str) -> None:
-        """See `Frontend.fail_slow`."""
         self.client.disconnect(c.QUOTA_EXCEEDED, reason)
 
     def fail_access(self, reason: str) -> None:
-        """See `Frontend.fail_access`."""
         self.client.disconnect(c.NOT_AUTHORIZED, reason)
 
     def fail_internal(self) -> None:
-        """See `Frontend.fail_internal`."""
         self.client.end(c.UNSPECIFIED_ERROR, "internal error")
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:

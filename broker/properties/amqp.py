@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from broker.properties.model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
+from broker.properties.neutral_model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
 from broker.properties.single import single_values
 from config import limits
 from protocols.amqp091 import content, tables

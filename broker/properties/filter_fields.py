@@ -9,9 +9,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker.properties import templates
-from broker.properties.model import MessageProperties
+from broker.properties.neutral_model import MessageProperties
 from config import limits
-from queue_manager.filters.fields import APPLICATION_PREFIX, HEADER_PRIORITY, Fields
+from queue_manager.filters.field_access import APPLICATION_PREFIX, HEADER_PRIORITY, Fields
 from storage.envelope import EnvelopeTemplate
 
 PRIORITY_DEFAULT: Final = 4  # Jakarta Messaging 3.1, 3.4.10

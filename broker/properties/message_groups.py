@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from broker.properties import templates
-from broker.properties.model import HeaderValue
+from broker.properties.neutral_model import HeaderValue
 from config import limits
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
 

@@ -15,12 +15,12 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from broker.properties.model import HeaderValue, Identifier, MessageProperties
+from broker.properties.neutral_model import HeaderValue, Identifier, MessageProperties
 from broker.properties.single import single_values
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.properties import Properties, decode_properties, encode_properties, expiry_interval_at
-from protocols.mqtt.topics import validate_topic_name
+from protocols.mqtt.topic_filters import validate_topic_name
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
 from queue_manager.stage_tags import TAG_NAMES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker.properties import amqp, mqtt
-from broker.properties.model import HeaderMap, MessageProperties
+from broker.properties.neutral_model import HeaderMap, MessageProperties
 from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms

@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.access.accounts_of_file import ITSELF
 from broker.access.login import Identity
-from broker.access.users import ITSELF
 from broker.engine.client import PublishingClient
 from broker.engine.traffic import PublishPlan, Targets
 from broker.properties import amqp
-from broker.publication.addresses import addressed, check_publish
+from broker.publication.publish_addresses import addressed, check_publish
 from protocols.amqp091 import content
 from queue_manager.address import is_queue_topic, parse
 from queue_manager.errors import InvalidAddress, PreconditionFailed
 from queue_manager.options import PublishOptions
+from queue_manager.stage_tags import TAG_NAMES
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 _USER_ID_FLAG: Final = 0x10
@@ -82,6 +83,15 @@ def for_consumers(raw: bytes) -> bytes:
     return without_blind_copies(amqp.without_shadows(raw))
 
 
+def take_apart(raw: bytes) -> tuple[bytes, PublishOptions]:
+    """Return AMQP properties as consumers are to see them, and what they ask of the broker; raises
+    InvalidArgument. Rows of a staged epoch are seen without what says so.
+    """
+    options = amqp.options_of(raw)
+    seen = for_consumers(raw)
+    return (seen if options.stage is None else amqp.without_headers(seen, TAG_NAMES)), options
+
+
 def without_blind_copies(raw: bytes) -> bytes:
     """AMQP properties as they are given back to the publisher, without BCC."""
     return amqp.without_headers(raw, (amqp.BLIND_COPIES,)) if amqp.may_copy(raw) else raw
@@ -119,6 +129,7 @@ def plan_publication(
     """
     destination = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=mandatory)
     check_user_id(raw, identity)
-    plan = plan_of(publishing, exchange, key, for_consumers(raw), amqp.options_of(raw), persistent=persistent)
+    seen, options = take_apart(raw)
+    plan = plan_of(publishing, exchange, key, seen, options, persistent=persistent)
     publishing.aim(plan, *destination)
     return plan

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from broker.telemetry.context import TraceContext
+from broker.telemetry.trace_context import TraceContext
 from config import limits
 
 Operation = Literal["publish", "deliver", "ack", "nack", "reject"]

@@ -10,12 +10,12 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.client import ShardClient
-from broker.telemetry.context import Sampling
 from broker.telemetry.spans import Spans
+from broker.telemetry.trace_context import Sampling
 from broker.telemetry.traced import TracedClient
 from config import limits
-from config.loader import ConfigError
 from config.settings import TelemetrySettings
+from config.settings_loader import ConfigError
 
 if TYPE_CHECKING:
     from broker.telemetry.exporting import Exporter

@@ -12,8 +12,8 @@ from typing import Any, Protocol, cast
 from broker.clock import Clock
 from broker.engine.client import CommitClient, ConsumingClient, PublishingClient, SettlingClient, ShardClient
 from broker.engine.traffic import Claim, Consumer, Judgement, Message, PublishPlan, Sink, Source
-from broker.telemetry.context import Sampling, TraceContext
 from broker.telemetry.spans import Operation, Span, Spans
+from broker.telemetry.trace_context import Sampling, TraceContext
 from queue_manager.address import local_name
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import ACCEPTED, REASONS
@@ -22,31 +22,15 @@ from storage.envelope import EnvelopeTemplate
 _NS_PER_MS = 1_000_000
 
 
-class TracedClient:
-    """As `ShardClient`."""
+class TracedClient(ShardClient):
+    """The client of a shard, with spans of traced messages."""
 
     def __init__(self, client: ShardClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
-        self._client = client
-        self.queues = client.queues
-        self.exchanges = client.exchanges
-        self.groups = client.groups
-        self.messages = client.messages
-        self.streams = client.streams
-        self.epochs = client.epochs
-        self.commits = client.commits
-        self.backups = client.backups
-        self.sessions = client.sessions
-        self.retained = client.retained
-        self.vhosts = client.vhosts
-        self.turns = client.turns
+        vars(self).update(vars(client))
         publishing = _TracedPublishing(client.publishing, client.commits, sampling, spans, clock)
         self.publishing = cast(PublishingClient, publishing)
         self.consuming = cast(ConsumingClient, _TracedConsuming(client.consuming, sampling, spans, clock))
         self.settling = cast(SettlingClient, _TracedSettling(client.settling, sampling, spans, clock))
-
-    def check(self) -> None:
-        """See `ShardClient.check`."""
-        self._client.check()
 
 
 class _TracedPublishing:
@@ -103,7 +87,7 @@ class _TracedPublishing:
         return outcome
 
     def committed(self, tokens: list[int]) -> None:
-        """See `broker.engine.client.Waiter`."""
+        """See `queue_manager.shard.commit.Waiter`."""
         for token in tokens:
             self._end(*self._undurable.pop(token), "")
 

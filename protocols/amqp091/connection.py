@@ -15,9 +15,9 @@ from protocols.amqp091.channels import Channels
 from protocols.amqp091.ending import CLOSE, Ending
 from protocols.amqp091.methods import decode_method, encode_method, is_known
 from protocols.amqp091.publishes import PublishReader
-from protocols.connection import Connection
 from protocols.errors import LocalProtocolError, ProtocolError
 from protocols.foreign import foreign_protocol
+from protocols.sans_io_connection import Connection
 
 _FRAME_HEAD: Final = Struct(">BHI")
 _U32: Final = Struct(">I")
@@ -29,7 +29,7 @@ _FRAME_TYPES: Final = (c.FRAME_METHOD, c.FRAME_BODY, c.FRAME_HEADER, c.FRAME_HEA
 class AmqpConnection(Connection):
     """The protocol of one client.
 
-    Feed it as `protocols.connection.Connection` says and answer its events with the methods below. What is
+    Feed it as `sans_io_connection.Connection` says and answer its events with the methods below. What is
     sent on a channel (or connection) that is closed or closing is dropped: the client would not understand
     it. Front-ends that append to `output` themselves check `channel_is_open` first.
     """

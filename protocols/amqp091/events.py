@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pamqp import base
 
+from protocols.amqp091.content import check_properties
+
 ACK: Final = 0
 NACK: Final = 1
 REJECT: Final = 2
@@ -66,7 +68,7 @@ class ChannelClosed:
 
 
 class ChannelFailed:
-    """This side closed the channel over an error found while decoding; `ChannelClosed` follows in time.
+    """The broker closed the channel over an error found while decoding; `ChannelClosed` follows in time.
 
     Not sent for `fail_channel` called by the front-end, which knows.
     """
@@ -153,6 +155,20 @@ class PublishRun:
         self.shape = shape
         self.bodies = bodies
 
+    @property
+    def address(self) -> PublishAddress:
+        """Where they go."""
+        return self.shape.address
+
+    def varied(self) -> "VariedPublishRun":
+        """Return the same publishes as a run of which each has properties of its own."""
+        varied = VariedPublishRun(self.channel, self.address)
+        count = len(self.bodies)
+        varied.properties += [self.shape.properties] * count
+        varied.modes += [check_properties(self.shape.properties)] * count
+        varied.bodies += self.bodies
+        return varied
+
     def singles(self) -> "list[PublishRun]":
         """Return the same publishes one by one."""
         return [PublishRun(self.channel, self.shape, [body]) for body in self.bodies]
@@ -162,10 +178,10 @@ class VariedPublishRun:
     """Consecutive publishes on one channel to one address, each with raw properties of its own.
 
     `modes` are their delivery modes as `content.check_properties` gives them: -1 where a property asks
-    something of the broker.
+    something of the broker. `context` is the front-end's to use.
     """
 
-    __slots__ = ("address", "bodies", "channel", "modes", "properties")
+    __slots__ = ("address", "bodies", "channel", "context", "modes", "properties")
 
     def __init__(self, channel: int, address: PublishAddress) -> None:
         self.channel = channel
@@ -173,6 +189,13 @@ class VariedPublishRun:
         self.properties: list[bytes] = []
         self.modes: list[int] = []
         self.bodies: list[bytes] = []
+        self.context: Any = None
+
+    def extend(self, other: "VariedPublishRun") -> None:
+        """Take the publishes of another run to the same address, behind these."""
+        self.properties += other.properties
+        self.modes += other.modes
+        self.bodies += other.bodies
 
     def singles(self) -> list[PublishRun]:
         """The same, one by one."""

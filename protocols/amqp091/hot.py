@@ -156,7 +156,8 @@ def encode_deliver_mixed(
 
 class DeliverAddress:
     """The bytes of a first basic.deliver that say from where to whom: `head` up to the delivery tag, `middle`
-    behind it."""
+    behind it.
+    """
 
     __slots__ = ("head", "middle")
 

@@ -47,7 +47,7 @@ from protocols.mqtt.subscriptions import (
     encode_unsuback,
     encode_unsubscribe,
 )
-from protocols.mqtt.topics import validate_topic_name
+from protocols.mqtt.topic_filters import validate_topic_name
 from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode_text, encode_varint
 
 

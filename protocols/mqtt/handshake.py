@@ -10,7 +10,7 @@ from protocols.mqtt.properties import (
     decode_sized_properties,
     encode_sized_properties,
 )
-from protocols.mqtt.topics import validate_topic_name
+from protocols.mqtt.topic_filters import validate_topic_name
 from protocols.mqtt.wire import (
     decode_binary,
     decode_text,
@@ -156,7 +156,8 @@ def return_code(reason_code: int) -> int:
 
 def is_told_in_3_1_1(reason_code: int) -> bool:
     """Whether a CONNECT that could not be decoded is answered before the end, in 3.1.1: only where a return
-    code says just that."""
+    code says just that.
+    """
     return reason_code in (c.UNSUPPORTED_PROTOCOL_VERSION, c.CLIENT_IDENTIFIER_NOT_VALID)
 
 

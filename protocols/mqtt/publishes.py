@@ -12,7 +12,7 @@ from protocols.mqtt.handshake import check_response_topic
 from protocols.mqtt.hot import encode_publish_tail, packet_ids_at, payloads_at, run_length
 from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import TOPIC_ALIAS, Properties, decode_properties, encode_properties
-from protocols.mqtt.topics import validate_topic_name
+from protocols.mqtt.topic_filters import validate_topic_name
 from protocols.mqtt.wire import decode_varint, text_of
 
 _Key = tuple[int, bytes, bytes]

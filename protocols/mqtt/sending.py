@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import Final
 
-from protocols.connection import Connection
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.codec import encode_packet
@@ -20,6 +19,7 @@ from protocols.mqtt.packets import (
     UnsubAck,
 )
 from protocols.mqtt.properties import Properties
+from protocols.sans_io_connection import Connection
 
 _Answer = Auth | ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
 
@@ -116,7 +116,8 @@ class AnsweringConnection(Connection):
         self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties | None = None
     ) -> None:
         """Answer one QoS 1 publish. 3.1.1 has no room for a reason code and takes any PUBACK for success: a
-        front-end that may not claim that calls `disconnect` instead."""
+        front-end that may not claim that calls `disconnect` instead.
+        """
         self._window.release(1)
         self._send(PubAck(packet_id, reason_code, properties))
 
@@ -155,7 +156,8 @@ class AnsweringConnection(Connection):
 
     def _fitted(self, packet: _Answer) -> bytes:
         """The packet, without reason string and user properties where the client does not want them
-        ([MQTT-3.1.2-29]) or has no room for them ([MQTT-3.1.2-25]); b"" when it has no room even so."""
+        ([MQTT-3.1.2-29]) or has no room for them ([MQTT-3.1.2-25]); b"" when it has no room even so.
+        """
         if self.protocol_version != c.MQTT_5:
             return encode_packet(packet, self.protocol_version)
         if not self._problem_information and packet.packet_type not in _ALWAYS_INFORMED:

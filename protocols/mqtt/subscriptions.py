@@ -5,7 +5,7 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.packets import SubAck, Subscribe, SubscriptionRequest, UnsubAck, Unsubscribe
 from protocols.mqtt.properties import Properties, decode_sized_properties, encode_sized_properties
-from protocols.mqtt.topics import split_shared, validate_topic_filter
+from protocols.mqtt.topic_filters import split_shared, validate_topic_filter
 from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode_text
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.shard.commit import Commit
+from storage.encoding import pack_u64_key
 from storage.records import attempts
 
 Attempt = tuple[int, str]  # claimed at, in ms; consumer ID
@@ -19,11 +20,11 @@ class AttemptLog:
     stay.
     """
 
-    __slots__ = ("_dirty", "_logs")
+    __slots__ = ("_unwritten", "_logs")
 
     def __init__(self) -> None:
         self._logs: dict[int, list[Attempt]] = {}
-        self._dirty: dict[int, None] = {}
+        self._unwritten: dict[int, None] = {}
 
     def __contains__(self, message_id: int) -> bool:
         return message_id in self._logs
@@ -38,7 +39,7 @@ class AttemptLog:
         history.append((claimed_at_ms, consumer_id))
         if len(history) > limits.ATTEMPTS_KEPT_MAX:
             del history[0]
-        self._dirty[message_id] = None
+        self._unwritten[message_id] = None
 
     def restore(self, message_id: int, attempts_before: Sequence[tuple[int, str]]) -> None:
         """Take in what was written before the start."""
@@ -46,19 +47,19 @@ class AttemptLog:
 
     def forget(self, message_id: int) -> bool:
         """Forget a message in memory; give whether it was known."""
-        self._dirty.pop(message_id, None)
+        self._unwritten.pop(message_id, None)
         return self._logs.pop(message_id, None) is not None
 
     def write(self, storage_id: str, commit: Commit) -> None:
         """Put what changed into the commit."""
-        if not self._dirty:
+        if not self._unwritten:
             return
         logs, prefix = self._logs, attempts.prefix(storage_id)
-        for message_id in self._dirty:
+        for message_id in self._unwritten:
             history = logs.get(message_id)
             if history:
-                commit.put(attempts.key_after(prefix, message_id), attempts.encode(history))
-        self._dirty.clear()
+                commit.put(prefix + pack_u64_key(message_id), attempts.encode(history))
+        self._unwritten.clear()
 
     def is_full(self) -> bool:
         """Whether there is more than is to be kept of settled messages."""

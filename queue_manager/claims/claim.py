@@ -7,6 +7,7 @@ again. Plain slotted classes: they are made once per message.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from queue_manager.log.runs import Run
 from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import active, done
+from storage.records.bucket_values import pack_available, pack_in_flight, pack_settled
 from storage.visible_at import with_visible_at
 
 AVAILABLE: Final = 0
@@ -92,10 +94,6 @@ class Claim:
         """Whether a consumer holds it."""
         return self.state == IN_FLIGHT
 
-    def wait_until(self, due_ms: int) -> None:
-        """It may be claimed at that time; 0: at once."""
-        self.deadline_ms = due_ms
-
     def forget_body(self) -> None:
         """Let go of the payload, which the store has; other groups and the tail may use the same message."""
         message = self.message
@@ -134,7 +132,7 @@ class Bucket:
         "failed_written",
         "first",
         "is_active_changed",
-        "is_dirty",
+        "is_unwritten",
         "is_plain",
         "is_whole_wanted",
         "open_count",
@@ -150,7 +148,7 @@ class Bucket:
         self.claim_base = claim_base
         self.claims: list[Claim | None] = []
         self.open_count = 0
-        self.is_dirty = False
+        self.is_unwritten = False
         self.is_active_changed = False
         self.is_whole_wanted = False
         self.is_plain = True
@@ -206,37 +204,11 @@ class Bucket:
         self.is_plain = False
         self.claims[index] = None
 
-    def dissolve(self) -> None:
-        """It is closed and written: its claims go with whoever else knows them, without the collector of
-        cycles.
-        """
-        self.claims = []
-
     def restore(self, claims: list[Claim | None], open_count: int) -> None:
         """Take over what was written."""
         self.is_plain = False
         self.claims = claims
         self.open_count = open_count
-
-    def note_written(self, *, active: bool = False, done: bool = False, failed: bool = False) -> None:
-        """These records of the bucket are on the store."""
-        self.active_written |= active
-        self.done_written |= done
-        self.failed_written |= failed
-
-    def note_deleted(self, *, active: bool = False, done: bool = False, failed: bool = False) -> None:
-        """These records of the bucket are not on the store any more."""
-        self.active_written &= not active
-        self.done_written &= not done
-        self.failed_written &= not failed
-
-    def note_active_changed(self) -> None:
-        """What is open is not what its active record says."""
-        self.is_active_changed = True
-
-    def want_whole(self) -> None:
-        """Have its records tell everything, without settlements beside them."""
-        self.is_whole_wanted = True
 
     def note_whole(self) -> None:
         """There are no settlements beside its records any more."""
@@ -247,22 +219,6 @@ class Bucket:
         """What was settled is on the store, under this key."""
         self.settlement_keys.append(key)
         self.done_written |= has_done
-
-    def mark(self, *, is_dirty: bool) -> None:
-        """Note whether it has to be written."""
-        self.is_dirty = is_dirty
-
-    def mix(self) -> None:
-        """Its runs do not tell any more what goes with it."""
-        self.is_plain = False
-
-    def close_one(self) -> None:
-        """One of its claims is done or failed."""
-        self.open_count -= 1
-
-    def open_one(self) -> None:
-        """A failed claim waits again."""
-        self.open_count += 1
 
     def encode_active(self) -> bytes | None:
         """The value of the active record, or None when nothing is available or in flight."""
@@ -281,16 +237,14 @@ class Bucket:
                 if claim.deadline_ms:
                     envelope = with_visible_at(envelope, claim.deadline_ms)
                 available.append(
-                    active.pack_available(
-                        message.message_id, base | claim.claim_number, claim.attempts, envelope
-                    )
+                    pack_available(message.message_id, base | claim.claim_number, claim.attempts, envelope)
                 )
             elif claim.state in (IN_FLIGHT, RETURNING):
                 deadline_ms = claim.deadline_ms
                 if not deadline_ms and claim.consumer is not None:
                     deadline_ms = claim.at_ms + claim.consumer.lease_ms
                 in_flight.append(
-                    active.pack_in_flight(
+                    pack_in_flight(
                         message.message_id,
                         base | claim.claim_number,
                         claim.at_ms,
@@ -299,15 +253,16 @@ class Bucket:
                         message.envelope(),
                     )
                 )
-        return active.encode_packed(available, in_flight)
+        return active.encode(available, in_flight)
 
     def encode_settled(self, state: int) -> bytes | None:
         """The value of the done (state DONE) or failed (FAILED) record, or None when there is none such."""
-        packed = []
-        for claim in self.claims:
-            if claim is not None and claim.state == state:
-                packed.append(claim.packed or self._pack(claim))
-        return done.encode_packed(packed) if packed else None
+        packed = [
+            claim.packed or self._pack(claim)
+            for claim in self.claims
+            if claim is not None and claim.state == state
+        ]
+        return done.encode(packed) if packed else None
 
     def settled_message_ids(self) -> list[int]:
         """The messages that were settled, or taken away, since the last writing."""
@@ -327,7 +282,7 @@ class Bucket:
 
     def _pack(self, claim: Claim) -> bytes:
         message = claim.message
-        claim.packed = packed = done.pack_done(
+        claim.packed = packed = pack_settled(
             message.message_id,
             self.claim_base | claim.claim_number,
             claim.at_ms,
@@ -365,14 +320,9 @@ class ConsumerGroup(Protocol):
     def group_id(self) -> str:
         """Its name, or `name@pattern`."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def pattern(self) -> str: ...
-
-    @property
-    def selector(self) -> str: ...
+    name: str
+    pattern: str
+    selector: str
 
     @property
     def log(self) -> QueueLog:
@@ -391,8 +341,14 @@ class ConsumerGroup(Protocol):
     def credit_grew(self, consumer: Consumer) -> None:
         """A consumer may have credit again; it is given nothing before the next dispatch."""
 
+    def lacks_credit(self, consumer: Consumer) -> bool:
+        """Whether a consumer was, or may have been, given less than there is for want of credit."""
+
     def settled(self, consumer: Consumer) -> None:
         """Claims of a consumer end: have the group dispatched if somebody can be given more for that."""
+
+    def dispatch(self, now_ms: int) -> None:
+        """Hand out what can be handed out."""
 
     def rank_again(self) -> None:
         """A consumer takes part again that stood back."""
@@ -420,6 +376,9 @@ class ConsumerGroup(Protocol):
     ) -> None:
         """Return claims to their place, or fail them."""
 
+    def unclaim(self, claims: list[Claim], now_ms: int) -> None:
+        """Return claims to their places as if they had not been made."""
+
     def extend(self, claim: Claim, deadline_ms: int) -> bool:
         """Give a claim a lease of its own; False if it is no claim any more."""
 
@@ -427,40 +386,67 @@ class ConsumerGroup(Protocol):
         """Have what was settled written with the open commit."""
 
 
-class CreditPool:
-    """A limit on unsettled messages that several consumers share (AMQP `basic.qos` global)."""
+class Pool(ABC):
+    """A limit that several consumers share. A consumer is in one at most, as long as it takes messages."""
 
-    __slots__ = ("consumers", "credit_max", "in_flight")
+    __slots__ = ("consumers",)
+
+    def __init__(self) -> None:
+        self.consumers: list[Consumer] = []
+
+    @abstractmethod
+    def free(self) -> int:
+        """How many more messages its consumers may be given now; below 1: none."""
+
+    @abstractmethod
+    def claimed(self, count: int) -> None:
+        """Consumers of the pool were given so many messages."""
+
+    @abstractmethod
+    def released(self, count: int) -> None:
+        """They hold so many fewer."""
+
+    def join(self, consumer: Consumer) -> None:
+        """Limit a consumer, too, which holds nothing yet."""
+        self.consumers.append(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer takes no more messages."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+
+class CreditPool(Pool):
+    """A limit on unsettled messages (AMQP `basic.qos` global)."""
+
+    __slots__ = ("credit_max", "in_flight")
 
     def __init__(self, credit_max: int) -> None:
+        super().__init__()
         self.credit_max = credit_max
         self.in_flight = 0
-        self.consumers: list[Consumer] = []
 
     def adopt(self, consumer: Consumer) -> None:
         """Count a consumer that was there before the pool; what it holds counts too."""
         if consumer.join_pool(self):
-            self.consumers.append(consumer)
+            self.join(consumer)
             self.in_flight += len(consumer.in_flight)
 
     def set_credit(self, credit_max: int) -> None:
         """Set another limit."""
         self.credit_max = credit_max
 
+    def free(self) -> int:
+        return self.credit_max - self.in_flight
+
     def claimed(self, count: int) -> None:
-        """Consumers of the pool were given so many messages."""
         self.in_flight += count
 
     def released(self, count: int) -> None:
-        """They hold so many fewer: all of them may have credit again."""
+        """See `Pool`: all of them may have credit again."""
         self.in_flight -= count
         for consumer in self.consumers:
             consumer.group.settled(consumer)
-
-    def leave(self, consumer: Consumer) -> None:
-        """A consumer takes no more messages."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
 
 
 class Consumer:
@@ -503,7 +489,7 @@ class Consumer:
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: CreditPool | None,
+        pool: Pool | None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         is_told_offsets: bool = False,
@@ -526,7 +512,7 @@ class Consumer:
         self.paused = False
         self.active = True
         if pool is not None:
-            pool.consumers.append(self)
+            pool.join(self)
 
     # credit
 
@@ -544,7 +530,7 @@ class Consumer:
         held = len(self.in_flight)
         free = min(self.credit_max, limits.CLAIMS_PER_CONSUMER_MAX) - held
         if self.pool is not None:
-            free = min(free, self.pool.credit_max - self.pool.in_flight)
+            free = min(free, self.pool.free())
         if held and self.bytes_in_flight >= limits.CLAIMED_BYTES_PER_CONSUMER_MAX:
             return 0
         return free
@@ -554,7 +540,7 @@ class Consumer:
         self.credit_max = credit_max
         self.group.credit_grew(self)
 
-    def join_pool(self, pool: CreditPool) -> bool:
+    def join_pool(self, pool: Pool) -> bool:
         """Share a limit from now on; give whether it does not share another already."""
         if self.no_ack or self.pool is not None:
             return False
@@ -569,10 +555,6 @@ class Consumer:
         """Give it messages again."""
         self.paused = False
         self.group.credit_grew(self)
-
-    def pull_without_ack(self, no_ack: bool) -> None:
-        """Say whether what is pulled next is settled by being sent."""
-        self.no_ack = no_ack
 
     # claims
 
@@ -635,10 +617,6 @@ class Consumer:
         self.extended = extended
         return expired
 
-    def keep_claims_in(self, in_flight: dict[int, Claim]) -> None:
-        """Hold claims in another mapping from now on."""
-        self.in_flight = in_flight
-
     def extend(self) -> None:
         """One of its claims got a lease of its own: it is at work."""
         self.extended = True
@@ -646,27 +624,17 @@ class Consumer:
 
     # its life
 
-    def move_to(self, group: ConsumerGroup) -> None:
-        """Go on in another group."""
-        self.group = group
-
     def stop(self) -> bool:
         """Take no more messages; give whether it took some until now."""
         was_active = self.active
         self.active = False
+        if self.pool is not None:
+            self.pool.leave(self)
         return was_active
 
     def is_late(self) -> bool:
         """Whether it let a lease end and has neither settled anything nor waited long since."""
         return 0 <= self.late_held <= len(self.in_flight)
-
-    def be_late(self) -> None:
-        """It let a lease end."""
-        self.late_held = len(self.in_flight)
-
-    def be_on_time(self) -> None:
-        """That it was late does not count any more."""
-        self.late_held = -1
 
     def came_late(self) -> None:
         """It settled a claim it does not hold any more: it is slow, but at work."""

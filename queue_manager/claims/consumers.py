@@ -63,12 +63,18 @@ class Consumers:
     # coming and going
 
     def add(self, consumer: Consumer) -> None:
-        """Let a consumer take part."""
+        """Let a consumer take part. It takes over from no single active consumer."""
         if not self.members:
             self.turns = Turns()
+        elif self.active is None and self.is_single_active:
+            self.active = self._next_in_line()
         self.members += (consumer,)
         self.turns.join(consumer)
-        self.is_ranked = self.is_ranked or consumer.priority != 0 or self.is_single_active
+        if self.is_single_active:
+            self.is_ranked = True
+            self.active = self.active or consumer
+        elif consumer.priority:
+            self.is_ranked = True
 
     def drain(self, consumer: Consumer) -> None:
         """A consumer takes nothing by itself, but may hold claims."""
@@ -102,8 +108,6 @@ class Consumers:
         consumer.stop()
         if consumer.late_held >= 0:
             self._log.context.timers.forget(consumer)
-        if consumer.pool is not None:
-            consumer.pool.leave(consumer)
         if self.active is consumer:
             self.active = None
         if not self.members:
@@ -131,10 +135,6 @@ class Consumers:
         other.clear()
         return members
 
-    def make_active(self, consumer: Consumer | None) -> None:
-        """Have this be the single active one."""
-        self.active = consumer
-
     def are_told_offsets(self) -> bool:
         """Whether somebody is, of those who take messages or hold claims."""
         return any(c.is_told_offsets for c in self.members) or any(c.is_told_offsets for c in self.draining)
@@ -155,14 +155,14 @@ class Consumers:
         That is the single active one, or those of the highest priority that do not stand back.
         """
         if self.is_single_active:
-            if self.active is None:
+            if self.active is None and not self._holds_keys_back():
                 self.active = self._next_in_line()
             return [self.active] if self.active in takers else []
         takers = [consumer for consumer in takers if not self.stands_back(consumer, covers)]
         if not takers:
             return takers
         for consumer in takers:
-            consumer.be_on_time()  # nobody else could, or it did what it had to
+            consumer.late_held = -1  # nobody else could, or it did what it had to
         highest = max(consumer.priority for consumer in takers)
         return [consumer for consumer in takers if consumer.priority == highest]
 
@@ -186,7 +186,7 @@ class Consumers:
         """The consumer let leases end, and does not hold these claims any more."""
         if self.is_single_active or len(self.members) < 2 or consumer not in self.members:
             return
-        consumer.be_late()
+        consumer.late_held = len(consumer.in_flight)
         self.is_ranked = True
         timers = self._log.context.timers
         timers.forget(consumer)  # it may have been late before
@@ -204,6 +204,12 @@ class Consumers:
             self.active = self._next_in_line() if self.members else active
             self.members += (active,)
         return self.active is not active
+
+    def _holds_keys_back(self) -> bool:
+        """Whether a cancelled consumer holds messages of keys that nobody else may have meanwhile."""
+        if not self._log.policy.message_groups:
+            return False
+        return any(consumer.in_flight and not consumer.active for consumer in self.draining)
 
     def _next_in_line(self) -> Consumer:
         """The consumer of the highest priority; of equals the one waiting longest."""

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Protocol
 
 from config import limits
-from queue_manager.claims.buckets import Buckets
 from queue_manager.claims.claim import (
     AVAILABLE,
     DONE,
@@ -20,7 +19,9 @@ from queue_manager.claims.claim import (
     Bucket,
     Claim,
     Consumer,
+    Pool,
 )
+from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.delays import NOTHING_DELAYED, Delays
 from queue_manager.claims.returned import Returned
 from queue_manager.log.queue_log import QueueLog
@@ -45,9 +46,10 @@ def _move(claim: Claim, state: int) -> None:
 
 def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
     """Mark claims, of whatever cursors, done; give how many came too late (nothing changes for those)."""
-    late_count = 0
+    late_count = pooled_count = 0
     holder: Consumer | None = None
     in_flight: dict[int, Claim] = {}
+    pool: Pool | None = None
     touched: Bucket | None = None
     for claim in claims:
         consumer = claim.consumer
@@ -59,21 +61,27 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
         if consumer is not holder:
             holder = consumer
             in_flight = consumer.in_flight
+            if consumer.pool is not pool:
+                if pool is not None:
+                    pool.released(pooled_count)
+                pool = consumer.pool
+                pooled_count = 0
             consumer.group.settled(consumer)
         claim.state = DONE
         claim.at_ms = now_ms
         message = claim.message
         del in_flight[message.offset]
         consumer.bytes_in_flight -= len(message.body)  # type: ignore[arg-type]
-        if consumer.pool is not None:
-            consumer.pool.released(1)
+        pooled_count += 1
         bucket = claim.bucket
         if bucket is not None:
             bucket.open_count -= 1
             if bucket is not touched:
                 touched = bucket
-                if not bucket.is_dirty:
+                if not bucket.is_unwritten:
                     bucket.owner.settled(bucket)
+    if pool is not None:
+        pool.released(pooled_count)
     return late_count
 
 
@@ -88,6 +96,7 @@ class Claims:
     """Who claimed what of one log, with its number and place in `buckets`.
 
     `returned` has claims that came back, `delays` those that are to wait for their next attempt.
+    Implements `queue_manager.claims.delays.Home`.
     """
 
     __slots__ = ("_log", "_owner", "buckets", "delays", "redelivered_count", "returned")
@@ -151,7 +160,7 @@ class Claims:
         claim.deadline_ms = 0
         bucket = claim.bucket
         if bucket is not None:
-            bucket.close_one()
+            bucket.open_count -= 1
             bucket.owner.settled(bucket)
 
     def stamp(self, claim: Claim, now_ms: int) -> None:
@@ -159,7 +168,7 @@ class Claims:
         claim.at_ms = now_ms
         claim.deadline_ms = 0
         if claim.bucket is not None:
-            claim.bucket.mix()
+            claim.bucket.is_plain = False
 
     def sent(self, claims: list[Claim]) -> None:
         """Be done with claims of a `no_ack` consumer that took them."""
@@ -264,7 +273,6 @@ class Claims:
         self.delays.add(claim, due_ms)
 
     def come_due(self, claims: list[Claim]) -> None:
-        """See `queue_manager.claims.delays.Home`."""
         for claim in claims:
             self.returned.add(claim)
         if not len(self.delays):
@@ -282,7 +290,3 @@ class Claims:
             if claim.state == AVAILABLE:
                 _move(claim, STALE)
         return bool(dropped)
-
-    def begin_redelivered(self, count: int) -> None:
-        """Count redeliveries from there on."""
-        self.redelivered_count = count

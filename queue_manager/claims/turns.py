@@ -38,6 +38,10 @@ class Turns:
         self._ready[consumer] = None
         return True
 
+    def is_spent(self, consumer: Consumer) -> bool:
+        """Whether it is known to have no credit."""
+        return consumer in self._spent
+
     def ready_count(self) -> int:
         """How many may have credit."""
         return len(self._ready)

@@ -12,7 +12,10 @@ from queue_manager.shard.commit import Commit
 
 
 class Unowned:
-    """Messages of a log without groups that were dropped, or expired, and have yet to go."""
+    """Messages of a log without groups that were dropped, or expired, and have yet to go.
+
+    Implements `shard.context.Skipping`, `shard.context.Purged` and `PurgeOwner`.
+    """
 
     __slots__ = ("_purges", "_retention", "_rows")
 
@@ -29,11 +32,9 @@ class Unowned:
             log.context.skipping[self] = None
 
     def skipped_count(self) -> int:
-        """See `queue_manager.shard.context.Skipping`."""
         return len(self._rows)
 
     def release_skipped(self, commit: Commit) -> None:
-        """See `queue_manager.shard.context.Skipping`."""
         runs, shared_runs = runs_of(self._rows)
         self._rows = []
         delete_payloads(commit, runs)
@@ -43,12 +44,10 @@ class Unowned:
             self._retention.log.context.purgeable[self] = None
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
-        """See `queue_manager.shard.context.Purged`."""
         purges = self._purges
         self._purges = []
         return purges, False
 
     def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
-        """See `PurgeOwner`."""
         take_references(self._retention.log.context.commit, purge.shared_items, references)
         self._retention.want_trim()

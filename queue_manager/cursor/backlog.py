@@ -11,7 +11,7 @@ from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
@@ -79,10 +79,6 @@ class Backlog(Generic[H]):
 
     # what is wanted
 
-    def select(self, wants: Wanted | None) -> None:
-        """Take only messages that `wants` says yes to."""
-        self.wants = wants
-
     def selects(self, message: Message) -> bool:
         """Whether the message is one for the group."""
         return self.wants is None or self.wants(message)
@@ -128,10 +124,6 @@ class Backlog(Generic[H]):
         count = self.reader.at_hand()
         return self.reader.durable_count(count) if self.waits else count
 
-    def peek(self, count: int) -> list[Message]:
-        """The next up to `count` messages in memory, without taking them; asks for more to be read."""
-        return self.reader.peek(count)
-
     def take(self, count: int) -> list[Message]:
         """The next `count` messages this group wants, the position moved past them."""
         if self.wants is None and self.progress.gaps is None:
@@ -146,7 +138,7 @@ class Backlog(Generic[H]):
             kept = [message for message in messages if not gaps.contains(message.offset)]
             if kept or not messages or self.progress.position == first:
                 return kept
-            self.progress.forget_gaps()
+            self.progress.gaps = None
 
     def _take_next(self, count: int) -> list[Message]:
         if self.waits:
@@ -209,7 +201,7 @@ class Backlog(Generic[H]):
 
     def begin_at(self, position: int, sequence: int) -> None:
         """Begin at `position`: nothing was claimed yet."""
-        self.progress.move(position)
+        self.progress.position = position
         self.reader.begin_at(sequence)
 
     def pass_by(self, count: int) -> None:

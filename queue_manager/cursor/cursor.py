@@ -6,12 +6,12 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from config import limits
-from queue_manager.claims.buckets import Buckets
 from queue_manager.claims.claim import DONE, IN_FLIGHT, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
+from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.backlog import Backlog, Wanted
 from queue_manager.cursor.done_purges import DonePurges
@@ -23,7 +23,7 @@ from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.levels import priority_of
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
@@ -34,7 +34,13 @@ from queue_manager.shard.loads import LogLoad
 
 
 class Owner(Protocol):
-    """The group of a cursor."""
+    """The group of a cursor; `wants` says which messages are for it (None: all)."""
+
+    consumers: Consumers
+    wants: Wanted | None
+
+    @property
+    def group_id(self) -> str: ...
 
     def want_dispatch(self) -> None:
         """Have the group handed out messages before the manager returns to its caller."""
@@ -49,17 +55,25 @@ class Owner(Protocol):
         """Have messages beyond the position claimed and passed; False: the group cannot."""
 
 
-class Rules(Protocol):
-    """What the queue's rules say: which messages may be handed out, and what they are told."""
+class Rules:
+    """What the queue's rules say: which messages may be handed out, and what they are told.
+
+    These are the rules of a queue without any: everything may be handed out.
+    """
+
+    __slots__ = ()
 
     def choose(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
         """Of what `cursor` has just taken what it may have, or what comes after it if that is nothing."""
+        return messages
 
     def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
         """As `choose`, for messages found by a filter; what it may not have is dealt with."""
+        return messages
 
     def claims_again(self, cursor: Cursor, claim: Claim, now_ms: int) -> bool:
         """A claim that came back is to be made again; False: it may not, and was dealt with."""
+        return True
 
     def returned(self, cursor: Cursor, claim: Claim, body: bytes | None) -> None:
         """A claim came back and waits."""
@@ -83,11 +97,13 @@ class Rules(Protocol):
         """Failed claims wait again whose payloads are on the store."""
 
 
+NO_RULES: Final = Rules()
+
+
 class Kept(Protocol):
     """What a reset passed and is kept for a while."""
 
-    @property
-    def ranges(self) -> RangeSet: ...
+    ranges: RangeSet
 
     def arm(self) -> None:
         """Have it end in time."""
@@ -148,6 +164,7 @@ class Cursor:
     the cursor, so the parts come to them through it, a method for each thing that happens.
 
     `is_removed`: the group was deleted, or a reset replaced it.
+    Implements `BacklogOwner`, `returning.Home` and `read_back.Asking`.
     """
 
     __slots__ = (
@@ -179,12 +196,9 @@ class Cursor:
         self,
         retention: Retention[Cursor],
         owner: Owner,
-        consumers: Consumers,
-        group_id: str,
         *,
         position: int,
         sequence: int,
-        wants: Wanted | None,
         rules: Rules,
         dead_letters: DeadLetters,
         dispatcher: Dispatcher,
@@ -194,9 +208,9 @@ class Cursor:
         self.log = log
         self.retention = retention
         self._owner = owner
-        self.consumers = consumers
-        self.group_id = group_id
-        self.storage_id = storage_id(log, group_id)
+        self.consumers = owner.consumers
+        self.group_id = owner.group_id
+        self.storage_id = storage_id(log, owner.group_id)
         self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
         self.rules = rules
         self.dispatcher = dispatcher
@@ -212,7 +226,11 @@ class Cursor:
         self.awaits_history = False
         self.done_purges: DonePurges[Cursor] = DonePurges(retention, self, self.claims)
         self.skipped: SkippedRows[Cursor] = SkippedRows(retention, self, self.done_purges)
-        self.backlog = self._make_backlog(wants)
+        self.backlog = self._make_backlog(owner.wants)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what only a kind of cursor has."""
 
     def _make_buckets(self) -> Buckets:
         return Buckets(self.log, self.storage_id, self.stored)
@@ -228,14 +246,6 @@ class Cursor:
     def want_dispatch(self) -> None:
         """Have the group hand out messages."""
         self._owner.want_dispatch()
-
-    def follow(self, rules: Rules) -> None:
-        """Follow these rules of the queue from now on."""
-        self.rules = rules
-
-    def serve_by(self, dispatcher: Dispatcher) -> None:
-        """Have messages handed out so from now on."""
-        self.dispatcher = dispatcher
 
     def has_consumers(self) -> bool:
         """Whether anybody consumes in the group."""
@@ -274,7 +284,6 @@ class Cursor:
     # handing out
 
     def passed_unwanted(self, messages: list[Message]) -> None:
-        """See `BacklogOwner`."""
         self.rules.skipped(self, messages)
 
     def hand_out_fresh(self, consumer: Consumer, messages: list[Message], now_ms: int) -> None:
@@ -360,11 +369,9 @@ class Cursor:
     # what waits
 
     def came_back(self, claim: Claim, body: bytes | None) -> None:
-        """See `queue_manager.cursor.returning.Home`."""
         self.rules.returned(self, claim, body)
 
     def all_back(self, now_ms: int) -> None:
-        """See `queue_manager.cursor.returning.Home`."""
         self.want_dispatch()
         self._owner.loaded(now_ms)  # who wants one message waits for that, too
 
@@ -426,7 +433,7 @@ class Cursor:
             self.retention.payloads.release_unshared(self, runs)
         for bucket in closed:
             self.done_purges.schedule(bucket, now_ms)
-            bucket.dissolve()
+            bucket.claims = []
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
             self.done_purges.want()
         assert self.progress.position >= self.log.head_offset, f"{self.storage_id} is below the head"
@@ -448,15 +455,12 @@ class Cursor:
         return self.log.deleted or self.is_removed
 
     def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
-        """See `queue_manager.cursor.read_back.Asking`."""
         return self.dispatcher.log_loaded(self, load, rows, next_offset, sequence)
 
     def drop_held(self, message_ids: set[int]) -> list[Claim]:
-        """See `queue_manager.cursor.read_back.Asking`."""
         return self.dispatcher.drop(self, message_ids)
 
     def loaded(self, now_ms: int) -> None:
-        """See `queue_manager.cursor.read_back.Asking`."""
         self._owner.loaded(now_ms)
         if not self.log.deleted:
             self.rules.loaded(self, now_ms)
@@ -479,26 +483,18 @@ class Cursor:
     def await_history(self) -> None:
         """Be given nothing before it is known what the other groups let go of before the start."""
         self.awaits_history = True
-        self.reader.hold()
+        self.reader.is_loading = True
         self.log.context.awaiting_history[self] = None
 
     def history_known(self) -> None:
         """See `await_history`: it is known."""
         self.awaits_history = False
         del self.log.context.awaiting_history[self]
-        self.reader.go_on()
+        self.reader.is_loading = False
         self.progress.released.add_all(self.retention.payloads.released)
         self.backlog.pass_released()
         self.stored.mark_dirty()
         self.want_dispatch()
-
-    def keep_after_reset(self, keep: Kept) -> None:
-        """Keep what a reset passed."""
-        self.reset_keep = keep
-
-    def forget_reset(self) -> None:
-        """What a reset passed is not kept any more."""
-        self.reset_keep = None
 
     def retire(self) -> None:
         """The group is deleted, or a reset puts another cursor in the place of this one."""

@@ -27,7 +27,10 @@ H = TypeVar("H", bound=Holder)
 
 
 class DonePurges(Generic[H]):
-    """Purges of closed buckets, in order of time, and what is due in open ones."""
+    """Purges of closed buckets, in order of time, and what is due in open ones.
+
+    Implements `queue_manager.shard.context.Purged`.
+    """
 
     __slots__ = ("_claims", "_due", "_holder", "_log", "_retention")
 
@@ -61,7 +64,6 @@ class DonePurges(Generic[H]):
         self.want()
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
-        """See `queue_manager.shard.context.Purged`."""
         if self._log.deleted:
             return [], False
         taken: list[Purge] = []
@@ -78,7 +80,7 @@ class DonePurges(Generic[H]):
         more = bool(due)
         for bucket in self._claims.buckets.values():
             more |= bucket.done_written
-            if retention_ms != FOREVER and bucket.done_written and not bucket.is_dirty:
+            if retention_ms != FOREVER and bucket.done_written and not bucket.is_unwritten:
                 part = Purge.of_open_bucket(self, bucket, attempt_log, retention_ms, now_ms)
                 if part is not None:
                     taken.append(part)

@@ -56,19 +56,15 @@ class ReadBack(Generic[A]):
 
     @property
     def log_id(self) -> str:
-        """See `LoadTarget`."""
         return self._log.log_id
 
     def log_end(self) -> int:
-        """See `LoadTarget`."""
         return self._log.tail.first_offset
 
     def is_over(self) -> bool:
-        """See `LoadTarget`."""
         return self._asking.is_over()
 
     def abandon(self, now_ms: int) -> None:
-        """See `LoadTarget`."""
         self._asking.loaded(now_ms)
 
     def request_payloads(self) -> None:
@@ -79,8 +75,7 @@ class ReadBack(Generic[A]):
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
-        """See `LoadTarget`."""
-        self.reader.go_on()
+        self.reader.is_loading = False
         self._asking.want_dispatch()
         if not self._asking.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
             load, rows, next_offset, sequence, self.release_gone
@@ -96,13 +91,12 @@ class ReadBack(Generic[A]):
     def payloads_loaded(
         self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
     ) -> None:
-        """See `LoadTarget`."""
-        self.reader.go_on()
+        self.reader.is_loading = False
         self._log.note_sizes(bodies.values())
         gone: set[int] = set()
         for message in load.messages[:read_count]:
             body = bodies.get(message.message_id)
-            message.set_body(body)
+            message.body = body
             if body is None:
                 gone.add(message.message_id)
         if gone:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.members import others_than
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.policy import FOREVER
 from storage.records import skipped_offsets
 
@@ -45,7 +45,7 @@ class ResetKeep:
         if cursor.is_over():
             return
         retention = cursor.retention
-        cursor.forget_reset()
+        cursor.reset_keep = None
         cursor.log.context.commit.delete(skipped_offsets.key(cursor.storage_id))
         ranges = self.ranges
         ranges.drop_before(cursor.log.head_offset)
@@ -68,7 +68,7 @@ def keep_passed(old: Cursor, new: Cursor, now_ms: int) -> RangeSet:
         keep = ResetKeep(new, held, now_ms)
         keep.write()
         keep.arm()
-        new.keep_after_reset(keep)
+        new.reset_keep = keep
     else:
         log.context.commit.delete(skipped_offsets.key(new.storage_id))
     return held

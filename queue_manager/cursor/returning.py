@@ -49,6 +49,7 @@ class Returning(Generic[H]):
     """Puts claims back; of very many what has yet to be put, oldest request first, a step at a time.
 
     See `queue_manager.shard.steps`. `count`: how many are not in their places.
+    Implements `queue_manager.shard.steps.Work`.
     """
 
     __slots__ = (
@@ -170,7 +171,6 @@ class Returning(Generic[H]):
         self.count += len(claims)
 
     def step(self, now_ms: int) -> bool:
-        """See `queue_manager.shard.steps.Work`."""
         for part in self._parts_within_budget(self.count):
             self._go_on(part)
         if not self.count:

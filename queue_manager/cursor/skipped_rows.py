@@ -12,7 +12,10 @@ from queue_manager.shard.commit import Commit
 
 
 class SkippedRows(Generic[H]):
-    """What was passed since the last commit; it is let go of in the next, together with the position."""
+    """What was passed since the last commit; it is let go of in the next, together with the position.
+
+    Implements `queue_manager.shard.context.Skipping`.
+    """
 
     __slots__ = ("_holder", "_purges", "_retention", "_rows")
 
@@ -29,11 +32,9 @@ class SkippedRows(Generic[H]):
             self._retention.log.context.skipping[self] = None
 
     def skipped_count(self) -> int:
-        """See `queue_manager.shard.context.Skipping`."""
         return len(self._rows)
 
     def release_skipped(self, commit: Commit) -> None:
-        """See `queue_manager.shard.context.Skipping`."""
         runs, shared_runs = runs_of(self._rows)
         self._rows = []
         self._retention.payloads.release_unshared(self._holder, runs)

@@ -13,8 +13,9 @@ class StoredState:
     """Has a cursor written when something changed, at most once in `limits.STATE_FLUSH_INTERVAL_MS`.
 
     A busy group's claim that is settled before the next writing so never touches an active record. What a
-    crash loses thereby is delivered again, never lost. `is_dirty`: there is something to write. Log sequence
-    and position are written when they are others than before.
+    crash loses thereby is delivered again, never lost. `is_dirty`: there is something to write, in whichever
+    part of the cursor: buckets, attempts and ranges only list what of them is unwritten. Log sequence and
+    position are written when they are others than before.
     """
 
     __slots__ = (

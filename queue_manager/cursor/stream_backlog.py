@@ -62,7 +62,7 @@ class StreamBacklog(Backlog[H]):
 
     def rewind(self, offset: int) -> None:
         """Go on at `offset`."""
-        self.progress.move(offset)
+        self.progress.position = offset
         self._block = None
 
     def take_gap(self) -> int:
@@ -82,7 +82,6 @@ class StreamBacklog(Backlog[H]):
     # reading
 
     def at_hand(self) -> int:
-        """See `Backlog`."""
         progress = self.progress
         if progress.position < self.log.head_offset:
             self._pass_gap()
@@ -94,7 +93,7 @@ class StreamBacklog(Backlog[H]):
             left = len(block.messages) - block.index_of(progress.position)
             if left:
                 return left
-            progress.move(block.end)  # nothing of that stretch is kept any more
+            progress.position = block.end  # nothing of that stretch is kept any more
         if self._block is not None:
             self.forget_read()
         return max(0, self.log.durable_offset - progress.position)
@@ -123,7 +122,6 @@ class StreamBacklog(Backlog[H]):
         return block
 
     def take(self, count: int) -> list[Message]:
-        """See `Backlog`."""
         wants = self.wants
         if wants is None and not self._since_ms:
             return self._take_next(count)
@@ -155,12 +153,12 @@ class StreamBacklog(Backlog[H]):
         block = self._block
         if block is None:
             messages = self.log.tail.slice(position, min(count, self.log.durable_offset - position))
-            progress.move(position + len(messages))
+            progress.position = position + len(messages)
             return messages
         index = block.index_of(position)
         messages = block.messages[index : index + count]
         end = index + len(messages)
-        progress.move(block.messages[end].offset if end < len(block.messages) else block.end)
+        progress.position = block.messages[end].offset if end < len(block.messages) else block.end
         return messages
 
     def forget_read(self) -> None:

@@ -1,6 +1,6 @@
 """Messages go out by filters: what nobody wants yet stays behind, what is wanted goes ahead.
 
-Each filter has a view of the log (`queue_manager.dispatch.views`) with its own place in it. A cursor is
+Each filter has a view of the log (`filter_views`) with its own place in it. A cursor is
 served so from the group's first consumer with a filter until there is no such consumer and nothing claimed
 out of order any more.
 """
@@ -13,8 +13,8 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor, Dispatcher
-from queue_manager.dispatch.scan import OFFSET_END, Scan
-from queue_manager.dispatch.views import EVERYTHING, View, Views
+from queue_manager.dispatch.filter_views import EVERYTHING, View, Views
+from queue_manager.dispatch.view_scan import OFFSET_END, Scan
 from queue_manager.errors import LimitReached
 from queue_manager.filters import MessageFilter
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -115,7 +115,7 @@ class BySelector(Dispatcher):
         self._views_of.clear()
         cursor.claims.returned.add_all(self._waiting.values())
         self._waiting = {}
-        cursor.progress.end_bitmap()
+        cursor.progress.claimed = None
         self._on_end(cursor)
 
     def forget_timer(self) -> None:
@@ -129,7 +129,6 @@ class BySelector(Dispatcher):
         self._cursor.want_dispatch()
 
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
-        """See `InOrder.dispatch`."""
         budget = cursor.log.context.budget
         self._scan.begin()
         self._sort_returned()
@@ -258,19 +257,15 @@ class BySelector(Dispatcher):
     # see `Dispatcher`
 
     def held(self, cursor: Cursor) -> list[Claim]:
-        """See `Dispatcher`."""
         return list(self._waiting.values())
 
     def held_count(self, cursor: Cursor) -> int:
-        """See `Dispatcher`."""
         return len(self._waiting)
 
     def take_out(self, cursor: Cursor, claim: Claim) -> bool:
-        """See `Dispatcher`."""
         return self._waiting.pop(claim.claim_number, None) is not None
 
     def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
-        """See `Dispatcher`."""
         gone = [
             claim
             for claim in self._waiting.values()
@@ -281,24 +276,20 @@ class BySelector(Dispatcher):
         return gone
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Dispatcher`."""
         if messages:
             self._scan.pass_messages(messages)
 
     def log_loaded(
         self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
     ) -> bool:
-        """See `Dispatcher`."""
         self._scan.log_loaded(load, rows, next_offset, sequence)
         return True
 
     def written(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
         if self._is_over():
             self._end()
 
     def purged(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
         self._scan.purge()
 
     def unmatched_count(self) -> int:

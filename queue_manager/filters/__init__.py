@@ -5,7 +5,7 @@ consumer asks for; both raise a `FilterError`. What a message must look like for
 """
 
 from queue_manager.filters.errors import FilterError, PropertyFilterError, SelectorError
-from queue_manager.filters.fields import Fields, MessageFilter, application_property
+from queue_manager.filters.field_access import Fields, MessageFilter, application_property
 from queue_manager.filters.property_filters import (
     AllOf,
     AnyOf,

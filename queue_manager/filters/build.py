@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, cast
 
 from lark import Token, Transformer, v_args
 
-from queue_manager.filters import like, values
+from queue_manager.filters import field_values, like
 from queue_manager.filters.errors import SelectorError, shown
-from queue_manager.filters.fields import (
+from queue_manager.filters.field_access import (
     APPLICATION_PREFIX,
     HEADER_PRIORITY,
     JMS_HEADERS,
@@ -147,7 +147,7 @@ class Builder(Transformer[Token, Part]):
         return Part(Literal(value), position(token))
 
     def minimum(self, token: Token) -> Part:
-        return Part(Literal(values.INTEGER_MIN), position(token))
+        return Part(Literal(field_values.INTEGER_MIN), position(token))
 
     def true(self, token: Token) -> Part:
         return Part(Literal(True), position(token))
@@ -219,8 +219,10 @@ class JmsBuilder(Builder):
         return int(digits, 8 if digits[0] == "0" else 10)
 
     def check_integer(self, value: int, token: Token) -> None:
-        if value > values.INTEGER_MAX:
-            raise SelectorError(f"an integer is at most {values.INTEGER_MAX} (64 bits)", position(token))
+        if value > field_values.INTEGER_MAX:
+            raise SelectorError(
+                f"an integer is at most {field_values.INTEGER_MAX} (64 bits)", position(token)
+            )
 
     def check_ordered(self, part: Part) -> None:
         if isinstance(part.node, Literal) and isinstance(part.node.value, str | bool):

@@ -18,9 +18,9 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, cast
 
-from queue_manager.filters import inline, like, values
-from queue_manager.filters.fields import Fields
-from queue_manager.filters.templates import expression, fill
+from queue_manager.filters import field_values, inline, like
+from queue_manager.filters.code_templates import expression, fill
+from queue_manager.filters.field_access import Fields
 from queue_manager.filters.tree import (
     And,
     Between,
@@ -55,32 +55,34 @@ _SHARED: Final[dict[str, object]] = {
     **{
         helper.__name__: helper
         for helper in (
-            values.between,
-            values.conjunction,
-            values.disjunction,
-            values.in_texts,
-            values.in_values,
-            values.is_like,
-            values.minus,
-            values.negation,
-            values.not_between,
-            values.plus,
-            values.truth,
+            field_values.between,
+            field_values.conjunction,
+            field_values.disjunction,
+            field_values.in_texts,
+            field_values.in_values,
+            field_values.is_like,
+            field_values.minus,
+            field_values.negation,
+            field_values.not_between,
+            field_values.plus,
+            field_values.truth,
         )
     },
-    **{_ARITHMETIC_HELPERS[operator]: helper for operator, helper in values.ARITHMETIC.items()},
-    "remainder": values.sql_remainder,
+    **{_ARITHMETIC_HELPERS[operator]: helper for operator, helper in field_values.ARITHMETIC.items()},
+    "remainder": field_values.sql_remainder,
 }
 
 
-def _namespace(comparisons: dict[str, values.Operation], divide: values.Operation) -> dict[str, object]:
+def _namespace(
+    comparisons: dict[str, field_values.Operation], divide: field_values.Operation
+) -> dict[str, object]:
     helpers = {_COMPARISON_HELPERS[operator]: helper for operator, helper in comparisons.items()}
     return {**_SHARED, **helpers, "divide": divide}
 
 
 _NAMESPACES: Final = {
-    "jms": _namespace(values.JMS_COMPARISONS, values.jms_divide),
-    "amqp-sql": _namespace(values.SQL_COMPARISONS, values.sql_divide),
+    "jms": _namespace(field_values.JMS_COMPARISONS, field_values.jms_divide),
+    "amqp-sql": _namespace(field_values.SQL_COMPARISONS, field_values.sql_divide),
 }
 
 _MODULE: Final = ast.parse(

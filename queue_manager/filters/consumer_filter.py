@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from queue_manager.filters.errors import FilterError
-from queue_manager.filters.fields import MessageFilter
+from queue_manager.filters.field_access import MessageFilter
 from queue_manager.filters.property_filters import (
     APPLICATION_PROPERTIES_ARGUMENT,
     PROPERTIES_ARGUMENT,

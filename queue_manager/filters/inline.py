@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from typing import Any, Final, NamedTuple, cast
 
-from queue_manager.filters import like, values
-from queue_manager.filters.templates import expression
+from queue_manager.filters import field_values, like
+from queue_manager.filters.code_templates import expression
 from queue_manager.filters.tree import Between, Compare, Expression, In, Literal, Signed
 
 _OPERATORS: Final = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -83,7 +83,7 @@ def _constant(node: Expression) -> str | bool | int | float | bytes | None:
         case Literal(value):
             return value
         case Signed("-", Literal(int() | float() as value)):
-            return values.minus(value)
+            return field_values.minus(value)
         case Signed("+", Literal(int() | float() as value)) if not isinstance(value, bool):
             return value
     return None
@@ -93,7 +93,7 @@ def _is_plain_number(constant: object, is_jms: bool) -> bool:
     """Whether comparing exactly, as Python does, is what the dialect asks for: beyond it Java rounds."""
     if type(constant) is not int and type(constant) is not float:
         return False
-    return not is_jms or abs(constant) < values.DOUBLE_EXACT_MAX
+    return not is_jms or abs(constant) < field_values.DOUBLE_EXACT_MAX
 
 
 def _comparison(subject: Expression, operator: str, constant: object, is_jms: bool) -> Test | None:

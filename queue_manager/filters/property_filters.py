@@ -21,7 +21,7 @@ from uuid import UUID
 
 from config import limits
 from queue_manager.filters.errors import PropertyFilterError
-from queue_manager.filters.fields import (
+from queue_manager.filters.field_access import (
     APPLICATION_PREFIX,
     PROPERTIES_PREFIX,
     PROPERTY_FIELDS,

@@ -10,7 +10,7 @@ from typing import TypeAlias, get_args
 from config import limits
 from queue_manager.filters import compile as compiling
 from queue_manager.filters import tree
-from queue_manager.filters.fields import DELIVERY_COUNT, NOW, Fields
+from queue_manager.filters.field_access import DELIVERY_COUNT, NOW, Fields
 
 Dialect: TypeAlias = OneOf["jms", "amqp-sql"]
 

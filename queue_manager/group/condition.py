@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.cursor.backlog import Wanted
-from queue_manager.dispatch.views import View
+from queue_manager.dispatch.filter_views import View
 from queue_manager.filters import MessageFilter, parse_selector
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message

@@ -12,7 +12,7 @@ from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.group.condition import condition_of
 from queue_manager.group.serving import Serving
 from queue_manager.log.levels import priority_of
@@ -32,6 +32,7 @@ class Group:
     was deleted, or a reset put another in its place. It is what consumers know of their group
     (`ConsumerGroup`), so it has a method for whatever happens to one; who is next is known to `Consumers`,
     what is handed out how to `Serving`, and the messages to the cursors.
+    Implements `ConsumerGroup` and `Owner`.
     """
 
     __slots__ = (
@@ -83,10 +84,6 @@ class Group:
         """Where what the group gives up goes: where its queue says."""
         return queue
 
-    def note_spec(self) -> None:
-        """Its spec records are written."""
-        self.spec_written = True
-
     def policy_changed(self) -> None:
         """Follow what the queue's policy now says."""
         for cursor in self.cursors:
@@ -106,7 +103,6 @@ class Group:
         self.want_dispatch()
 
     def has_exclusive(self) -> bool:
-        """See `ConsumerGroup`."""
         return self.consumers.has_exclusive()
 
     def drain(self, consumer: Consumer) -> None:
@@ -119,8 +115,7 @@ class Group:
         if self.consumers.cancel(consumer):
             self._stop(consumer)
             self.serving.leave(consumer)
-            if not self.consumers.is_single_active:  # there what it holds had better come first
-                self.want_dispatch()
+            self.want_dispatch()
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""
@@ -154,7 +149,6 @@ class Group:
                 self.want_dispatch()
 
     def rank_again(self) -> None:
-        """See `ConsumerGroup`."""
         self.consumers.rank_again()
         self.want_dispatch()
 
@@ -167,16 +161,20 @@ class Group:
             context.dispatchable[self] = None
 
     def credit_grew(self, consumer: Consumer) -> None:
-        """See `ConsumerGroup`."""
         self.consumers.turns.credit_grew(consumer)
 
     def settled(self, consumer: Consumer) -> None:
         """See `ConsumerGroup`; who had credit was given what there is already."""
-        consumers = self.consumers
-        serving = self.serving
-        is_plain = not (consumers.is_ranked or serving.by_selector) and serving.by_key is None
-        if consumers.turns.credit_grew(consumer) or not is_plain:
+        if self.consumers.turns.credit_grew(consumer) or not self._is_plain():
             self.want_dispatch()
+
+    def lacks_credit(self, consumer: Consumer) -> bool:
+        return self.consumers.turns.is_spent(consumer) or not self._is_plain()
+
+    def _is_plain(self) -> bool:
+        """Whether the messages that wait are for whichever consumer has credit."""
+        serving = self.serving
+        return not (self.consumers.is_ranked or serving.by_selector) and serving.by_key is None
 
     def awaits_consumers(self) -> bool:
         """See `queue_manager.cursor.cursor.Owner`: there is no consumer, or the queue gives them nothing; or,
@@ -193,7 +191,7 @@ class Group:
         if self.serving.by_key is not None:
             return False
         self.serving.go_out_of_order(cursor)
-        cursor.retention.note_read_ahead()
+        cursor.retention.is_read_ahead = True
         return True
 
     def _is_held_up(self) -> bool:
@@ -261,6 +259,10 @@ class Group:
         for cursor, part in self._by_cursor(claims):
             cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms)
 
+    def unclaim(self, claims: list[Claim], now_ms: int) -> None:
+        for claim in claims:
+            self.cursor_at(claim.message.offset).returning.unclaim(claim, now_ms)
+
     def _by_cursor(self, claims: list[Claim]) -> Iterable[tuple[Cursor, list[Claim]]]:
         if len(self.cursors) == 1:
             return [(self.cursors[0], claims)]
@@ -279,7 +281,6 @@ class Group:
         return self.cursor_at(claim.message.offset).claims.extend(claim, deadline_ms)
 
     def write_soon(self) -> None:
-        """See `ConsumerGroup`."""
         for cursor in self.cursors:
             cursor.stored.write_soon()
 
@@ -309,7 +310,6 @@ class Group:
         self._on_loaded.append(call)
 
     def loaded(self, now_ms: int) -> None:
-        """See `Owner`."""
         waiting = self._on_loaded
         self._on_loaded = []
         for call in waiting:
@@ -380,10 +380,10 @@ class Group:
             held = ledger.end_in_flight(consumer, stale=True)
             if held:
                 consumer.sink.revoked(consumer, held)
-            consumer.move_to(self)
+            consumer.group = self
         active = old.consumers.active
         for consumer in self.consumers.take_over(old.consumers):
             self.add(consumer)
         for consumer in self.consumers.draining:
             self._came(consumer)
-        self.consumers.make_active(active)
+        self.consumers.active = active

@@ -15,11 +15,11 @@ from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor, Dispatcher
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import UNMATCHED
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
-from queue_manager.dispatch.scan import OFFSET_END, Scan
-from queue_manager.dispatch.views import EVERYTHING, View, Views
-from queue_manager.group.audience import Audience
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.filter_views import EVERYTHING, View, Views
+from queue_manager.dispatch.view_scan import OFFSET_END, Scan
 from queue_manager.group.group import Group
+from queue_manager.group.group_audience import Audience
 from queue_manager.group.serving import Serving
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
@@ -42,7 +42,6 @@ class _Unmatched(View):
         self._log = log
 
     def wants(self, queue_title: str, message: Message, delivery_count: int, fields: MessageFields) -> bool:
-        """See `View`."""
         return self._log.policy.unmatched == DEAD_LETTER_UNMATCHED
 
 
@@ -73,7 +72,7 @@ class Keeping(Dispatcher):
     def begin_again(self) -> None:
         """Another group wants some of what was left, or that is not to stay: look at all of it once more."""
         self._scan.forget_block()
-        self._view.look_from(self._claimed.position)
+        self._view.cursor = self._claimed.position
         self._cursor.want_dispatch()
 
     def appended(self, offset: int) -> None:
@@ -117,24 +116,21 @@ class Keeping(Dispatcher):
     # see `Dispatcher`
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Dispatcher`."""
         if messages:
             self._scan.pass_messages(messages)
 
     def log_loaded(
         self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
     ) -> bool:
-        """See `Dispatcher`."""
         self._scan.log_loaded(load, rows, next_offset, sequence)
         return True
 
     def purged(self, cursor: Cursor) -> None:
-        """See `Dispatcher`."""
         self._scan.purge()
 
 
 class _OfNoGroup:
-    """Dead letters that do not tell which group gave them up."""
+    """Dead letters that do not tell which group gave them up. Implements `DeadLetters`."""
 
     __slots__ = ("_queue",)
 
@@ -142,11 +138,9 @@ class _OfNoGroup:
         self._queue = queue
 
     def is_wanted(self) -> bool:
-        """See `DeadLetters`."""
         return self._queue.is_wanted()
 
     def send(self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
-        """See `DeadLetters`."""
         return self._queue.send("", message, attempts, reason, now_ms)
 
 
@@ -168,10 +162,9 @@ class _KeeperServing(Serving):
         self.keepings: list[Keeping] = []
 
     def serve(self, cursors: list[Cursor]) -> None:
-        """See `Serving`."""
         self.keepings = [Keeping(cursor, self._on_given_up) for cursor in cursors]
         for cursor, keeping in zip(cursors, self.keepings, strict=True):
-            cursor.serve_by(keeping)
+            cursor.dispatcher = keeping
 
     def follow_policy(self) -> None:
         """See `Serving`: nothing is handed out."""

@@ -9,9 +9,9 @@ from typing import Final
 from queue_manager.claims.claim import Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.dispatch.by_key.binding_table import Home
 from queue_manager.dispatch.by_key.by_key import ByKey
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
-from queue_manager.dispatch.by_key.table import Home
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_selector import BySelector
 from queue_manager.dispatch.in_order import InOrder
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -56,11 +56,11 @@ class Serving:
         if wanted and self.by_key is None:
             self.by_key = ByKey(self._home, self._cursors, self._consumers, self._key_of)
             for cursor in self._cursors:
-                cursor.serve_by(self.by_key)
+                cursor.dispatcher = self.by_key
         elif not wanted and self.by_key is not None:
             self.end_message_groups()
             for cursor in self._cursors:
-                cursor.serve_by(self.server(cursor))
+                cursor.dispatcher = self.server(cursor)
             self._home.want_dispatch()
 
     def end_message_groups(self) -> None:
@@ -76,7 +76,7 @@ class Serving:
             by_selector = BySelector(cursor, self._consumers, self._selection_ended)
             self.by_selector = {**self.by_selector, cursor: by_selector}
             self.follow_policy()
-            cursor.serve_by(by_selector)
+            cursor.dispatcher = by_selector
         return by_selector
 
     def go_out_of_order(self, cursor: Cursor) -> None:
@@ -86,7 +86,7 @@ class Serving:
     def _selection_ended(self, cursor: Cursor) -> None:
         rest = {other: by for other, by in self.by_selector.items() if other is not cursor}
         self.by_selector = rest or _NOTHING_SELECTED
-        cursor.serve_by(self.in_order)
+        cursor.dispatcher = self.in_order
         self.follow_policy()
         self._home.want_dispatch()
 

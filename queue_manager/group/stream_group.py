@@ -10,7 +10,7 @@ from collections.abc import Callable
 from config import limits
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.cursor.stream_cursor import StreamCursor
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.condition import both, condition_of_filter
 from queue_manager.group.group import Group
@@ -25,7 +25,7 @@ class StreamGroup(Group):
     `on_left` is called when the last consumer of a nameless group is gone.
     """
 
-    __slots__ = ("_cursor", "_on_left", "filter_key", "key")
+    __slots__ = ("_on_left", "cursor", "filter_key", "key")
 
     def __init__(
         self,
@@ -42,17 +42,12 @@ class StreamGroup(Group):
         self.filter_key = ""
         self.spec_written = not name
         self._on_left = on_left
-        self._cursor: StreamCursor
+        self.cursor: StreamCursor
 
     def follow(self, cursor: StreamCursor) -> None:
         """Take in its cursor."""
-        self._cursor = cursor
+        self.cursor = cursor
         self.join([cursor])
-
-    @property
-    def cursor(self) -> StreamCursor:
-        """Its place in the stream."""
-        return self._cursor
 
     @property
     def is_anonymous(self) -> bool:
@@ -60,39 +55,17 @@ class StreamGroup(Group):
         return not self.name
 
     @property
-    def auto_commit(self) -> bool:
-        """Whether what is settled is committed, too."""
-        return self._cursor.auto_commit
-
-    def commit_by(self, *, itself: bool) -> None:
-        """Say whether what is settled is committed, too."""
-        self._cursor.commit_by(itself=itself)
-
-    @property
-    def gap(self) -> int:
-        """Messages lost to retention that no consumer was told of yet."""
-        return self._cursor.stream_backlog.gap
-
-    def take_gap(self) -> int:
-        """As `gap`; they are told now."""
-        return self._cursor.stream_backlog.take_gap()
-
-    @property
     def position(self) -> int:
         """The first offset not handed out yet."""
-        return self._cursor.position
-
-    def committed_offset(self) -> int:
-        """The offset below which the group is done with everything."""
-        return self._cursor.committed_offset()
+        return self.cursor.position
 
     def seek(self, start: StreamStart) -> None:
         """Go on at `start`; what was handed out before does not come back."""
-        self._cursor.seek(start)
+        self.cursor.seek(start)
 
     def commit(self, offset: int) -> None:
         """Everything up to and with `offset` is done with."""
-        self._cursor.commit(offset)
+        self.cursor.commit(offset)
 
     def narrow(self, wanted: ConsumerFilter | None) -> None:
         """Take only what `wanted` says yes to (None: everything the group is for) from now on."""
@@ -101,17 +74,16 @@ class StreamGroup(Group):
             return
         self.filter_key = key
         if wanted is None:
-            self._cursor.backlog.select(self.wants)
+            self.cursor.backlog.wants = self.wants
         else:
             asked = condition_of_filter(self.log, wanted.condition, key)
-            self._cursor.backlog.select(both(self.wants, asked))
-            self._cursor.drop_unwanted()
+            self.cursor.backlog.wants = both(self.wants, asked)
+            self.cursor.drop_unwanted()
 
     # as a group
 
     def dispatch(self, now_ms: int) -> None:
-        """See `Group.dispatch`."""
-        self._cursor.begin_dispatch(now_ms)
+        self.cursor.now_ms = now_ms
         super().dispatch(now_ms)
 
     def awaits_consumers(self) -> bool:
@@ -138,7 +110,7 @@ class StreamGroup(Group):
         if self.is_anonymous and not self.consumers.members:
             self._finish(claims)
             return
-        cursor = self._cursor
+        cursor = self.cursor
         wants = cursor.backlog.wants if self.filter_key else None
         again = [
             claim
@@ -153,13 +125,13 @@ class StreamGroup(Group):
     def _finish(self, claims: list[Claim]) -> None:
         for claim in claims:
             if claim.state == IN_FLIGHT:
-                self._cursor.claims.finish(claim)
+                self.cursor.claims.finish(claim)
 
     def _limit_returned(self) -> None:
         """Nobody is there: of very many messages that came back none are kept, they are read again."""
-        count = len(self._cursor.claims.returned.heap) + self._cursor.returning.count
+        count = len(self.cursor.claims.returned.heap) + self.cursor.returning.count
         if count > limits.STREAM_RETURNED_MESSAGES_MAX:
-            self._cursor.rewind(self._cursor.floor())
+            self.cursor.rewind(self.cursor.floor())
 
     def end_leases(self, now_ms: int) -> bool:
         """Return claims whose lease has ended to the others; a reader by itself may take its time."""
@@ -169,12 +141,10 @@ class StreamGroup(Group):
         return any(self.consumers)
 
     def remove(self, consumer: Consumer, now_ms: int) -> None:
-        """See `Group.remove`."""
         super().remove(consumer, now_ms)
         self._left()
 
     def cancel(self, consumer: Consumer) -> None:
-        """See `Group.cancel`."""
         super().cancel(consumer)
         self._left()
 
@@ -184,8 +154,8 @@ class StreamGroup(Group):
             return
         if self.is_anonymous:
             self._on_left(self)
-        elif not self.auto_commit:
-            self._cursor.rewind(self._cursor.committed)
+        elif not self.cursor.auto_commit:
+            self.cursor.rewind(self.cursor.committed)
         else:
-            self._cursor.stored.mark_dirty()
-            self._cursor.stored.write_soon()
+            self.cursor.stored.mark_dirty()
+            self.cursor.stored.write_soon()

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from config import limits
-from storage.records.stream_chunk import ChunkValue
+from storage.records import ChunkValue
 
 
 class Chunk:
@@ -35,10 +35,6 @@ class Chunk:
         self.count += count
         self.payload_bytes += payload_bytes
         self.last_ms = max(self.last_ms, now_ms)
-
-    def begin_at(self, sequence: int) -> None:
-        """Its first log entry was written."""
-        self.sequence = sequence
 
     def value(self) -> ChunkValue:
         """What its record holds."""
@@ -99,10 +95,6 @@ class Chunks:
         unwritten = list(self.unwritten)
         self.unwritten.clear()
         return unwritten
-
-    def close(self) -> None:
-        """Begin a new chunk with the next message; the open log entry must end here, too."""
-        self.is_open = False
 
     def oldest_first(self) -> Iterator[Chunk]:
         """All chunks in order."""

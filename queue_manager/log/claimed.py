@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.shard.commit import Commit
 from storage.records import claimed_bitmap
-from storage.records.claimed_bitmap import CHUNK_BITS, CHUNK_BYTES, CHUNK_OFFSETS, EVERYTHING
+from storage.records.special_codecs import CHUNK_BITS, CHUNK_BYTES, CHUNK_OFFSETS, EVERYTHING
 
 _LOW = CHUNK_OFFSETS - 1
 
@@ -19,14 +19,14 @@ class ClaimedBitmap:
     and its record deleted once the position is past it.
     """
 
-    __slots__ = ("_chunks", "_dirty", "_left", "_written", "count", "position")
+    __slots__ = ("_chunks", "_unwritten", "_left", "_written", "count", "position")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.count = 0
         self._chunks: dict[int, bytearray | bytes] = {}
         self._left: dict[int, int] = {}  # offsets not taken, by chunk
-        self._dirty: set[int] = set()
+        self._unwritten: set[int] = set()
         self._written: set[int] = set()
 
     def contains(self, offset: int) -> bool:
@@ -48,7 +48,7 @@ class ClaimedBitmap:
             chunk[byte] |= bit  # type: ignore[index]  # a full chunk has the bit
             self.count += 1
             self._left[index] -= 1
-            self._dirty.add(index)
+            self._unwritten.add(index)
             if not self._left[index]:
                 self._chunks[index] = EVERYTHING
         self._advance()
@@ -62,7 +62,7 @@ class ClaimedBitmap:
                 self.count += self._left.get(index, CHUNK_OFFSETS)
                 self._chunks[index] = EVERYTHING
                 self._left[index] = 0
-                self._dirty.add(index)
+                self._unwritten.add(index)
             elif start == self.position and stop == end and not self.count:
                 self.position = stop  # nothing was taken beyond it
             else:
@@ -147,15 +147,15 @@ class ClaimedBitmap:
         if self._chunks.pop(index, None) is not None:
             del self._left[index]
         if index in self._written:
-            self._dirty.add(index)
+            self._unwritten.add(index)
         else:
-            self._dirty.discard(index)
+            self._unwritten.discard(index)
 
     # the store
 
     def flush(self, storage_id: str, commit: Commit) -> None:
         """Write the chunks that changed; the position has to go with them."""
-        for index in self._dirty:
+        for index in self._unwritten:
             chunk = self._chunks.get(index)
             if chunk is None:
                 commit.delete(claimed_bitmap.key(storage_id, index))
@@ -163,19 +163,19 @@ class ClaimedBitmap:
             else:
                 commit.put(claimed_bitmap.key(storage_id, index), claimed_bitmap.encode(chunk))
                 self._written.add(index)
-        self._dirty.clear()
+        self._unwritten.clear()
 
     def erase(self, storage_id: str, commit: Commit) -> None:
         """Delete every record of it."""
         for index in self._written:
             commit.delete(claimed_bitmap.key(storage_id, index))
         self._written.clear()
-        self._dirty.clear()
+        self._unwritten.clear()
 
     def restore(self, index: int, bitmap: bytes) -> None:
         """Take over a chunk that was written, after a start."""
         self._written.add(index)
-        self._dirty.add(index)
+        self._unwritten.add(index)
         self._chunks[index] = EVERYTHING if bitmap == EVERYTHING else bytearray(bitmap)
         self._left[index] = CHUNK_OFFSETS - int.from_bytes(bitmap, "little").bit_count()
         below = max(0, min(CHUNK_OFFSETS, self.position - (index << CHUNK_BITS)))

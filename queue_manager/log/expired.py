@@ -6,16 +6,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.shard.commit import Commit
 from storage.records import queue_account
-from storage.records.queue_account import EXPIRED, PART_OFFSETS
+from storage.records.special_codecs import EXPIRED, EXPIRED_OFFSETS, PART_OFFSETS
 
 
 class ExpiredOffsets:
     """A set of offsets; a group whose position is at or below one has let go of it.
 
-    Stored in parts of `queue_account.PART_OFFSETS`; a part is written whenever it changes. `at_start` are
+    Stored in parts of `PART_OFFSETS`; a part is written whenever it changes. `at_start` are
     those that were written before the start.
     """
 
@@ -45,10 +45,6 @@ class ExpiredOffsets:
         self._changed.add(offset // PART_OFFSETS)
         self._count = None
 
-    def contains(self, offset: int) -> bool:
-        """Whether the offset has expired."""
-        return self.ranges.contains(offset)
-
     def count_from(self, offset: int) -> int:
         """How many there are at or above `offset`."""
         if not self.ranges.starts:
@@ -60,10 +56,6 @@ class ExpiredOffsets:
             )
             self._count = (offset, count)
         return self._count[1]
-
-    def floor_from(self, offset: int) -> int:
-        """The lowest offset at or above `offset` that is not in the set."""
-        return self.ranges.floor_from(offset)
 
     def ranges_from(self, offset: int) -> RangeSet:
         """Those at or above `offset`."""
@@ -81,7 +73,7 @@ class ExpiredOffsets:
                 if starts[index] >= base + PART_OFFSETS:
                     break
                 found.append((max(starts[index], base) - base, min(ends[index], base + PART_OFFSETS) - base))
-            commit.put(queue_account.key(log_name, EXPIRED, part), queue_account.encode_ranges(found))
+            commit.put(queue_account.key(log_name, EXPIRED, part), EXPIRED_OFFSETS.encode(found))
             self._written.add(part)
         self._changed.clear()
 

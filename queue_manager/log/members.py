@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from queue_manager.log.progress import Progress
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 
 
 class Ahead(Protocol):
@@ -29,11 +29,8 @@ class Stored(Protocol):
 class Member(Protocol):
     """A group's cursor in this log."""
 
-    @property
-    def group_id(self) -> str: ...
-
-    @property
-    def progress(self) -> Progress: ...
+    group_id: str
+    progress: Progress
 
     @property
     def backlog(self) -> Ahead:

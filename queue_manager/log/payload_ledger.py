@@ -13,7 +13,7 @@ from queue_manager.log.members import M, Members, others_than
 from queue_manager.log.payloads import delete_payloads, take_references
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.runs import Run, add_to_runs
 from storage.records import released_offsets
 
@@ -45,10 +45,6 @@ class PayloadLedger(Generic[M]):
     def release(self, start: int, end: int) -> None:
         """Nothing stands for these offsets any more."""
         self.released.add(start, end)
-
-    def release_all(self, ranges: RangeSet) -> None:
-        """As `release`."""
-        self.released.add_all(ranges)
 
     def release_unshared(self, member: M, runs: list[Run]) -> None:
         """Delete payloads that only this queue holds, as far as no other group of it needs them."""

@@ -6,7 +6,7 @@ from queue_manager.log.runs import Run
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Context
-from storage.records import payload, payload_refs
+from storage.records import payload, payload_keys, payload_refs
 
 
 def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durable_count: int) -> int:
@@ -20,7 +20,7 @@ def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durab
         if count == 1:
             commit.puts[payload.key(first_id)] = bodies[0]
         else:
-            commit.puts.update(zip(payload.key_run(first_id, count), bodies, strict=True))
+            commit.puts.update(zip(payload_keys(first_id, count), bodies, strict=True))
         commit.hold(body_bytes + count * MESSAGE_OVERHEAD_BYTES)
         if durable_count > 1:
             value = payload_refs.encode(durable_count)
@@ -32,7 +32,7 @@ def store_payloads(context: Context, bodies: list[bytes], body_bytes: int, durab
 def delete_payloads(commit: Commit, runs: list[Run]) -> None:
     """Delete payloads that only one queue holds."""
     for _, first_id, count in runs:
-        commit.delete_run(payload.key_run(first_id, count))
+        commit.delete_run(payload_keys(first_id, count))
 
 
 def take_references(commit: Commit, runs: list[Run], references: dict[int, int]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from config import limits
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import GroupRemoval
 
 
@@ -32,7 +32,7 @@ class PendingRemovals:
 
     def begin(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Have a removal performed, with the payloads that `free` tells."""
-        removal.free(free)
+        removal.log_free = free
         self._removals += (removal,)
         context = self._log.context
         context.commit.put(removal.key(), removal.encode())

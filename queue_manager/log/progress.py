@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from queue_manager.log.claimed import ClaimedBitmap
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 
 
 class Progress:
@@ -28,10 +28,6 @@ class Progress:
         self.failed = RangeSet()
 
     # moving
-
-    def move(self, position: int) -> None:
-        """Go on at `position`, in order."""
-        self.position = position
 
     def skip_to(self, position: int) -> None:
         """Go on at `position`: nothing before it is to be looked at any more."""
@@ -59,10 +55,6 @@ class Progress:
                 self._claim_ranges(self.gaps)
                 self.gaps = None
         return self.claimed
-
-    def end_bitmap(self) -> None:
-        """Claim in order from now on; nothing beyond the position may be claimed."""
-        self.claimed = None
 
     def claim(self, offsets: Iterable[int]) -> None:
         """Note offsets that were claimed or passed out of order."""
@@ -113,15 +105,7 @@ class Progress:
         if self.position < gaps.ends[-1]:
             self.gaps = gaps
 
-    def forget_gaps(self) -> None:
-        """Begin anew: there are none."""
-        self.gaps = None
-
     # what it let go of, what it keeps
-
-    def begin_released(self, released: RangeSet) -> None:
-        """Begin with these let go of."""
-        self.released = released.copy()
 
     def keep_failed(self, offset: int) -> None:
         """The group keeps the payload at `offset` by itself."""
@@ -130,7 +114,3 @@ class Progress:
     def drop_failed(self, offset: int) -> None:
         """The group does not keep the payload at `offset` by itself any more."""
         self.failed.discard(offset, offset + 1)
-
-    def begin_failed(self, failed: RangeSet) -> None:
-        """Begin with these kept."""
-        self.failed = failed

@@ -83,6 +83,10 @@ class QueueLog:
         self.tells_offsets = False
         self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
         self._open = OpenEntries()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what only a kind of log has."""
 
     @property
     def next_offset(self) -> int:
@@ -93,30 +97,10 @@ class QueueLog:
         """What the patterns of the queue's groups look at."""
         return address.routing_key(topic, self.title)
 
-    def set_policy(self, policy: QueuePolicy) -> None:
-        """Follow another policy from now on."""
-        self.policy = policy
-
-    def hold(self, *, held: bool) -> None:
-        """Give nothing to consumers, or do so again."""
-        self.is_held = held
-
-    def tell_offsets(self) -> None:
-        """Take messages that tell the offsets of others."""
-        self.tells_offsets = True
-
-    def mix_payloads(self) -> None:
-        """Take messages whose payloads are stored already, or that other queues take, too."""
-        self.mixes_payloads = True
-
     def note_sizes(self, bodies: Iterable[bytes]) -> None:
         """There are messages with these bodies."""
         if max(map(len, bodies), default=0) > limits.DONE_BODY_BYTES_MAX:
             self.has_large = True
-
-    def delete(self) -> None:
-        """End: the queue is deleted."""
-        self.deleted = True
 
     # appending
 
@@ -193,10 +177,6 @@ class QueueLog:
         return index[bisect_left(index, (offset + 1, 0)) - 1][1]
 
     # where it begins
-
-    def move_head(self, offset: int) -> None:
-        """Keep nothing below `offset` any more."""
-        self.head_offset = offset
 
     def write_head(self, head_offset: int | None = None) -> None:
         """Put the head, or one that lies behind, into the open commit."""

@@ -36,7 +36,7 @@ class Reader:
     `_loaded` has been read back from the store: what is kept of the offsets from the position to
     `_loaded_end`, where reading goes on at `_loaded_sequence`. `_marks` are the pairs of offset and sequence
     at which loads ended, for the cursor's sequence to advance to as the position does. `is_loading`: a load
-    is on its way, or has to wait until it is known what there is.
+    is on its way, or has to wait until it is known what there is. Implements `Reading`.
     """
 
     __slots__ = (
@@ -67,7 +67,6 @@ class Reader:
     # in memory
 
     def at_hand(self) -> int:
-        """See `Reading`."""
         tail = self._log.tail
         position = self._progress.position
         if position >= tail.first_offset:
@@ -80,7 +79,6 @@ class Reader:
         return count
 
     def take(self, count: int) -> list[Message]:
-        """See `Reading`."""
         progress = self._progress
         tail = self._log.tail
         position = progress.position
@@ -88,7 +86,7 @@ class Reader:
             if self._loaded:
                 self.forget()
             messages = tail.slice(position, count)
-            progress.move(position + len(messages))
+            progress.position = position + len(messages)
             return messages
         start = self._loaded_next
         messages = list(self._loaded[start : start + count])
@@ -101,11 +99,10 @@ class Reader:
             self._loaded = ()
             self._loaded_next = 0
             position = max(position, self._loaded_end)
-        progress.move(position)
+        progress.position = position
         return messages
 
     def peek(self, count: int) -> list[Message]:
-        """See `Reading`."""
         if not self.at_hand():
             return []
         position = self._progress.position
@@ -139,25 +136,16 @@ class Reader:
                 self._loaded = ()
                 self._loaded_next = 0
                 position = max(offset, self._loaded_end)
-        progress.move(position)
+        progress.position = position
         return True
 
     def forget(self) -> None:
-        """See `Reading`."""
         self._loaded = ()
         self._loaded_next = 0
         self._loaded_end = 0
         self._loaded_sequence = 0
 
     # reading back
-
-    def hold(self) -> None:
-        """Read nothing until `go_on`."""
-        self.is_loading = True
-
-    def go_on(self) -> None:
-        """A load has come, or reading may begin."""
-        self.is_loading = False
 
     def _request(self) -> None:
         self.request(
@@ -202,7 +190,7 @@ class Reader:
         self._marks.append((next_offset, sequence))
         if self._loaded or next_offset <= progress.position:
             return False
-        progress.move(next_offset)
+        progress.position = next_offset
         return True
 
     # the log entry
@@ -236,7 +224,3 @@ class Reader:
         """Read from `sequence` on, or where the log is known to hold the position."""
         known = self._log.sequence_at(self._progress.position) or 0
         self.sequence = max(self.sequence, sequence, known)
-
-    def set_sequence(self, sequence: int) -> None:
-        """Read from `sequence` on."""
-        self.sequence = sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.shard.context import Removal
 from storage import layout
+from storage.records import RELEASE, GroupRemovalKey, PendingGroupRemoval
 from storage.records import group_removal as record
-from storage.records.group_removal import PendingGroupRemoval
 
 Row = tuple[int, int, bool]  # offset, message ID, whether other queues may have the payload, too
 
@@ -130,7 +130,7 @@ class GroupRemoval(Removal):
 
     The change itself takes effect at once; the payloads that only this group kept, and its old buckets, are
     found by scanning. A record tells what is left, so that a crash in between is finished at the next start
-    (`storage.records.group_removal`, which explains `mode`, `failed_below` and `head`).
+    (`PendingGroupRemoval`, which explains `mode`, `failed_below` and `head`).
 
     `log_free` are offsets whose payloads go, found in the log; `row_free` those found in the group's buckets
     below claim number `claim_end`.
@@ -172,7 +172,7 @@ class GroupRemoval(Removal):
         self.row_free = RangeSet()
 
     @classmethod
-    def restored(cls, log: QueueLog, key: record.Key, pending: PendingGroupRemoval) -> GroupRemoval:
+    def restored(cls, log: QueueLog, key: GroupRemovalKey, pending: PendingGroupRemoval) -> GroupRemoval:
         """As its record tells it after a start."""
         removal = cls(
             log,
@@ -187,14 +187,6 @@ class GroupRemoval(Removal):
         removal.row_free.add_pairs(pending.row_ranges)
         return removal
 
-    def free(self, log_free: RangeSet) -> None:
-        """Let go of these payloads, found in the log."""
-        self.log_free = log_free
-
-    def free_rows(self, row_free: RangeSet) -> None:
-        """Let go of these payloads, found in the group's buckets."""
-        self.row_free = row_free
-
     def reset_at(self, claim_end: int, failed_below: int) -> None:
         """The group goes on with claims from `claim_end` on; what failed below `failed_below` stays."""
         self.claim_end = claim_end
@@ -207,21 +199,19 @@ class GroupRemoval(Removal):
     def encode(self) -> bytes:
         """The value of its record: what is left to do."""
         return record.encode(
-            PendingGroupRemoval(
-                self.log.log_id,
-                self.mode,
-                self.claim_end,
-                self.failed_below,
-                self.head,
-                self.log_free.pairs(),
-                self.row_free.pairs(),
-            )
+            self.log.log_id,
+            self.mode,
+            self.claim_end,
+            self.failed_below,
+            self.head,
+            self.log_free.pairs(),
+            self.row_free.pairs(),
         )
 
     @property
     def has_rows(self) -> bool:
         """Whether buckets of the group have to go."""
-        return self.mode != record.RELEASE
+        return self.mode != RELEASE
 
     def keeps_failed(self, offset: int) -> bool:
         """Whether the group's failed message at `offset` stays."""

@@ -14,9 +14,9 @@ from queue_manager.log.payload_ledger import PayloadLedger
 from queue_manager.log.pending_removals import PendingRemovals
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import GroupRemoval, LogTrim
-from storage.records import group_removal
+from storage.records import DELETE, RELEASE
 
 
 class HeadRemoval(LogTrim):
@@ -53,7 +53,7 @@ class Retention(Generic[M]):
 
     def is_gone(self, offset: int) -> bool:
         """Whether a group that comes to `offset` only now finds nothing there."""
-        return self.expired.contains(offset) or self.payloads.released.contains(offset)
+        return self.expired.ranges.contains(offset) or self.payloads.released.contains(offset)
 
     def kept_count(self) -> int:
         """Messages for groups to come; there is no group."""
@@ -87,10 +87,6 @@ class Retention(Generic[M]):
         """After a start: what was let go of is known once the done records have been read."""
         self.is_known = False
 
-    def note_known(self) -> None:
-        """The done records have been read: it is known what was let go of."""
-        self.is_known = True
-
     def use_expired(self) -> ExpiredOffsets:
         """What expired ahead of the groups, to be changed; `write_expired` has to follow."""
         if self.expired is NOTHING_EXPIRED:
@@ -104,31 +100,27 @@ class Retention(Generic[M]):
 
     # groups
 
-    def note_read_ahead(self) -> None:
-        """A member takes messages beyond its position from now on."""
-        self.is_read_ahead = True
-
     def welcome(self, member: M) -> None:
         """A group is made, at the oldest message kept."""
         released = self.payloads.released
         # a sole group does not keep account of what it released: the ledger does
         if len(self.members) == 1:
             for other in self.members.values():
-                other.progress.begin_released(released)
-        member.progress.begin_released(released)
+                other.progress.released = released.copy()
+        member.progress.released = released.copy()
         member.progress.pass_ranges(released)
 
     def pass_expired(self, member: M) -> None:
         """What expired ahead of the groups is nothing for a group that begins."""
         position = member.progress.position
         member.progress.released.add_all(self.expired.ranges_from(position))
-        member.backlog.pass_to(self.expired.floor_from(position))
+        member.backlog.pass_to(self.expired.ranges.floor_from(position))
 
     # removals
 
     def let_go(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Count `free` as let go of from now on, and have the driver do it."""
-        self.payloads.release_all(free)
+        self.payloads.released.add_all(free)
         for member in self.members.values():
             free.discard_all(member.progress.failed)  # these have the payload now
         if not free.starts and not removal.has_rows:
@@ -142,11 +134,11 @@ class Retention(Generic[M]):
     def release_ranges(self, storage_id: str, free: RangeSet) -> None:
         """As `let_go`, for payloads that no group needs any more."""
         number = self.log.context.new_number()
-        self.let_go(GroupRemoval(self.log, storage_id, number, group_removal.RELEASE), free)
+        self.let_go(GroupRemoval(self.log, storage_id, number, RELEASE), free)
 
     def lets_go(self, removal: GroupRemoval, offset: int) -> bool:
         """Whether the payload of a message in a bucket that goes is to go with it."""
-        if removal.mode == group_removal.DELETE:
+        if removal.mode == DELETE:
             return removal.row_free.contains(offset)
         if offset >= removal.head:
             return False
@@ -165,7 +157,7 @@ class Retention(Generic[M]):
     def restore_removal(self, removal: GroupRemoval) -> None:
         """Take up a deletion or reset that a crash interrupted."""
         self.removals.restore(removal)
-        self.payloads.release_all(removal.log_free)
+        self.payloads.released.add_all(removal.log_free)
         self.payloads.head_moved()
         self.want_trim()
 
@@ -195,7 +187,7 @@ class Retention(Generic[M]):
         if log.durable:
             tail.drop_bytes(tail_bytes_max, log.durable_offset)
         else:
-            log.move_head(tail.first_offset)
+            log.head_offset = tail.first_offset
         return tail.first_offset < tail.next_offset and not log.deleted
 
     def delete(self) -> None:
@@ -221,7 +213,7 @@ class Retention(Generic[M]):
         floor = self.payloads.released.floor_from(log.head_offset)
         if floor == log.head_offset:
             return False
-        log.move_head(floor)
+        log.head_offset = floor
         self.payloads.head_moved()
         for member in self.members.values():
             member.progress.released.drop_before(floor)

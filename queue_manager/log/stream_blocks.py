@@ -52,6 +52,7 @@ class StreamBlocks:
     """The blocks of one stream that are in memory, least recently used first, and those that are coming.
 
     `is_read` tells whether any cursor reads what the tail in memory does not hold any more.
+    Implements `LoadTarget`.
     """
 
     __slots__ = ("_asked", "_blocks", "_is_read", "_log", "memory_bytes", "read_count")
@@ -103,25 +104,20 @@ class StreamBlocks:
 
     @property
     def log_id(self) -> str:
-        """See `LoadTarget`."""
         return self._log.log_id
 
     def log_end(self) -> int:
-        """See `LoadTarget`."""
         return self._log.tail.first_offset
 
     def is_over(self) -> bool:
-        """See `LoadTarget`."""
         return self._log.deleted
 
     def abandon(self, now_ms: int) -> None:
-        """See `LoadTarget`."""
         self._asked.clear()
 
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
-        """See `LoadTarget`."""
         self.read_count += 1
         if next_offset > load.offset:
             block = Block(load.offset, next_offset, sequence, rows)

@@ -8,11 +8,8 @@ from config import limits
 from queue_manager.log.chunks import Chunks
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
-from queue_manager.policy import QueuePolicy
-from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
-from storage.records import stream_chunk
-from storage.records.stream_chunk import ChunkValue
+from storage.records import ChunkValue, stream_chunk
 
 
 class StreamLog(QueueLog):
@@ -24,34 +21,7 @@ class StreamLog(QueueLog):
 
     __slots__ = ("chunks",)
 
-    def __init__(
-        self,
-        context: Context,
-        name: str,
-        title: str,
-        *,
-        durable: bool,
-        policy: QueuePolicy,
-        log_id: str,
-        next_offset: int = 0,
-        head_offset: int = 0,
-        head_sequence: int = 0,
-        mixes_payloads: bool = False,
-        recovered_end: int = 0,
-    ) -> None:
-        super().__init__(
-            context,
-            name,
-            title,
-            durable=durable,
-            policy=policy,
-            log_id=log_id,
-            next_offset=next_offset,
-            head_offset=head_offset,
-            head_sequence=head_sequence,
-            mixes_payloads=mixes_payloads,
-            recovered_end=recovered_end,
-        )
+    def _prepare(self) -> None:
         self.chunks = Chunks()
 
     def restore(self, rows: list[tuple[int, ChunkValue]]) -> None:
@@ -77,7 +47,6 @@ class StreamLog(QueueLog):
         body_bytes: int,
         now_ms: int,
     ) -> int:
-        """See `QueueLog.append_varied`."""
         offset = self.tail.next_offset
         for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
             part = bodies[first:last]
@@ -112,7 +81,7 @@ class StreamLog(QueueLog):
     def close_chunk(self) -> None:
         """Begin a new chunk with the next message."""
         self.end_entry()
-        self.chunks.close()
+        self.chunks.is_open = False
 
     def write(self, now_ms: int) -> bool:
         """See `QueueLog.write`; the chunks that grew go with it."""
@@ -123,8 +92,8 @@ class StreamLog(QueueLog):
             if chunk.sequence < 0:
                 sequence = self.sequence_at(chunk.first_offset)
                 assert sequence is not None
-                chunk.begin_at(sequence)
-            commit.put(stream_chunk.key(self.name, chunk.first_offset), stream_chunk.encode(chunk.value()))
+                chunk.sequence = sequence
+            commit.put(stream_chunk.key(self.name, chunk.first_offset), stream_chunk.encode(*chunk.value()))
         return True
 
     # places

@@ -13,11 +13,12 @@ from queue_manager.log.stream_log import StreamLog
 class StreamRetention(Retention[M]):
     """The ledger of a stream's log: nothing is released but by its limits."""
 
-    __slots__ = ("blocks", "stream_log")
+    __slots__ = ("blocks",)
+
+    log: StreamLog
 
     def __init__(self, log: StreamLog) -> None:
         super().__init__(log)
-        self.stream_log = log
         self.blocks = StreamBlocks(log, self._is_replayed)
 
     def _is_replayed(self) -> bool:
@@ -25,7 +26,6 @@ class StreamRetention(Retention[M]):
         return any(m.has_consumers() and m.progress.position < first_offset for m in self.members.values())
 
     def delete(self) -> None:
-        """See `Retention.delete`."""
         super().delete()
         self.log.context.timers.forget(self)
         self.blocks.forget()
@@ -35,7 +35,7 @@ class StreamRetention(Retention[M]):
 
     def retain(self, now_ms: int) -> None:
         """Let go of the oldest chunks as far as the policy's limits say."""
-        log = self.stream_log
+        log = self.log
         policy = log.policy
         chunks = log.chunks
         bytes_max, count_max, age_ms = (
@@ -73,14 +73,14 @@ class StreamRetention(Retention[M]):
 
     def cut(self, end: int) -> None:
         """Let go of everything below `end`, which is where a chunk ends."""
-        log = self.stream_log
+        log = self.log
         if end <= log.head_offset:
             return
         newest = log.chunks.newest()
         if newest is not None and newest.first_offset + newest.count == end and log.chunks.is_open:
             log.close_chunk()
         log.chunks.drop_before(end)
-        log.move_head(end)
+        log.head_offset = end
         log.tail.drop_before(end)
         self.blocks.forget_before(end)
         self.log.write_head()

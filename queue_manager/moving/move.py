@@ -90,7 +90,7 @@ class FailedMove:
             if body is not None and append_copy(self._target, claim.message, body, now_ms):
                 cursor.claims.finish(cursor.failures.revive(bucket, claim, now_ms))
                 moved += 1
-        bucket.mix()
+        bucket.is_plain = False
         # it is closed again with the next commit, in the same that holds the copies
         cursor.claims.buckets.records.touch(bucket)
         cursor.stored.write_soon()

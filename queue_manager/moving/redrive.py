@@ -109,6 +109,7 @@ class Drain:
     """The messages that wait in a group, to another queue.
 
     What cannot go there keeps its place; so does what arrives after the beginning. `end` must be called.
+    Implements `queue_manager.claims.claim.Sink`.
     """
 
     __slots__ = ("_append", "_end_offsets", "_held", "_manager", "_queue", "_taken", "consumer", "left")
@@ -186,7 +187,6 @@ class Drain:
     # the sink
 
     def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `queue_manager.claims.claim.Sink`."""
         assert claims is not None
         self._taken += zip(messages, claims, strict=True)
         return True

@@ -12,8 +12,7 @@ from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 class InMemory(Protocol):
     """A queue that may be kept in memory."""
 
-    @property
-    def durable(self) -> bool: ...
+    durable: bool
 
     def memory_bytes(self) -> int:
         """What its messages take."""

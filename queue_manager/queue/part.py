@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queue_manager.cursor.cursor import Cursor, Rules
-from queue_manager.cursor.no_rules import NO_RULES
-from queue_manager.definitions import encode_group_spec, encode_queue_spec
+from queue_manager.cursor.cursor import NO_RULES, Cursor, Rules
 from queue_manager.group.group import Group
 from queue_manager.group.keeper import Keeping
 from queue_manager.log.levels import first_offset, priority_of
@@ -18,8 +16,9 @@ from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.queue.purging import Purging
 from queue_manager.rules.dead_letters import DeadLetters
 from queue_manager.rules.expiry.log_rules import Levels, LogRules
+from queue_manager.spec_records import encode_group_spec, encode_queue_spec
 from storage.envelope import EnvelopeTemplate
-from storage.records import queue_meta, queue_spec, released_offsets, removal
+from storage.records import Released, queue_meta, queue_spec, released_offsets, removal
 
 
 class Part:
@@ -27,13 +26,13 @@ class Part:
 
     It has one method for each thing that happens to a log and that more than one of these has to know: they
     do not know each other. `cursors` are those of the groups, by group ID.
+    Implements `queue_manager.shard.context.Appended`.
     """
 
     __slots__ = (
         "_has_choosers",
         "_levels",
         "_keeping",
-        "_lets_expire",
         "_purging",
         "_rules",
         "cursors",
@@ -43,20 +42,20 @@ class Part:
         "retention",
     )
 
+    lets_expire = True
+    """Whether messages expire that ask for it."""
+
     def __init__(
         self,
         retention: Retention[Cursor],
         dead_letters: DeadLetters,
         levels: Levels,
-        *,
-        lets_expire: bool = True,
     ) -> None:
         self.log: QueueLog = retention.log
         self.retention = retention
         self.cursors: dict[str, Cursor] = retention.members
         self.dead_letters = dead_letters
         self._levels = levels
-        self._lets_expire = lets_expire  # messages that ask for it
         self._rules: LogRules | None = None
         self._purging: Purging | None = None  # once something was purged
         self.purged_to = 0
@@ -76,7 +75,7 @@ class Part:
 
     def set_policy(self, policy: QueuePolicy) -> None:
         """Follow another policy from now on."""
-        self.log.set_policy(policy)
+        self.log.policy = policy
         self._follow_policy()
 
     def use_rules(self) -> LogRules:
@@ -84,7 +83,7 @@ class Part:
         if self._rules is None:
             self._rules = LogRules(self.retention, self.dead_letters, self._levels)
             for cursor in self.cursors.values():
-                cursor.follow(self._rules)
+                cursor.rules = self._rules
         return self._rules
 
     @property
@@ -121,7 +120,7 @@ class Part:
         if self.log.durable:
             context.appended[self] = None
         context.tailed[self.retention] = None
-        if self._rules is not None or (template.expires_at_ms and self._lets_expire):
+        if self._rules is not None or (template.expires_at_ms and self.lets_expire):
             self.use_rules().count(template, first_id, offset, bodies, now_ms)
         if self._keeping is not None:
             self._keeping.appended(offset)
@@ -138,7 +137,7 @@ class Part:
         what they tell of is then, too.
         """
         if not self.log.tells_offsets:
-            self.log.tell_offsets()
+            self.log.tells_offsets = True
             for cursor in self.cursors.values():
                 cursor.backlog.wait()
 
@@ -151,7 +150,6 @@ class Part:
                 cursor.want_dispatch()
 
     def write_log(self, now_ms: int) -> None:
-        """See `queue_manager.shard.context.Appended`."""
         if self.log.write(now_ms):
             self.log.context.commit.log_ends[self] = self.log.next_offset
             if self._rules is not None:
@@ -173,18 +171,15 @@ class Part:
         """
         self._keeping = keeping
         if keeping is not None:
-            self.retention.note_read_ahead()
+            self.retention.is_read_ahead = True
 
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
         """A cursor for a group; it is not known yet."""
         cursor = Cursor(
             self.retention,
             group,
-            group.consumers,
-            group.group_id,
             position=position,
             sequence=sequence,
-            wants=group.wants,
             rules=self.rules,
             dead_letters=group.dead_letters_of(self.dead_letters),
             dispatcher=group.serving.in_order,
@@ -277,7 +272,7 @@ class Part:
     def history_known(self) -> list[Cursor]:
         """After a start it is known now what was let go of; give the cursors that waited for that."""
         log = self.log
-        self.retention.note_known()
+        self.retention.is_known = True
         if log.head_offset > first_offset(priority_of(log.head_offset)):
             self.retention.want_removal_below_head()  # what a crash kept from being trimmed
         waiting = []
@@ -357,7 +352,7 @@ class Part:
         """
         log = self.log
         context = log.context
-        log.delete()
+        log.deleted = True
         if self._rules is not None:
             self._rules.delete()
         context.appended.pop(self, None)
@@ -374,8 +369,8 @@ class Part:
         purged = () if self._purging is None else self._purging.starts()
         head_offset = min(self._kept_from(), *purged, log.next_offset)
         released = self.retention.payloads.released if self.retention.is_known else None
-        pairs = None if released is None else released.pairs()
-        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids, head_offset, pairs))
+        known = None if released is None else Released(head_offset, released.pairs())
+        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids, known))
         queue_removal = QueueRemoval(
             log.name, log.log_id, storage_ids, head_offset, released, is_untouched=is_untouched
         )
@@ -397,7 +392,7 @@ class Part:
         """Know what groups to come will not get."""
         expired = self.retention.expired
         if expired.is_used and not self.cursors:
-            self.retention.payloads.release_all(expired.ranges_from(self.log.head_offset))
+            self.retention.payloads.released.add_all(expired.ranges_from(self.log.head_offset))
             self.retention.want_trim()
 
     def watch_returned(self) -> None:

@@ -24,12 +24,7 @@ class PriorityQueue(Queue):
     def append(
         self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
     ) -> None:
-        """See `Queue`."""
         self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms)
-
-    def add_part(self, part: Part) -> None:
-        """Take in the log of the next priority."""
-        self.parts.append(part)
 
     def make_level(self, priority: int, log_id: str, head_sequence: int) -> None:
         """Make the log of a priority of a queue that is new."""
@@ -45,4 +40,4 @@ class PriorityQueue(Queue):
             head_sequence=head_sequence,
             mixes_payloads=True,
         )
-        self.add_part(self.make_part(log))
+        self.parts.append(self.make_part(log))

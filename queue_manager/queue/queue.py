@@ -7,8 +7,7 @@ from typing import Final
 
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.definitions import QueueDefinition
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.group.group import Group
 from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog
@@ -16,14 +15,15 @@ from queue_manager.log.retention import Retention
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause
-from queue_manager.queue.groups import Groups, Place
 from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
+from queue_manager.queue.queue_groups import Groups, Place
 from queue_manager.queue.queue_rules import QueueRules
 from queue_manager.queue.use import Use
 from queue_manager.rules.dead_letters import DeadLetterBook, DeadLetters, Directory
 from queue_manager.rules.expiry.log_rules import Levels
 from queue_manager.shard.context import Context
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
 _WHY_NOT: Final = {
@@ -65,6 +65,7 @@ class Queue:
     It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
     memory of all (`InMemory`) and administration ask of a queue, and kinds of queues differ in those. What
     has state of its own is an object beside it: groups, rules, use, parts.
+    Implements `queue_manager.queue.use.Used` and `rules.dead_letters.Target` and `rules.host.Host`.
     """
 
     __slots__ = (
@@ -192,7 +193,7 @@ class Queue:
         self.pause = pause
         self._follow_policy()
         for part in self.parts:
-            part.log.hold(held=pause.deliver)
+            part.log.is_held = pause.deliver
         if not pause.deliver:
             for group in self.groups:
                 group.want_dispatch()
@@ -215,7 +216,6 @@ class Queue:
         self.use.watch()
 
     def go_unused(self, now_ms: int) -> None:
-        """See `queue_manager.queue.use.Used`."""
         self._surroundings.on_unused(self, now_ms)
 
     # groups
@@ -300,8 +300,8 @@ class Queue:
         if not self.is_bounded or policy.overflow == DROP_HEAD:
             return True
         if self.rules.has_stage:  # what is on its way has its room already
-            count += self.rules.stage.unmoved_count
-            body_bytes += self.rules.stage.unmoved_bytes
+            count += self.rules.stage.sweeps.unmoved_count
+            body_bytes += self.rules.stage.sweeps.unmoved_bytes
         if policy.depth_max and self.depth() + count > max(0, policy.depth_max):
             return False
         return not policy.bytes_max or self._levels.waiting_bytes() + body_bytes <= max(0, policy.bytes_max)
@@ -337,7 +337,6 @@ class Queue:
         return ACCEPTED if self.has_memory(count, body_bytes, now_ms, ahead_bytes) else REFUSED_DEPTH
 
     def why_not(self, body_bytes: int, now_ms: int) -> str:
-        """See `rules.dead_letters.Target`."""
         outcome = self.refusal(1, body_bytes, body_bytes, now_ms)
         return "" if outcome == ACCEPTED else _WHY_NOT[outcome].format(self.name)
 
@@ -370,29 +369,26 @@ class Queue:
         self.append(template, self.store([body], len(body)), [body], len(body), now_ms)
 
     def store(self, bodies: list[bytes], body_bytes: int) -> int:
-        """See `rules.host.Host`."""
         return store_payloads(self.context, bodies, body_bytes, int(self.durable))
 
     def append_stored(
         self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """See `rules.host.Host`."""
         part = self.part_of(template)
-        part.log.mix_payloads()
+        part.log.mixes_payloads = True
         part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms)
 
     def append_stored_varied(
         self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """See `rules.host.Host`."""
         part = self.part_of(templates[0])
-        part.log.mix_payloads()
+        part.log.mixes_payloads = True
         part.append_varied(templates, first_id, bodies, sum(map(len, bodies)), now_ms)
 
     def mix_payloads(self) -> None:
         """Other queues take the same payloads."""
         for part in self.parts:
-            part.log.mix_payloads()
+            part.log.mixes_payloads = True
 
     # its end
 

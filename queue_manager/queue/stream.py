@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.stream_cursor import StreamCursor
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
@@ -15,50 +15,44 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.stream_retention import StreamRetention
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.queue.groups import Groups, Owner, Place
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
-from queue_manager.rules.dead_letters import DeadLetters
-from queue_manager.rules.expiry.log_rules import Levels
+from queue_manager.queue.queue_groups import Groups, Owner, Place
 from storage.envelope import EnvelopeTemplate
-from storage.records.stream_chunk import ChunkValue
+from storage.records import ChunkValue
 
 
 class StreamPart(Part):
     """The log of a stream."""
 
-    __slots__ = ("stream_log", "stream_retention")
+    __slots__ = ()
 
-    def __init__(self, retention: StreamRetention[Cursor], dead_letters: DeadLetters, levels: Levels) -> None:
-        super().__init__(retention, dead_letters, levels, lets_expire=False)
-        self.stream_retention = retention
-        self.stream_log = retention.stream_log
+    lets_expire = False
+    log: StreamLog
+    retention: StreamRetention[Cursor]
 
     def _appended(
         self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
         super()._appended(template, first_id, offset, bodies, now_ms)
-        self.stream_retention.retain(now_ms)
+        self.retention.retain(now_ms)
 
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
         """A cursor for a group; it is not known yet."""
         return StreamCursor(
-            self.stream_retention,
+            self.retention,
             group,
-            group.consumers,
-            group.group_id,
             position=position,
             sequence=sequence,
-            wants=group.wants,
             rules=self.rules,
             dead_letters=self.dead_letters,
             dispatcher=group.serving.in_order,
-            is_anonymous=group.is_anonymous,
+            is_kept=not group.is_anonymous,
         )
 
     def purge(self) -> None:
         """Drop everything."""
-        self.stream_retention.cut(self.log.next_offset)
+        self.retention.cut(self.log.next_offset)
 
 
 class StreamGroups(Groups):
@@ -117,7 +111,6 @@ class Stream(Queue):
     is_stream = True
 
     def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
-        """See `Queue.make_part`."""
         assert isinstance(log, StreamLog)
         self._stream_part = StreamPart(StreamRetention(log), self._dead_letters(log), self._levels)
         return self._stream_part
@@ -131,16 +124,16 @@ class Stream(Queue):
     @property
     def retention(self) -> StreamRetention[Cursor]:
         """What it keeps."""
-        return self._stream_part.stream_retention
+        return self._stream_part.retention
 
     @property
-    def stream_log(self) -> StreamLog:
+    def log(self) -> StreamLog:
         """Its log."""
-        return self._stream_part.stream_log
+        return self._stream_part.log
 
     def restore(self, rows: list[tuple[int, ChunkValue]], now_ms: int) -> None:
         """Take over the chunks that were written, and go on letting go of what is too much."""
-        self.stream_log.restore(rows)
+        self.log.restore(rows)
         self.retention.want_removal_below_head()  # what a crash kept from being deleted
         self.retention.retain(now_ms)
 
@@ -175,7 +168,7 @@ class Stream(Queue):
         group = self.known_group(group_id)
         if group is None:
             raise GroupNotFound(f"stream {self.name!r} has no consumer group {group_id!r}")
-        if group.auto_commit and group.consumers.members:
+        if group.cursor.auto_commit and group.consumers.members:
             raise InvalidArgument(f"group {group_id!r} commits by itself: subscribe with auto-commit false")
         end = group.position if group.consumers.members else self.log.next_offset
         if offset >= end:
@@ -185,7 +178,7 @@ class Stream(Queue):
     def primary_committed(self) -> int:
         """The offset below which the primary group is done with everything; the head while there is none."""
         group = self.known_group(self.policy.primary_group)
-        return self.log.head_offset if group is None else group.committed_offset()
+        return self.log.head_offset if group is None else group.cursor.committed_offset()
 
     def check_name(self, name: str) -> None:
         """Raise InvalidArgument if a group of that name cannot be made by itself."""

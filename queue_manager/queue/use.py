@@ -11,18 +11,14 @@ from queue_manager.shard.timers import Timers
 class Used(Protocol):
     """A queue."""
 
-    @property
-    def durable(self) -> bool: ...
-
-    @property
-    def deleted(self) -> bool: ...
+    durable: bool
+    deleted: bool
 
     @property
     def owner(self) -> object:
         """The connection it belongs to, and goes with."""
 
-    @property
-    def policy(self) -> QueuePolicy: ...
+    policy: QueuePolicy
 
     def consumer_count(self) -> int:
         """Consumers of all groups."""
@@ -45,10 +41,6 @@ class Use:
     def note(self, now_ms: int) -> None:
         """The queue was used now."""
         self.unused_since_ms = now_ms
-
-    def note_consumer(self) -> None:
-        """It has had a consumer."""
-        self.had_consumer = True
 
     def watch(self) -> None:
         """Have it looked at when it will have been unused for too long."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from queue_manager.claims.buckets import Buckets
 from queue_manager.claims.claim import AVAILABLE, DONE, FAILED, SETTLED_MESSAGE, Bucket, Claim
+from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.purge import Purge
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
@@ -13,8 +13,7 @@ from storage import layout
 from storage.envelope import TemplateCache, read_head
 from storage.errors import CorruptRecord
 from storage.records import active, claim_state, done, settlements
-from storage.records.active import AvailableMessage, InFlightMessage
-from storage.records.settled import SettledMessage
+from storage.records.bucket_values import AvailableMessage, InFlightMessage, SettledMessage, pack_settled
 from storage.visible_at import without_visible_at
 
 
@@ -61,11 +60,11 @@ def restore_bucket(
         at_ms = message.settled_at_ms
         claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED, at_ms)
         slots[claim.claim_number] = claim
-    bucket.note_written(
-        active=stored.active is not None, done=stored.done is not None, failed=stored.failed is not None
-    )
+    bucket.active_written = stored.active is not None
+    bucket.done_written |= stored.done is not None  # or what was settled beside it is
+    bucket.failed_written = stored.failed is not None
     if slots and max(slots) >= buckets.next_claim:
-        raise CorruptRecord(claim_state.NAME, "next_claim_number", f"bucket {bucket_id:x} has a later claim")
+        raise CorruptRecord(claim_state.name, "next_claim_number", f"bucket {bucket_id:x} has a later claim")
     waiting = [claim for claim in slots.values() if claim.state == AVAILABLE]
     end = min(bucket.end, buckets.next_claim)
     bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))
@@ -149,7 +148,7 @@ def _settled_claim(bucket: Bucket, message: SettledMessage) -> Claim:
         DONE,
         None,
         message.settled_at_ms,
-        packed=done.pack_done(*message),
+        packed=pack_settled(*message),
     )
 
 
@@ -185,7 +184,7 @@ def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge
     if retention_ms < 0 or not messages:
         return None, offsets
     due_ms = max(message.settled_at_ms for message in messages) + retention_ms
-    packed = [done.pack_done(*message) for message in messages]
+    packed = [pack_settled(*message) for message in messages]
     return Purge.of_packed(
         cursor.done_purges, bucket_id, packed, cursor.claims.buckets.attempt_log, due_ms
     ), offsets
@@ -193,9 +192,9 @@ def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge
 
 def active_offsets(cursor: Cursor) -> list[int]:
     """The offsets of messages in open buckets that did not fail."""
-    offsets = []
-    for bucket in cursor.claims.buckets.values():
-        for claim in bucket.claims:
-            if claim is not None and claim.state != FAILED:
-                offsets.append(read_head(claim.packed[30:48])[1] if claim.packed else claim.message.offset)
-    return offsets
+    return [
+        read_head(claim.packed[30:48])[1] if claim.packed else claim.message.offset
+        for bucket in cursor.claims.buckets.values()
+        for claim in bucket.claims
+        if claim is not None and claim.state != FAILED
+    ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reset_keep import ResetKeep
-from queue_manager.definitions import QueueDefinition, StoredQueue, stored_group
 from queue_manager.group.group import Group
 from queue_manager.log.levels import level_name, split_level_name
 from queue_manager.log.members import released_by_all
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.patterns import MATCH_ALL
@@ -18,19 +17,17 @@ from queue_manager.queue.priority import PriorityQueue
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 from queue_manager.recovery.buckets import active_offsets
-from queue_manager.routing.directory import QueueDirectory
+from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
+from queue_manager.spec_records import QueueDefinition, StoredQueue, stored_group
 from storage import layout
-from storage.ranges import Ranges
-from storage.records import queue_spec
-from storage.records.claim_state import ClaimState
-from storage.records.queue_meta import QueueMeta
-from storage.records.queue_spec import QueueSpec
+from storage.offset_ranges import Ranges
+from storage.records import ClaimState, QueueMeta, QueueSpec
 
 StoredLog = tuple[QueueSpec, QueueMeta | None, int]  # spec, head, the offset behind the last message
 
 
-def has_default_group(spec: queue_spec.QueueSpec) -> bool:
+def has_default_group(spec: QueueSpec) -> bool:
     """Whether the queue's default group was ever used."""
     return StoredQueue(spec).has_default_group
 
@@ -60,7 +57,7 @@ def restore_queue(
             part = queue.make_part(log)
             part.retention.begin_unknown()
             part.purged_to = StoredQueue(logs[level][0]).purged_to
-            queue.add_part(part)
+            queue.parts.append(part)
     queue.follow_pause(stored.pause)
     directory.adopt(queue)
     queue.watch_use()
@@ -125,7 +122,7 @@ def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[Sto
             number = row.claims.next_claim_number
             if row.claims.bucket_exponent != queue.policy.bucket_size:
                 number = layout.align_claim_number(number, queue.policy.bucket_size)
-            cursor.claims.buckets.restore_number(number)
+            cursor.claims.buckets.next_claim = number
         if row.position is not None:
             part.log.extend_to(row.position)
         if row.awaits_history:
@@ -158,7 +155,7 @@ def restore_reset(cursor: Cursor, passed_at_ms: int, ranges: Ranges) -> None:
     kept = RangeSet()
     kept.add_pairs(ranges)
     kept.drop_before(cursor.log.head_offset)
-    cursor.keep_after_reset(ResetKeep(cursor, kept, passed_at_ms))
+    cursor.reset_keep = ResetKeep(cursor, kept, passed_at_ms)
 
 
 def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
@@ -169,7 +166,7 @@ def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
     own = part.cursors.get(removal.group_id)
     if own is not None and removal.has_rows:
         claims = own.claims
-        claims.buckets.keep_earlier(max(claims.buckets.first_claim, removal.claim_end))
+        claims.buckets.first_claim = max(claims.buckets.first_claim, removal.claim_end)
         if claims.buckets.next_claim < removal.claim_end:
             claims.buckets.begin_after(removal.claim_end)
 
@@ -206,7 +203,7 @@ def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Curso
         if expired.ends:
             cursor.progress.released.add_all(expired.intersection(had.complement(0, expired.ends[-1])))
     if let_go is not None:
-        retention.payloads.release_all(let_go)
+        retention.payloads.released.add_all(let_go)
     if part.cursors:
-        retention.payloads.release_all(released_by_all(part.cursors.values()))
+        retention.payloads.released.add_all(released_by_all(part.cursors.values()))
     retention.want_trim()

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from storage.records import binding
-from storage.records.binding import BindingKey
+from storage.records import TO_EXCHANGE, BindingKey, binding_digest
 
 
 class Destination(Protocol):
     """Where a binding leads: a queue or an exchange."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def durable(self) -> bool: ...
+    name: str
+    durable: bool
 
 
 class Binding:
@@ -34,15 +30,15 @@ class Binding:
         *,
         is_durable: bool,
     ) -> None:
-        """`kind` is of `storage.records.binding`. Raises ValueError for arguments that cannot be stored."""
+        """`kind` is `TO_QUEUE` or `TO_EXCHANGE`. Raises ValueError for arguments that cannot be stored."""
         self.source = source
         self.destination = destination
         self.key = key
         self.arguments = arguments
         self.is_durable = is_durable
-        self.identity = BindingKey(source, kind, destination.name, key, binding.digest_of(arguments))
+        self.identity = BindingKey(source, kind, destination.name, key, binding_digest(arguments))
 
     @property
     def is_to_exchange(self) -> bool:
         """Whether the destination is an exchange."""
-        return self.identity.kind == binding.TO_EXCHANGE
+        return self.identity.kind == TO_EXCHANGE

@@ -9,7 +9,7 @@ from config import limits
 from queue_manager.address import PREFIX, address_of, canonical, queue_of
 from queue_manager.patterns import compile_pattern
 from queue_manager.queue.queue import Queue
-from queue_manager.version import Version
+from queue_manager.validity import Version
 
 _Predicate = Callable[[str], bool]
 

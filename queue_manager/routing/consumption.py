@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from config import limits
 from queue_manager import address
-from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, CreditPool, Sink
+from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, Pool, Sink
 from queue_manager.claims.ledger import acknowledge
 from queue_manager.errors import (
     InExclusiveUse,
@@ -20,10 +20,10 @@ from queue_manager.group.group import Group, group_id_of
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import validate
-from queue_manager.queue.groups import Place
 from queue_manager.queue.queue import Queue
+from queue_manager.queue.queue_groups import Place
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.directory import QueueDirectory
+from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
 
 
@@ -49,17 +49,19 @@ class Consumption:
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: CreditPool | None = None,
+        pool: Pool | None = None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
         is_told_offsets: bool = False,
+        is_fetch: bool = False,
     ) -> Consumer:
         """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
 
         `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
         group has it. `is_told_offsets`: its deliveries say which offset they have, so its group is given only
-        what is durable. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
+        what is durable. `is_fetch`: it is there for a single request, so that an auto-delete queue does not
+        go with it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
         selector, or filters cannot be had here, InvalidAddress, LimitReached.
         """
         if wanted is not None and queue.policy.binds_keys():
@@ -83,7 +85,8 @@ class Consumption:
             wanted=wanted,
             is_told_offsets=is_told_offsets,
         )
-        queue.use.note_consumer()
+        if not is_fetch:
+            queue.use.had_consumer = True
         group.add(consumer)
         return consumer
 
@@ -101,7 +104,7 @@ class Consumption:
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: CreditPool | None = None,
+        pool: Pool | None = None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
@@ -133,7 +136,7 @@ class Consumption:
         if is_first:
             group = consumer.group
             assert isinstance(group, StreamGroup)
-            group.commit_by(itself=auto_commit)
+            group.cursor.auto_commit = auto_commit
             if start is not None:
                 group.seek(start)
             group.narrow(wanted)
@@ -197,7 +200,7 @@ class Consumption:
             return 0
         group = self.current_group(queue, consumer)
         group.drain(consumer)
-        consumer.pull_without_ack(no_ack)
+        consumer.no_ack = no_ack
         queue.use.note(now_ms)
         return group.pull(consumer, count, now_ms)
 
@@ -206,7 +209,7 @@ class Consumption:
         group = consumer.group
         if group.is_removed:
             group = self.group(queue, group.name, group.pattern, group.selector)
-            consumer.move_to(group)
+            consumer.group = group
         return group
 
     def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
@@ -237,7 +240,8 @@ class Consumption:
         dispatchable = context.dispatchable
         budget = context.budget
         budget.renew()
-        context.discards.renew()
+        if context.discards.spent:
+            context.discards.spent = 0
         while dispatchable:
             groups = list(dispatchable)
             dispatchable.clear()
@@ -282,6 +286,12 @@ class Consumption:
     def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Fail claims for good; give how many came too late."""
         return self._give_back(claims, now_ms, failed=True)
+
+    def unclaim(self, claims: Iterable[Claim], now_ms: int) -> None:
+        """Return claims that were just made, and not sent, to their places: they are no attempts."""
+        for claim in claims:
+            if claim.consumer is not None and claim.state == IN_FLIGHT:
+                claim.consumer.group.unclaim([claim], now_ms)
 
     def _give_back(
         self, claims: Iterable[Claim], now_ms: int, *, failed: bool, delay_ms: int | None = None
@@ -346,7 +356,7 @@ def _check_alike(
     stream: Stream, group: StreamGroup, wanted: ConsumerFilter | None, *, auto_commit: bool
 ) -> None:
     """Raise PreconditionFailed if the consumers of a stream's group commit or filter otherwise."""
-    if group.auto_commit != auto_commit:
+    if group.cursor.auto_commit != auto_commit:
         theirs = str(not auto_commit).lower()
         raise PreconditionFailed(
             f"group {group.group_id!r} of stream {stream.name!r} has auto-commit {theirs}"

@@ -11,8 +11,8 @@ from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import Route
-from queue_manager.routing.exchange_types.table import make_matcher
-from storage.records.binding import TO_EXCHANGE, TO_QUEUE, BindingKey
+from queue_manager.routing.exchange_types.types_by_name import make_matcher
+from storage.records import TO_EXCHANGE, TO_QUEUE, BindingKey
 
 TOPICS: Final = "amq.topic"
 ALTERNATE: Final = "alternate-exchange"

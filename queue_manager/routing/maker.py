@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queue_manager.definitions import QueueDefinition
-from queue_manager.dispatch.by_key.keys import GroupKeyOf, no_key
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf, no_key
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.queue.memory import EphemeralMemory
@@ -14,6 +13,7 @@ from queue_manager.queue.queue import Queue, Surroundings
 from queue_manager.queue.stream import Stream
 from queue_manager.rules.dead_letters import DeadLetterBook, Directory
 from queue_manager.shard.context import Context
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
 

@@ -86,10 +86,6 @@ class PublishPlan:
             self.template = self._template(shared)
             self.template.context = context
 
-    def note_full(self, full: tuple[Queue, ...]) -> None:
-        """Take note of the queues that have no room for a publish."""
-        self.full = full
-
     def _template(self, shared: bool) -> EnvelopeTemplate:
         return EnvelopeTemplate(
             self.topic,

@@ -7,32 +7,26 @@ from typing import Final
 
 from queue_manager import address
 from queue_manager.audience import STORED, UNHEARD, Audience
-from queue_manager.definitions import QueueDefinition
-from queue_manager.errors import InvalidArgument, PreconditionFailed, QueueNotFound
+from queue_manager.errors import QueueNotFound
 from queue_manager.log.payloads import store_payloads
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import (
     ACCEPTED,
     FULL,
-    REFUSED_DEPTH,
-    REFUSED_IDENTITY,
     REFUSED_IN_PART,
     REFUSED_ORDER,
-    REFUSED_PAUSED,
     REFUSED_SESSION,
-    REFUSED_SIZE,
     UNROUTED,
 )
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import Route
-from queue_manager.routing.directory import QueueDirectory
-from queue_manager.routing.judgement import Ahead, Judgement
+from queue_manager.routing.judgement import NOTHING_AHEAD, Ahead, Judgement
 from queue_manager.routing.plan import PublishPlan
-from queue_manager.rules.deduplication import REPEATED, digest_of
+from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
-_NOTHING_AHEAD: Final = Ahead()
 _TAKEN: Final = (ACCEPTED, REFUSED_IN_PART)
 _APPLIED: Final = (
     ACCEPTED,
@@ -150,7 +144,7 @@ class Publisher:
         bodies: list[bytes],
         now_ms: int,
         templates: list[EnvelopeTemplate] | None = None,
-        ahead: Ahead = _NOTHING_AHEAD,
+        ahead: Ahead = NOTHING_AHEAD,
     ) -> Judgement:
         """Find what becomes of messages at every target of their plan; nothing changes.
 
@@ -158,123 +152,24 @@ class Publisher:
         LimitReached for what no publish may ask.
         """
         judged = Judgement(plan, bodies, templates)
-        options = plan.options
-        if plan.queues and options is not PLAIN:
-            if options.stage is not None:
-                judged.outcome = self._judge_staged(plan, bodies, now_ms)
-                return judged
-            judged.due_ms = options.due_ms(now_ms)
-            if options.is_identified:
-                self._judge_identity(judged, now_ms, ahead)
-                if judged.outcome != ACCEPTED or not judged.takers:
-                    return judged
-        self._judge_room(judged, now_ms, ahead)
+        judged.find(now_ms, ahead)
         return judged
 
     def judge_all(
-        self, wanted: Iterable[tuple[PublishPlan, list[bytes]]], now_ms: int
+        self,
+        wanted: Iterable[tuple[PublishPlan, list[bytes], list[EnvelopeTemplate] | None]],
+        now_ms: int,
     ) -> Sequence[Judgement]:
         """As `judge`, for publishes that will be applied one after the other, or none of them."""
         ahead = Ahead()
         judged: list[Judgement] = []
-        for plan, bodies in wanted:
-            one = self.judge(plan, bodies, now_ms, ahead=ahead)
+        for plan, bodies, templates in wanted:
+            one = self.judge(plan, bodies, now_ms, templates, ahead)
             judged.append(one)
             if one.outcome != ACCEPTED:
                 break
             ahead.add(one, now_ms)
         return judged
-
-    def _judge_staged(self, plan: PublishPlan, bodies: list[bytes], now_ms: int) -> int:
-        """The outcome of rows that are not to be seen before their epoch is committed."""
-        if len(plan.queues) != 1:
-            raise InvalidArgument(
-                f"a staged publish goes to one queue, but {len(plan.queues)} take {plan.topic!r}"
-            )
-        if plan.options.is_identified:
-            raise InvalidArgument("a staged publish has no deduplication or producer ID")
-        queue = plan.queues[0]
-        if max(map(len, bodies)) > queue.policy.message_bytes_max:
-            return REFUSED_SIZE
-        if not queue.durable:
-            raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
-        if queue.pause.publish:
-            plan.note_full((queue,))
-            return REFUSED_PAUSED
-        return ACCEPTED
-
-    def _judge_identity(self, judged: Judgement, now_ms: int, ahead: Ahead) -> None:
-        """Each queue takes a publish with an identity once.
-
-        All bodies have the same identity. What was taken before counts as accepted; another body under the
-        same identity is refused. Sent again after some queues were full, it goes to those.
-        """
-        plan, options = judged.plan, judged.plan.options
-        digest = judged.digest = digest_of(judged.bodies[0])
-        if any(digest_of(body) != digest for body in judged.bodies[1:]):
-            judged.outcome = REFUSED_IDENTITY
-            return
-        fresh: list[Queue] = []
-        for queue in plan.queues:
-            verdict = queue.rules.identities.judge(options, digest, now_ms, ahead.identities)
-            if verdict == ACCEPTED:
-                fresh.append(queue)
-            elif verdict != REPEATED:
-                judged.outcome = verdict
-                return
-        judged.is_heard = len(fresh) == len(plan.queues)  # its audience heard it with the first of them
-        judged.repeated_count = len(judged.bodies) - (1 if fresh else 0)
-        judged.bodies = judged.bodies[:1]
-        judged.takers = fresh
-        # made before anything is queued: what cannot be written down cannot be taken
-        judged.records = [(queue, queue.rules.identities.records(options, digest, now_ms)) for queue in fresh]
-
-    def _judge_room(self, judged: Judgement, now_ms: int, ahead: Ahead) -> None:
-        plan, bodies = judged.plan, judged.bodies
-        count, largest = len(bodies), max(map(len, bodies))
-        body_bytes = judged.body_bytes = sum(map(len, bodies))
-        is_later = judged.due_ms > now_ms
-        full: list[Queue] = []
-        self._leave_out_unmatched(judged)
-        if judged.outcome != ACCEPTED:
-            return
-        for queue in judged.takers:
-            verdict = queue.refusal(
-                count, body_bytes, largest, now_ms, is_later=is_later, ahead=ahead.extent(queue)
-            )
-            if verdict == REFUSED_SIZE:
-                judged.outcome = REFUSED_SIZE
-                return
-            if verdict != ACCEPTED:
-                full.append(queue)
-        audience = plan.audience if judged.is_heard else None
-        if audience is not None:
-            ahead_count, ahead_bytes = ahead.heard(audience)
-            if not audience.has_room(count + ahead_count, body_bytes + ahead_bytes):
-                judged.outcome, judged.takers, judged.is_heard = REFUSED_SESSION, [], False
-                return
-        if not full:
-            return
-        judged.full = tuple(full)
-        plan.note_full(judged.full)
-        takers = [queue for queue in judged.takers if queue not in full]
-        none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
-        if count > 1:
-            judged.outcome, judged.takers = none_took, []
-            return
-        judged.takers = takers
-        # one that is not heard any more was taken by some of the queues before
-        judged.outcome = REFUSED_IN_PART if takers or not judged.is_heard else none_took
-
-    def _leave_out_unmatched(self, judged: Judgement) -> None:
-        """Leave out the queues that drop what no consumer group of theirs wants."""
-        templates = judged.templates or [judged.plan.template]
-        dropping = [queue for queue in judged.takers if queue.may_drop() and any(map(queue.drops, templates))]
-        if dropping:
-            judged.dropping = dropping
-            judged.takers = [queue for queue in judged.takers if queue not in dropping]
-            if len(templates) > 1:  # some of them may be wanted: one by one
-                judged.outcome = UNROUTED
 
     # applying
 

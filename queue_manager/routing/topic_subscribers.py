@@ -28,11 +28,9 @@ class TopicSubscribers:
         self.name = qualified_name(vhost, TOPICS)
 
     def why_not(self, body_bytes: int, now_ms: int) -> str:
-        """See `Target`."""
         return "" if self._audience.has_room(1, body_bytes) else REASONS[REFUSED_SESSION]
 
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
-        """See `Target`."""
         audience = self._topics.audience(self._vhost, self._keys, template)
         if audience is not None:
             audience.hear([body])

@@ -92,6 +92,9 @@ def no_origin(template: EnvelopeTemplate) -> Origin | None:
     return None
 
 
+OnTrouble = Callable[[str, str, bool], None]
+"""Is told the name of a queue, why its dead letters are not taken, and whether they are kept there."""
+
 CopiesOf = Callable[[EnvelopeTemplate], Sequence[str]]
 """The further routing keys that a message was published with."""
 
@@ -104,8 +107,7 @@ def no_copies(template: EnvelopeTemplate) -> Sequence[str]:
 class Target(Protocol):
     """A queue that dead letters go to."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """Why it does not take one more message of that size; "" if it does."""
@@ -127,8 +129,9 @@ class DeadLetterBook:
     """What dead-lettering did so far.
 
     `refused_count` messages stayed failed where they were, `dropped_count` went round a loop in which no
-    consumer rejected them, or had become too many. `on_trouble(queue name, reason)` is called when a queue
-    begins to keep messages it should have passed on, or for another reason than before; not for each message.
+    consumer rejected them, had become too many, or were too much for their queue and led to no other.
+    `on_trouble` is called when a queue begins not to pass on what it should, or for another reason than
+    before; not for each message.
     """
 
     __slots__ = (
@@ -149,7 +152,7 @@ class DeadLetterBook:
         self.stamp: Stamp = keep_properties
         self.origin_of: OriginOf = no_origin
         self.copies_of: CopiesOf = no_copies
-        self.on_trouble: Callable[[str, str], None] = lambda queue, reason: None
+        self.on_trouble: OnTrouble = lambda queue, reason, is_kept: None
         self._trouble: dict[str, str] = {}
 
     def install(
@@ -157,7 +160,7 @@ class DeadLetterBook:
         stamp: Stamp,
         origin_of: OriginOf,
         copies_of: CopiesOf,
-        on_trouble: Callable[[str, str], None],
+        on_trouble: OnTrouble,
     ) -> None:
         """Have dead letters look so, and be read so; have trouble told."""
         self.stamp = stamp
@@ -168,13 +171,21 @@ class DeadLetterBook:
     def refused(self, queue: str, reason: str) -> None:
         """Count a message that could not be passed on."""
         self.refused_count += 1
-        if self._trouble.get(queue) != reason:
-            self._trouble[queue] = reason
-            self.on_trouble(queue, reason)
+        self._tell(queue, reason, is_kept=True)
 
     def dropped(self) -> None:
         """Count a message that went round a loop, or had become too many."""
         self.dropped_count += 1
+
+    def dropped_without_target(self, queue: str, reason: str) -> None:
+        """Count a message that is dropped because it was too much and no queue is there to take it."""
+        self.dropped_count += 1
+        self._tell(queue, reason, is_kept=False)
+
+    def _tell(self, queue: str, reason: str, *, is_kept: bool) -> None:
+        if self._trouble.get(queue) != reason:
+            self._trouble[queue] = reason
+            self.on_trouble(queue, reason, is_kept)
 
     def sent(self, queue: str) -> None:
         """Count a message that was passed on."""
@@ -205,8 +216,9 @@ class DeadLetters:
         """Append a copy of `message` to the dead-letter queues; whether the original may be let go of.
 
         That has to be done in the same commit. False: there is no such queue, or none takes the message.
-        True also for a message that went round a loop, or has become too many, because it expired or was one
-        too many: that one is dropped. The message's body must be in memory.
+        True also for one that is dropped: it went round a loop, or has become too many, because it expired or
+        was one too many; or it was one too many (a limit holds) and there is no such queue. The message's
+        body must be in memory.
         """
         if not self.is_wanted() or message.body is None:
             return False
@@ -252,6 +264,9 @@ class DeadLetters:
             return True
         if is_loop and reason in (EXPIRED, MAXLEN):
             book.dropped()
+            return True
+        if reason == MAXLEN and not targets:
+            book.dropped_without_target(name, obstacle)
             return True
         book.refused(
             name,

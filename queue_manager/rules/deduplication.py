@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 from config import limits
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_WINDOW
 from queue_manager.rules.host import Host
-from queue_manager.shard.record_types import RestoredType, Row, RuleRecords
-from storage.records import identified, producer
-from storage.records.identified import DIGEST_BYTES, Identified
-from storage.records.producer import NONE_TAKEN, ProducerProgress
+from queue_manager.shard.record_types import RecordType, Row
+from storage.records import DIGEST_BYTES, NONE_TAKEN, Identified, ProducerProgress, identified, producer
 
 REPEATED: Final = -1  # taken before; any outcome but this and ACCEPTED refuses
 
@@ -205,44 +203,15 @@ class Identities:
             queue.context.timers.set(self, first.seen_ms + queue.policy.deduplication_window_ms)
 
 
-class HasIdentities(Protocol):
-    """The rules of a queue."""
-
-    @property
-    def identities(self) -> Identities: ...
-
-
-class Remembering(Protocol):
-    """A queue that may remember identities."""
-
-    @property
-    def rules(self) -> HasIdentities: ...
+def restore_identities(
+    identities: Identities, seen: Sequence[Row], producers: Sequence[Row], now_ms: int
+) -> None:
+    """Remember what a queue did before the start."""
+    identities.restore(
+        [(identified.parse_key(key)[1], identified.decode(value)) for key, value in seen],
+        [(producer.parse_key(key)[1], producer.decode(value)) for key, value in producers],
+        now_ms,
+    )
 
 
-def restore_identities(queue: Remembering, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
-    """Have a queue remember what it did before the start."""
-    seen, producers = rows
-    if seen or producers:
-        queue.rules.identities.restore(
-            [(identified.parse_key(key)[1], identified.decode(value)) for key, value in seen],
-            [(producer.parse_key(key)[1], producer.decode(value)) for key, value in producers],
-            now_ms,
-        )
-
-
-IDENTITY_RECORDS: RuleRecords[Remembering] = RuleRecords(
-    (
-        RestoredType(
-            prefix=identified.prefix,
-            everything=identified.PREFIX,
-            owner_of=lambda key: identified.parse_key(key)[0],
-        ),
-        RestoredType(
-            prefix=producer.prefix,
-            everything=producer.PREFIX,
-            owner_of=lambda key: producer.parse_key(key)[0],
-        ),
-    ),
-    (),
-    restore_identities,
-)
+IDENTITY_TYPES: Final = (RecordType(record=identified), RecordType(record=producer))

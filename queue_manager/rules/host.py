@@ -29,20 +29,11 @@ class HasSchedule(Protocol):
 class Host(Protocol):
     """A queue."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def durable(self) -> bool: ...
-
-    @property
-    def deleted(self) -> bool: ...
-
-    @property
-    def policy(self) -> QueuePolicy: ...
-
-    @property
-    def context(self) -> Context: ...
+    name: str
+    durable: bool
+    deleted: bool
+    policy: QueuePolicy
+    context: Context
 
     @property
     def rules(self) -> HasSchedule:

@@ -8,14 +8,13 @@ horizon is remembered until its commit is durable, so that reading on never miss
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from config import limits
 from queue_manager.rules.host import Host
 from queue_manager.shard.loads import BodiesLoad, ScanLoad
-from queue_manager.shard.record_types import HeldPayloads, RestoredType, Row, RuleRecords
+from queue_manager.shard.record_types import HeldPayloads, RecordType, Row
 from storage.encoding import prefix_end
 from storage.envelope import SHARED, EnvelopeTemplate, TemplateCache, read_head
 from storage.records import scheduled
@@ -345,41 +344,9 @@ def _envelope(template: EnvelopeTemplate, now_ms: int) -> bytes:
     )
 
 
-class HasSchedule(Protocol):
-    """The rules of a queue."""
-
-    def restore_schedule(self) -> None:
-        """The store holds scheduled messages."""
-
-
-class Scheduling(Protocol):
-    """A queue that may have scheduled messages."""
-
-    @property
-    def rules(self) -> HasSchedule: ...
-
-
-def restore_schedule(queue: Scheduling, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
-    """Give a queue its schedule back; what is in it is read later."""
-    if rows[0]:
-        queue.rules.restore_schedule()
-
-
 def _held(row: Row) -> list[HeldPayloads]:
     flags, _, _ = read_head(row[1])
     return [HeldPayloads(scheduled.parse_key(row[0]).message_id, 1, bool(flags & SHARED), None)]
 
 
-SCHEDULE_RECORDS: RuleRecords[Scheduling] = RuleRecords(
-    (
-        RestoredType(
-            prefix=scheduled.prefix,
-            held=_held,
-            everything=scheduled.PREFIX,
-            owner_of=lambda key: scheduled.parse_key(key).queue_id,
-            run_of=lambda key: scheduled.prefix(scheduled.parse_key(key).queue_id),
-        ),
-    ),
-    (),
-    restore_schedule,
-)
+SCHEDULE_TYPES: Final = (RecordType(record=scheduled, held=_held, run_fields=1),)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from config import limits
 from storage.encoding import U64_MAX
 from storage.envelope import TemplateCache
-from storage.records.filter_log_entry import Kept
+from storage.records.filter_log_entries import Kept
 
 END: Final = U64_MAX  # of what was found: there is no more
 MESSAGE_OVERHEAD_BYTES: Final = 200

@@ -48,7 +48,3 @@ class BoundsInForce:
 
     def __init__(self) -> None:
         self.bounds = Bounds()
-
-    def change(self, bounds: Bounds) -> None:
-        """Hold all sessions to these."""
-        self.bounds = bounds

@@ -24,7 +24,7 @@ from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad
 from storage.encoding import prefix_end
 from storage.records import filter_log, filter_log_entry
-from storage.records.filter_log_entry import Kept
+from storage.records.filter_log_entries import Kept, decode_entry, decode_entry_head
 
 _NOTHING: Final = Found([], END)
 
@@ -60,7 +60,7 @@ class FilterLog:
     `readers` are the subscriptions to the filter, `live` those of sessions with a connection; `holders` are
     subscriptions that ended and of which messages are in flight, or wait. `last_id`: no message
     has a higher ID. `end_count` and `end_bytes`: what it ever got; `head_count` and `head_bytes`:
-    what of that is known to be gone.
+    what of that is known to be gone. Implements `queue_manager.shard.context.Appended`.
     """
 
     __slots__ = (
@@ -145,7 +145,6 @@ class FilterLog:
             reader.has_more()
 
     def write_log(self, now_ms: int) -> None:
-        """See `queue_manager.shard.context.Appended`."""
         if self._is_removed:
             return
         tail = self._tail
@@ -230,7 +229,7 @@ class FilterLog:
         messages: list[Kept] = []
         for key, value in rows:
             first_id = filter_log_entry.parse_key(key)[1]
-            found = filter_log_entry.decode(first_id, value, self._blocks.templates)
+            found = decode_entry(first_id, value, self._blocks.templates)
             self._learn(first_id, found[-1].message_id)
             messages += found
         end_id = messages[-1].message_id + 1 if messages else from_id
@@ -311,7 +310,7 @@ class FilterLog:
 
         def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
             for key, value in rows:
-                head = filter_log_entry.decode_head(value)
+                head = decode_entry_head(value)
                 count, body_bytes = head.first_count + head.message_count, head.first_bytes + head.body_bytes
                 if not bounds.excess(self.end_count - count + 1, self.end_bytes - body_bytes + 1):
                     self._is_trimming = False
@@ -343,7 +342,7 @@ class FilterLog:
         def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
             for key, value in rows:
                 first_id = filter_log_entry.parse_key(key)[1]
-                if first_id + filter_log_entry.decode_head(value).last_delta < low:
+                if first_id + decode_entry_head(value).last_delta < low:
                     self._context.commit.delete(key)
             if len(rows) == limit:
                 self._trim_from(rows[-1][0] + b"\x00", end, low)
@@ -411,7 +410,10 @@ class FilterLog:
 
 
 class _Written:
-    """Calls `call` once the rows that are still being written are there."""
+    """Calls `call` once the rows that are still being written are there.
+
+    Implements `queue_manager.shard.commit.Waiter`.
+    """
 
     __slots__ = ("_call",)
 
@@ -419,7 +421,6 @@ class _Written:
         self._call = call
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
         self._call()
 
 

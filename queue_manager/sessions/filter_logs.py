@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
@@ -9,10 +10,10 @@ from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.session import Session
-from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.sessions.session_subscription import SessionSubscription
 from storage.envelope import EnvelopeTemplate
 from storage.records import filter_log
-from storage.records.filter_log_entry import NO_PUBLISHER, RETAIN, Kept
+from storage.records.filter_log_entries import NO_PUBLISHER, RETAIN, Kept
 
 LogCall = Callable[[FilterLog, bool], None]
 
@@ -126,16 +127,17 @@ class FilterLogs:
 
     def has_room(self, logs: Sequence[FilterLog], count: int, body_bytes: int) -> bool:
         """Whether all sessions that read these logs take so many messages of so many bytes in all, if
-        publishers are to be told.
+        publishers are to be told. They count for each of the logs that a session reads, as in `queued`.
         """
         bounds = self._bounds.bounds
         if bounds.drop != REJECT:
             return True
-        for log in logs:
-            for reader in log.readers:
-                queued_count, queued_bytes = cast(Session, cast(SessionSubscription, reader).session).queued
-                if bounds.excess(queued_count + count, queued_bytes + body_bytes):
-                    return False
+        readers = [cast(SessionSubscription, reader) for log in logs for reader in log.readers]
+        sessions = Counter(reader.session for reader in readers)
+        for session, times in sessions.items():
+            queued_count, queued_bytes = cast(Session, session).queued
+            if bounds.excess(queued_count + times * count, queued_bytes + times * body_bytes):
+                return False
         return True
 
     def send(

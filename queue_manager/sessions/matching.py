@@ -7,7 +7,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.patterns import compile_pattern
-from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.sessions.session_subscription import SessionSubscription
 
 _WILDCARDS: Final = ("+", "#")
 

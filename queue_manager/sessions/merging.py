@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queue_manager.sessions.subscription import SessionSubscription
-from storage.records import filter_log_entry
-from storage.records.filter_log_entry import Kept
+from queue_manager.sessions.session_subscription import SessionSubscription
+from storage.records.filter_log_entries import QOS, Kept
 
 
 class Merged:
@@ -29,7 +28,7 @@ class Merged:
     def qos(self) -> int:
         """The highest QoS of the subscriptions, at most that of the publish [MQTT-3.3.4-2]."""
         wanted = max([s.options.qos for s in self.subscriptions])
-        return min(wanted, self.message.flags & filter_log_entry.QOS)
+        return min(wanted, self.message.flags & QOS)
 
     def retain(self, was_set: bool) -> bool:
         """Whether RETAIN is set for the client [MQTT-3.3.1-13]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from storage.records import session_progress
-from storage.records.session_progress import RECEIVED_QOS_2, SENT_QOS_1, SENT_QOS_2, Sent
+from storage.records.special_codecs import RECEIVED_QOS_2, SENT_QOS_1, SENT_QOS_2, Sent, pack_sent
 
 
 class Unfinished:
@@ -68,7 +68,7 @@ class Unfinished:
             if message_id is not None and self._by_id[message_id].state != SENT_QOS_1:
                 sent = self._by_id[message_id] = Sent(message_id, packet_id, RECEIVED_QOS_2)
                 if message_id in self._encoded:
-                    self._encoded[message_id] = session_progress.encode_sent(sent)
+                    self._encoded[message_id] = pack_sent(sent)
                 known.append(packet_id)
         return known
 
@@ -92,8 +92,8 @@ class Unfinished:
                 break
             added.append(message_id)
         for message_id in reversed(added):
-            encoded[message_id] = session_progress.encode_sent(self._by_id[message_id])
-        return session_progress.join(read_to, encoded.values())
+            encoded[message_id] = pack_sent(self._by_id[message_id])
+        return session_progress.encode(read_to, encoded.values())
 
     def give_up(self, message_ids: Iterable[int]) -> tuple[list[int], list[int]]:
         """These cannot be sent again: forgets those of QoS 1, counts those of QoS 2 as received. Gives the

@@ -14,12 +14,12 @@ from queue_manager.sessions.matching import Matched, Matching
 from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
-from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.sessions.session_subscription import SessionSubscription
 from queue_manager.shard.commit import Commit
 from storage.envelope import expires_at_ms
-from storage.records import filter_log_entry, session, session_progress
-from storage.records.session import CONNECTED, NEVER_S, SessionValue
-from storage.records.session_progress import RECEIVED_QOS_2, Sent
+from storage.records import CONNECTED, NEVER_S, SessionValue, session, session_progress
+from storage.records.filter_log_entries import RETAIN
+from storage.records.special_codecs import RECEIVED_QOS_2, Sent
 
 
 class Delivery:
@@ -63,6 +63,7 @@ class Session:
     It is what its connection sees, so it has all that a client says and is sent; what is beside that has
     objects of its own (`Unfinished`, `Received`, `GivingWay`, the logs). `link` is its connection, None while
     it is away. `ended_at_ms`: since when it is away.
+    Implements `queue_manager.sessions.session_subscription.Subscriber`.
     """
 
     __slots__ = (
@@ -203,8 +204,8 @@ class Session:
 
     def write_record(self) -> None:
         """Have the session itself written."""
-        value = SessionValue(self.number, self.expiry_s, self.ended_at_ms, self.user)
-        self._context.commit.put(self._key, session.encode(value))
+        value = session.encode(self.number, self.expiry_s, self.ended_at_ms, self.user)
+        self._context.commit.put(self._key, value)
 
     # subscriptions
 
@@ -305,7 +306,6 @@ class Session:
             self._context.dispatchable[self] = None
 
     def has_more(self, subscription: SessionSubscription) -> None:
-        """See `queue_manager.sessions.subscription.Subscriber`."""
         if self.link is not None:
             self._behind[subscription] = None
             self._context.dispatchable[self] = None
@@ -389,7 +389,6 @@ class Session:
         return count, body_bytes
 
     def lost(self, subscription: SessionSubscription, count: int) -> None:
-        """See `queue_manager.sessions.subscription.Subscriber`."""
         self.note_dropped(count)
         self._read[subscription] = None
         self._progressed_now()
@@ -424,7 +423,7 @@ class Session:
                 if sent is not None and sent.state != RECEIVED_QOS_2:
                     self._unrepeated.discard(message_id)
                     each = self._with_beside(each)
-                    retain = each.retain(message.flags & filter_log_entry.RETAIN != 0)
+                    retain = each.retain(message.flags & RETAIN != 0)
                     deliveries.append(Delivery(each, sent.state, retain, sent.packet_id, is_repeated=True))
                 continue
             wanted = each.for_session(self.number)
@@ -439,7 +438,7 @@ class Session:
             qos = wanted.qos
             self.unfinished.add(message_id, packet_id, qos)
             wanted = self._with_beside(wanted)
-            retain = wanted.retain(message.flags & filter_log_entry.RETAIN != 0)
+            retain = wanted.retain(message.flags & RETAIN != 0)
             deliveries.append(Delivery(wanted, qos, retain, packet_id))
         if self._next_id > self.read_to:
             self.read_to = self._next_id
@@ -567,7 +566,10 @@ class Session:
 
 
 class _Held:
-    """Sends what was held until its identifiers are durable."""
+    """Sends what was held until its identifiers are durable.
+
+    Implements `queue_manager.shard.commit.Waiter`.
+    """
 
     __slots__ = ("_deliveries", "_link", "_session")
 
@@ -577,12 +579,14 @@ class _Held:
         self._deliveries = deliveries
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
         self._session.release_held(self, self._link, self._deliveries)
 
 
 class _Release:
-    """Sends PUBREL for what is durably received; tokens are packet identifiers."""
+    """Sends PUBREL for what is durably received; tokens are packet identifiers.
+
+    Implements `queue_manager.shard.commit.Waiter`.
+    """
 
     __slots__ = ("_link", "_session")
 
@@ -591,6 +595,5 @@ class _Release:
         self._link = link
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
         if self._session.link is self._link:
             self._link.release(tokens)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from queue_manager.address import qualified_name
 from queue_manager.shard.context import Context
-from storage.records import session_will
-from storage.records.session_will import WillValue
+from storage.records import WillValue, session_will
 
 
 class KeptWills:
@@ -31,7 +30,7 @@ class KeptWills:
         if self._by_session.get(session) != will:
             self._by_session[session] = will
             stored = will._replace(client_id=qualified_name(self._vhost, will.client_id))
-            self._context.commit.put(session_will.key(session), session_will.encode(stored))
+            self._context.commit.put(session_will.key(session), session_will.encode(*stored))
 
     def let_go(self, session: int) -> None:
         """The session has none any more."""

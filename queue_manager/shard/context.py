@@ -78,8 +78,7 @@ class DuePurge(Protocol):
     `shared_items` are runs of payloads whose reference counts have to be read first.
     """
 
-    @property
-    def shared_items(self) -> list[tuple[int, int, int]]: ...
+    shared_items: list[tuple[int, int, int]]
 
     def message_count(self) -> int:
         """How many messages it lets go of."""
@@ -218,18 +217,10 @@ class Context:
         self.dispatchable.pop(group, None)
         self.deferred.pop(group, None)
 
-    def set_auto_commit_interval(self, interval_ms: int) -> None:
-        """Have groups of streams that commit by themselves do so this often."""
-        self.auto_commit_interval_ms = interval_ms
-
     def take_removals(self) -> list[Removal]:
         """Take out what is to be removed, in order."""
         removals, self.removals = self.removals, []
         return removals
-
-    def put_back_removals(self, removals: list[Removal]) -> None:
-        """Have these done before all others."""
-        self.removals = removals + self.removals
 
     def tail_share(self, log_count: int) -> int:
         """How many bytes of messages each of so many logs may keep in memory."""

@@ -22,14 +22,17 @@ class Discarding(Protocol):
 
 
 class Discards:
-    """Who has something to give up, and how much of that is done in this turn."""
+    """Who has something to give up, and how much of that was done in this turn (`spent`).
 
-    __slots__ = ("_has_ended", "_has_step", "_is_busy", "_left", "_steps", "_waiting")
+    Implements `queue_manager.shard.steps.Work`.
+    """
+
+    __slots__ = ("_has_ended", "_has_step", "_is_busy", "_steps", "_waiting", "spent")
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._waiting: dict[Discarding, None] = {}
-        self._left = limits.DISCARDED_PER_TURN_MAX
+        self.spent = 0
         self._is_busy = False
         self._has_step = False
         self._has_ended = False
@@ -37,15 +40,11 @@ class Discards:
     @property
     def is_spent(self) -> bool:
         """Whether that is all for this turn."""
-        return self._left <= 0
-
-    def renew(self) -> None:
-        """A turn begins."""
-        self._left = limits.DISCARDED_PER_TURN_MAX
+        return self.spent >= limits.DISCARDED_PER_TURN_MAX
 
     def spend(self, cost: int) -> None:
         """So many messages were let go of; each dead letter in a queue counts as `DEAD_LETTER_COST`."""
-        self._left -= cost
+        self.spent += cost
 
     def give_up(self, owner: Discarding, now_ms: int, published_count: int = 0) -> None:
         """Have `owner` give up what it has to: now, or when its turn comes.
@@ -56,7 +55,8 @@ class Discards:
         if self._is_busy:
             self._waiting[owner] = None
             return
-        self._left = max(self._left, published_count * (2 * limits.DEAD_LETTER_COST + 1))
+        own = published_count * (2 * limits.DEAD_LETTER_COST + 1)
+        self.spent = min(self.spent, limits.DISCARDED_PER_TURN_MAX - own)
         if self.is_spent:
             self.put_off(owner)
             return
@@ -70,7 +70,7 @@ class Discards:
 
     def dead_letters(self, target_count: int, append: Callable[[], None], now_ms: int) -> None:
         """Call what appends a dead letter to so many queues; what that makes too much goes afterwards."""
-        self._left -= target_count * limits.DEAD_LETTER_COST
+        self.spent += target_count * limits.DEAD_LETTER_COST
         if self._is_busy:
             append()
             return
@@ -105,8 +105,7 @@ class Discards:
         self._has_ended = True
 
     def step(self, now_ms: int) -> bool:
-        """See `queue_manager.shard.steps.Work`."""
-        self.renew()
+        self.spent = 0
         self._go_on(now_ms)
         self._has_step = bool(self._waiting)
         return self._has_step

@@ -7,12 +7,12 @@ from typing import Final
 
 from config import limits
 from queue_manager.filters import MessageFilter
-from queue_manager.filters.fields import DELIVERY_COUNT, Fields
+from queue_manager.filters.field_access import DELIVERY_COUNT, Fields
 from queue_manager.model import Message
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 FieldsOf = Callable[[EnvelopeTemplate], Fields]
-"""Gives the fields (`queue_manager.filters.fields`) that all messages of a template share; the front-ends
+"""Gives the fields (`filters.field_access`) that all messages of a template share; the front-ends
 know how properties look."""
 
 _MESSAGE_ID: Final = ("JMSMessageID", "properties.message-id")

@@ -49,10 +49,6 @@ class Timers:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def looked_at(self) -> None:
-        """The driver waits for `next_ms`."""
-        self.is_earlier = False
-
     def fire(self, now_ms: int) -> None:
         """Call everybody whose time has come, once: who wants to go on at once is called the next time."""
         called = []

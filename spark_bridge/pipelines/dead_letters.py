@@ -16,12 +16,12 @@ def summary(messages: DataFrame) -> DataFrame:
     """`queue`, `source`, `reason`, `letters` (how many), `devices`, `first`, `last`, `example`."""
     header = {
         name: F.col("headers").getItem(name)
-        for name in ("x-problem", "x-source-queue", "x-last-death-reason", "_dlq_original_queue")
+        for name in ("x-problem", "x-source-queue", "x-last-death-reason", "x-first-death-queue")
     }
     device = F.get_json_object(F.col("payload").cast("string"), "$.device")
     rows = messages.select(
         "queue",
-        F.coalesce(header["x-source-queue"], header["_dlq_original_queue"]).alias("source"),
+        F.coalesce(header["x-source-queue"], header["x-first-death-queue"]).alias("source"),
         F.coalesce(header["x-problem"], header["x-last-death-reason"], F.lit("unknown")).alias("reason"),
         device.alias("device"),
         "timestamp",

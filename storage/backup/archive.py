@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from storage.errors import FormatTooNew, StorageError
+from storage.layout import INDEX_NAME
 
-INDEX_NAME: Final = "backup.json"
 FORMAT: Final = 1
 
 _HEAD: Final = struct.Struct(">II")

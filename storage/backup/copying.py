@@ -7,7 +7,6 @@ from typing import Final, Protocol
 
 from config import limits
 from storage.backup.archive import (
-    INDEX_NAME,
     Index,
     PartFile,
     Row,
@@ -16,7 +15,8 @@ from storage.backup.archive import (
     part_name,
     part_of,
 )
-from storage.backup.places import FileSink
+from storage.backup.backup_places import FileSink
+from storage.layout import INDEX_NAME
 from storage.records import format_marker, holder, journal_state
 
 Tell = Callable[[int], None]

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from config import limits
 from config.settings import StorageSettings
-from storage.backup.archive import INDEX_NAME, BackupDamaged, Index, check_part, decode_index, decode_rows
-from storage.backup.places import FileSource
+from storage.backup.archive import BackupDamaged, Index, check_part, decode_index, decode_rows
+from storage.backup.backup_places import FileSource
 from storage.batch import WriteOps
 from storage.errors import StorageError
+from storage.layout import INDEX_NAME
 from storage.open import open_database, open_remote_reader
 from storage.records import format_marker
 from storage.slate_store import SlateStore

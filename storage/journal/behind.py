@@ -13,7 +13,7 @@ from storage.journal.background import Background
 from storage.journal.due import Due
 from storage.journal.filling import filled_batch
 from storage.journal.frames import EndRecord
-from storage.journal.waiting import ABSENT, Portion, Rows, Waiting
+from storage.journal.waiting_commits import ABSENT, Portion, Rows, Waiting
 
 
 class _Filled(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from storage.journal.frames import decode_early
-from storage.journal.reading import Survey
-from storage.journal.waiting import ABSENT, Rows
+from storage.journal.journal_survey import Survey
+from storage.journal.waiting_commits import ABSENT, Rows
 from storage.records import payload
 
 _NOTHING: Final = (b"", b"")
@@ -74,7 +74,7 @@ def read_early(survey: Survey) -> Early:
         data = path.read_bytes()
         for frame in found:
             body = data[frame.body_start : frame.body_end]
-            others, keys = decode_early(body, frame.puts, frame.deletes, payload.PREFIX)
+            others, keys = decode_early(body, frame.puts, frame.deletes, payload.prefix())
             rows.update(others)
             if keys:
                 lowest = min(keys[0], lowest or keys[0])

@@ -222,7 +222,8 @@ class JournalFiles:
 
     def _oldest_free(self) -> _Segment | None:
         """The free segment whose commits are the oldest: what was written last stays readable longest, should
-        SlateDB's files be damaged. None if a new one is to be made."""
+        SlateDB's files be damaged. None if a new one is to be made.
+        """
         if len(self._segments) < limits.JOURNAL_SEGMENTS_MIN:
             return None
         with self._segments_lock:

@@ -9,9 +9,8 @@ from slatedb.uniffi import WriteBatch
 from config import limits
 from storage.batch import WriteOps
 from storage.fast_batch import fill_batch
-from storage.journal.waiting import Portion, Rows
+from storage.journal.waiting_commits import Portion, Rows
 from storage.records import journal_state
-from storage.records.journal_state import JournalState
 
 
 async def filled_batch(portion: Portion, database_id: int) -> WriteBatch:
@@ -25,7 +24,7 @@ async def filled_batch(portion: Portion, database_id: int) -> WriteBatch:
             await asyncio.sleep(0)
     last = portion.last
     state = WriteOps()
-    value = journal_state.encode(JournalState(database_id, last.sequence, last.checksum))
+    value = journal_state.encode(database_id, last.sequence, last.checksum)
     state.put(journal_state.key(), value)
     fill_batch(batch, state)
     return batch

@@ -1,21 +1,8 @@
-"""The bytes of a journal. Little-endian; `docs/record-layout.md`, section 8, says the same in prose.
+"""The bytes of a journal, as in `docs/record-layout.md`, section 8: segments of frames, and the end record.
 
-    segment    head, then frames, each at a multiple of 8
-    head       "sluicejl" ‖ version u32 = 2 ‖ checksum u32 ‖ database u64 ‖ generation u64 ‖ first u64 ‖
-               previous u32 ‖ 20 zero bytes
-    frame      mark u32 ‖ checksum u32 ‖ previous u32 ‖ body_bytes u32 ‖ puts u32 ‖ deletes u32 ‖
-               sequence u64 ‖ generation u64 ‖ body
-    body       length u32 of each key and value of the puts in turn, then of each deleted key; then all
-               their bytes
-    end        "sluiceje" ‖ checksum u32 ‖ frame checksum u32 ‖ database u64 ‖ sequence u64
-
-Checksums are CRC-32. That of a frame begins with the seed of the database, a random number no client knows,
-so that nobody can publish a body that would pass for a frame; it covers the body, then the frame's head
-behind the checksum. `previous` is the checksum of the frame before, or the seed before the first.
-
-The mark of a segment's frames is the CRC-32 of its generation, from the same seed on: nobody can publish a
-body full of it either, which would have a start look for frames in what the segment held before. Version 1
-had the same mark everywhere.
+Nobody can publish a body that would pass for a frame, or is full of marks which would have a start look for
+frames in what a segment held before: checksums and marks begin with a number no client knows. Version 1 had
+the same mark everywhere.
 """
 
 import struct

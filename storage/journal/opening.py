@@ -23,11 +23,11 @@ from storage.journal.behind import Behind
 from storage.journal.early import read_early
 from storage.journal.files import JournalFiles, create_files, sync_directory
 from storage.journal.frames import EndRecord, seed_of
-from storage.journal.reading import JournalDamaged, Survey, read_end, read_portions, survey_journal
-from storage.journal.store import JournaledStore, Replaying
+from storage.journal.journal_survey import JournalDamaged, Survey, read_end, read_portions, survey_journal
+from storage.journal.journaled_store import JournaledStore, Replaying
 from storage.local_sync import sync_filesystem_of
-from storage.records import format_marker, journal_state
-from storage.records.journal_state import JournalState
+from storage.records import JournalState, format_marker, journal_state
+from storage.records.special_codecs import PLAIN_VERSION
 from storage.slate_store import SlateStore
 from storage.store import Replay
 
@@ -134,7 +134,7 @@ class _Opening:
             await _run(self._rename, self._directory, self._changing)
         ops = WriteOps()
         ops.delete(journal_state.key())
-        ops.put(format_marker.key(), format_marker.encode(format_marker.PLAIN_VERSION))
+        ops.put(format_marker.key(), format_marker.encode(PLAIN_VERSION))
         await self._slate.write(ops)
         await _run(sync_filesystem_of, self._root)
         await _run(shutil.rmtree, self._changing, True)
@@ -165,7 +165,7 @@ class _Opening:
         await _run(create_files, self._changing, database_id)
         await _run(sync_directory, self._root)
         ops = WriteOps()
-        ops.put(journal_state.key(), journal_state.encode(state))
+        ops.put(journal_state.key(), journal_state.encode(*state))
         await self._slate.write(ops)
         await _run(self._finish_change, state)
         return state

@@ -1,1 +1,748 @@
-"""One module per record type, each with `key`, `parse_key`, `prefix`, `encode` and `decode`."""
+"""All records of a queue database but those of the metadata log: one table of what their keys and values
+hold.
+
+A new kind of record goes to the end of its part: the fields of its key and value as `NamedTuple`s of the
+types in `fields`, unless there is only one, and a `Record` with the next free number. What rows of fields
+cannot say is a codec of its own: `special_codecs`, `queue_spec_values`, and those that are written for each
+message or commit and therefore packed by hand, `bucket_values`, `staged_values` and `filter_log_entries`.
+`metadata` has the values of the metadata log. `docs/record-layout.md` is the same for people, with test
+vectors.
+
+Keys begin `01 TT` (layout version, number). A group's queue ID is `layout.group_queue_id`. Times are
+milliseconds since the Unix epoch. Encoders raise ValueError or struct.error for what does not fit.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from itertools import repeat
+from typing import Annotated, Any, Final, NamedTuple
+
+from storage import layout
+from storage.encoding import U64_MAX, Reader
+from storage.offset_ranges import Ranges
+from storage.records import queue_spec_values, special_codecs, staged_values
+from storage.records.bucket_values import ACTIVE, SETTLED, SETTLEMENTS
+from storage.records.fields import (
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    BytesRest,
+    Codec,
+    Digest,
+    Flag,
+    Packed,
+    Record,
+    TerminatedText,
+    TextRest,
+    Utf8,
+    VarBytes,
+    added,
+    array,
+    bytes_rest,
+    checked_text,
+    group,
+    i64,
+    key,
+    key_of,
+    no_key,
+    optional,
+    ranges,
+    table,
+    terminated,
+    text_rest,
+    u32,
+    u64,
+    utf8,
+    value,
+    value_of,
+)
+from storage.records.filter_log_entries import encode_entry
+from storage.records.special_codecs import BINDING_DIGEST_BYTES
+from storage.sequence import decode_block, encode_block
+from storage.typed_values import encode_table
+
+# what the keys of several kinds hold
+
+
+class BucketKey(NamedTuple):
+    """A bucket of a group."""
+
+    queue_id: TerminatedText
+    bucket_id: U64
+
+
+_OF_MESSAGE: Final = key("message_id", u64)
+_OF_SESSION: Final = key("session", u64)
+_OF_GROUP: Final = key("queue_id", terminated)
+_OF_QUEUE: Final = key("queue_id", checked_text(layout.check_queue_id))
+
+# the database
+
+message_ids: Final = Record(
+    "message IDs", 0x07, no_key(), Codec(encode_block, lambda reader: decode_block(reader.rest()))
+)
+"""Which message IDs are reserved. Written with the first publish that uses an ID of the block."""
+
+format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FORMAT)
+"""Says what the database is, before anything else in it is believed: written when a database is created,
+verified whenever it is opened.
+
+The version rises when an existing key's layout changes; new kinds of records and fields do not need it.
+`JOURNALED_VERSION` says that the journal beside the database may hold confirmed commits which the database
+does not (`storage.journal`), so that programs which know nothing of it keep away.
+"""
+
+
+class JournalState(NamedTuple):
+    """Which journal it is, by a random number that its files bear, too, and the last commit of it that the
+    database holds: replay starts behind that.
+    """
+
+    database_id: U64
+    sequence: U64
+    checksum: U32
+
+
+journal_state: Final = Record("journal state", 0x1F, no_key(), value_of(JournalState))
+"""Written in every batch the journal hands over. There is none in a database that has no journal."""
+
+
+class Holder(NamedTuple):
+    """A process that has the database open: `token` is a random number of each opening, `beat` rises every
+    few seconds while the broker runs.
+    """
+
+    token: U64
+    beat: U64
+    pid: U32
+    host: Utf8
+
+    def describe(self) -> str:
+        """The process, in words."""
+        return f"process {self.pid} on {self.host}"
+
+
+holder: Final = Record("holder", 0x20, no_key(), value_of(Holder))
+"""Which broker has a database in an object store open. Deleted when it stops; that of a broker that was
+killed stands still. There is none in a database on a local disk: that is locked.
+"""
+
+# messages
+
+payload: Final = Record("payload", 0x01, _OF_MESSAGE, value("body", bytes_rest))
+"""The body, verbatim. Written with the publish; deleted when no queue needs the message any more. Message IDs
+rise, so a range of keys is a range of publish time.
+"""
+_PAYLOAD_PREFIX: Final = int.from_bytes(payload.prefix(), "big")
+_pack_payload_key: Final[Callable[[int, int], bytes]] = struct.Struct(">HQ").pack
+
+
+def payload_keys(first_message_id: int, count: int) -> list[bytes]:
+    """The keys of the payloads of `count` messages with consecutive IDs."""
+    ids = range(first_message_id, first_message_id + count)
+    return list(map(_pack_payload_key, repeat(_PAYLOAD_PREFIX), ids))
+
+
+payload_refs: Final = Record("payload references", 0x0A, _OF_MESSAGE, value("count", u32))
+"""How many queues still need the payload of a message that went to several: one whose envelope has the
+`SHARED` flag. Payload and count are deleted when it would become 0.
+"""
+
+
+class ExpiringMessage(NamedTuple):
+    """What giving a message up takes; `body_bytes` may be `UNKNOWN_BYTES`: the payload tells."""
+
+    message_id: U64
+    body_bytes: U32
+    envelope: BytesRest
+
+
+UNKNOWN_BYTES: Final = (1 << 32) - 1
+
+
+class ExpiryKey(NamedTuple):
+    """Which message expires when, in which queue."""
+
+    queue_id: TerminatedText
+    expires_at_ms: U64
+    offset: U64
+
+
+expiry: Final = Record(
+    "expiry", 0x12, key_of(ExpiryKey), value_of(ExpiringMessage, special_codecs.encode_expiring)
+)
+"""When a message that expires by itself does so. Written with the message's log entry. Deleted when the
+message expires, or with its log entry: the envelope there tells the key. Written again if the last group is
+deleted while it holds a message that expired meanwhile.
+"""
+
+
+class ScheduledKey(NamedTuple):
+    """Which message is due when, in which queue."""
+
+    queue_id: TerminatedText
+    due_ms: U64
+    message_id: U64
+
+
+scheduled: Final = Record("scheduled message", 0x0E, key_of(ScheduledKey), value("envelope", bytes_rest))
+"""Published, confirmed, and not in its queue's log before it is due; the envelope has offset 0.
+
+One row for each queue that takes the message; its payload lies under the message ID as always. When it is
+due the row is deleted with the commit that appends the message to the log, under the same ID.
+"""
+
+
+class Identified(NamedTuple):
+    """When a publish was taken, and the digest of its body."""
+
+    seen_ms: U64
+    digest: Digest
+
+
+class IdentifiedKey(NamedTuple):
+    """The queue, and the deduplication ID of the publish."""
+
+    queue_id: TerminatedText
+    deduplication_id: TextRest
+
+
+identified: Final = Record("deduplication ID", 0x10, key_of(IdentifiedKey), value_of(Identified))
+"""A publish with this ID was taken. Written with it, deleted when the queue's deduplication window has
+passed.
+"""
+
+DIGEST_BYTES: Final = 8
+NONE_TAKEN: Final = -1
+
+
+class ProducerProgress(NamedTuple):
+    """The highest sequence taken (or `NONE_TAKEN`), when the producer was last heard of, the digest of the
+    body (zeros while none was taken), and the lowest sequence that was refused and has to come before the
+    next, if there is one.
+    """
+
+    sequence: I64
+    seen_ms: U64
+    digest: Digest
+    refused: Annotated[int | None, optional(u64)] = None
+
+
+class ProducerKey(NamedTuple):
+    """A producer of a queue."""
+
+    queue_id: TerminatedText
+    producer_id: TextRest
+
+
+producer: Final = Record(
+    "producer", 0x11, key_of(ProducerKey), value_of(ProducerProgress, special_codecs.encode_producer)
+)
+"""How far a producer that numbers its publishes has got in a queue. Written with each of them."""
+
+# queues
+
+QueueSpec = queue_spec_values.QueueSpec
+queue_spec: Final = Record("queue specification", 0x06, _OF_QUEUE, queue_spec_values.SPEC)
+"""What a queue or group is set up to do. A scan of them lists the queues."""
+
+
+class QueueMeta(NamedTuple):
+    """The lowest offset of a queue's log that is still kept, and the log entry to begin reading at to find
+    it.
+    """
+
+    head_offset: U64
+    head_sequence: U64
+
+
+queue_meta: Final = Record("queue meta", 0x0C, _OF_QUEUE, value_of(QueueMeta))
+"""Where a queue's kept log begins. Written when retention moves the head."""
+
+
+class Released(NamedTuple):
+    """The offsets from `head_offset` on whose payloads had been let go of."""
+
+    head_offset: U64
+    ranges: Annotated[Ranges, ranges]
+
+
+class PendingRemoval(NamedTuple):
+    """The queue that goes, and the queue IDs its records stand under; `released` None: it was not known."""
+
+    queue_name: Utf8
+    queue_ids: Annotated[tuple[str, ...], array(utf8)]
+    released: Annotated[Released | None, optional(group(value_of(Released)))] = None
+
+
+removal: Final = Record("removal", 0x0D, key("log_id", text_rest), value_of(PendingRemoval))
+"""A queue was deleted and its records are still being taken away. Written with the delete of its
+specification and deleted with the last of its other records, so that a crash in between leaves nothing behind
+for ever.
+"""
+
+
+class ChunkKey(NamedTuple):
+    """Which chunk of which stream."""
+
+    queue_id: TerminatedText
+    first_offset: U64
+
+
+class ChunkValue(NamedTuple):
+    """What is in a chunk, where and when it begins.
+
+    `first_sequence` is that of the log entry which begins with `first_offset`: entries never lie in two
+    chunks. `first_ms` and `last_ms` are when the first and the last message were published; they never fall
+    from chunk to chunk.
+    """
+
+    first_sequence: U64
+    message_count: U64
+    payload_bytes: U64
+    first_ms: U64
+    last_ms: U64
+
+
+stream_chunk: Final = Record("stream chunk", 0x13, key_of(ChunkKey), value_of(ChunkValue))
+"""A stretch of a stream that retention lets go of as a whole. That of the newest chunk is written again with
+every commit that adds to it; a chunk goes with its last log entry.
+"""
+
+
+class AccountBytes(NamedTuple):
+    """So many bytes up to `next_offset`; it holds for that offset only."""
+
+    next_offset: U64
+    body_bytes: I64
+
+
+ACCOUNT_BYTES: Final = value_of(AccountBytes)
+queue_account: Final = Record("queue account", 0x14, special_codecs.ACCOUNT_KEY, value("account", bytes_rest))
+"""What a queue keeps count of beside its log: what the value holds is told by the kind in the key.
+
+APPENDED, TAKEN: `ACCOUNT_BYTES` of the payload appended to the queue, and of it what the group has taken or
+let go of, while the queue's policy bounds them, both from one beginning. EXPIRED:
+`special_codecs.EXPIRED_OFFSETS` of a part of 4,096 offsets; groups whose position is at or below one have let
+go of it and pass over it.
+"""
+
+released_offsets: Final = Record(
+    "released offsets", 0x1E, key("queue_name", text_rest), value("ranges", ranges)
+)
+"""Offsets of a queue that were let go of while older ones are still kept.
+
+Usually a restart works them out of what the groups have done. Written where that will not do: when a group
+begins before them, or the last group goes; written again without what a redrive brings back; deleted once the
+head of the queue's log has passed them.
+"""
+
+# groups
+
+active: Final = Record("active bucket", 0x02, key_of(BucketKey), ACTIVE)
+"""A bucket of messages a group still has to deliver."""
+
+done: Final = Record("done bucket", 0x03, key_of(BucketKey), SETTLED)
+"""Messages of a bucket that a consumer has acknowledged."""
+
+failed: Final = Record("failed bucket", 0x04, key_of(BucketKey), SETTLED)
+"""Messages of a bucket that were given up after too many attempts or a reject."""
+
+
+class SettlementsKey(NamedTuple):
+    """A bucket of a group, and the lowest claim ID in the value."""
+
+    queue_id: TerminatedText
+    bucket_id: U64
+    first_claim_id: U64
+
+
+settlements: Final = Record("settlements", 0x21, key_of(SettlementsKey), SETTLEMENTS)
+"""What was settled in a bucket since its records were written last: done, which belongs into the done record,
+or let go of at once, as a queue does that keeps no done messages. Neither is active any more, whatever the
+active record says.
+
+A bucket has as many of them as there were writes, until it is written as a whole: then it has none.
+"""
+
+
+class AttemptsKey(NamedTuple):
+    """Which message of which group."""
+
+    queue_id: TerminatedText
+    message_id: U64
+
+
+attempts: Final = Record("attempts", 0x05, key_of(AttemptsKey), special_codecs.ATTEMPTS)
+"""When a message was claimed, and by which consumer. Written when an attempt ends without success; the claim
+of a message in flight is in its active record.
+"""
+
+
+class LogCursorKey(NamedTuple):
+    """The group, and the log it takes messages from."""
+
+    queue_id: TerminatedText
+    log_id: TextRest
+
+
+log_cursor: Final = Record("log cursor", 0x08, key_of(LogCursorKey), value("next_sequence", u64))
+"""The first entry of a metadata log that a group has not taken over wholly. Written in the same batch as the
+buckets it filled, so each message is assigned exactly once.
+"""
+
+
+class ClaimState(NamedTuple):
+    """Where a group's claim numbers go on."""
+
+    bucket_exponent: Annotated[int, Packed("B", Reader.u8, largest=layout.BUCKET_EXPONENT_MAX)]
+    next_claim_number: Annotated[int, Packed("Q", Reader.u64, largest=layout.NUMBER_MASK + 1)]
+
+
+claim_state: Final = Record("claim state", 0x09, _OF_GROUP, value_of(ClaimState))
+"""The next claim number of a group, which deleted buckets no longer tell. Written with every assignment. The
+number never restarts; when the exponent changes it is rounded up to a bucket's beginning
+(`layout.align_claim_number`).
+"""
+
+group_position: Final = Record("group position", 0x0B, _OF_GROUP, value("next_offset", u64))
+"""Which offset of its queue's log a group takes over next. The log cursor names the log entry to read from,
+which holds many messages: those in it with an offset below this have been assigned already. Written with
+every assignment.
+"""
+
+
+class ClaimedBitmapKey(NamedTuple):
+    """Which offsets of which group."""
+
+    queue_id: TerminatedText
+    chunk: U64
+
+
+claimed_bitmap: Final = Record("claimed bitmap", 0x15, key_of(ClaimedBitmapKey), special_codecs.BITMAP)
+"""Offsets beyond a group's position that it has claimed or passed over already: bit `i % 8` of byte `i // 8`
+stands for offset `chunk * 4096 + i`, bits below the position mean nothing.
+
+Only groups with selectors have such records: they claim out of order. Written with the buckets of the
+claims; a chunk the position has passed is deleted with the position.
+"""
+
+RELEASE: Final = 0
+DELETE: Final = 1
+RESET: Final = 2
+
+
+class GroupRemovalKey(NamedTuple):
+    """The group, and a message ID that no message gets: no two removals have the same."""
+
+    queue_id: TerminatedText
+    number: U64
+
+
+class PendingGroupRemoval(NamedTuple):
+    """What is still to be let go of, by `mode`.
+
+    RELEASE: only payloads go, those of `log_ranges`, which the queue's log tells. Otherwise the group's
+    buckets of claim numbers below `claim_end` go besides; a later life of the group begins at that number.
+    DELETE: with the payloads of `row_ranges`, which the buckets tell. RESET: failed messages below offset
+    `failed_below` stay, and with the other rows goes the payload of what lies below offset `head`: it was
+    redriven.
+    """
+
+    log_id: Utf8
+    mode: Annotated[int, Packed("B", Reader.u8, newest=RESET)]
+    claim_end: U64
+    failed_below: U64
+    head: U64
+    log_ranges: Annotated[Ranges, ranges]
+    row_ranges: Annotated[Ranges, ranges]
+
+
+group_removal: Final = Record("group removal", 0x1C, key_of(GroupRemovalKey), value_of(PendingGroupRemoval))
+"""A consumer group was deleted or reset, and what only it kept is still being let go of.
+
+Written with the change itself, written again without what was let go of in the same commit, and deleted with
+the last of it; so a crash in between leaves nothing behind and lets go of nothing twice.
+"""
+
+
+class Skipped(NamedTuple):
+    """When a reset was, and the offsets it passed over."""
+
+    passed_at_ms: U64
+    ranges: Annotated[Ranges, ranges]
+
+
+skipped_offsets: Final = Record("skipped offsets", 0x1D, _OF_GROUP, value_of(Skipped))
+"""What a group was made to pass over by a reset and still keeps, as if it had done it. Written with the
+reset, replaced by the next one. Deleted when the queue's done retention has passed since, with the group
+removal record that then lets go of the payloads, or with the group.
+"""
+
+# staged epochs
+
+
+class StagedKey(NamedTuple):
+    """Whose rows, and which of them is the first. Keys sort as the rows of an epoch go into the queue."""
+
+    queue_id: TerminatedText
+    producer: TerminatedText
+    epoch: U64
+    part: U64
+    attempt: TerminatedText
+    first_row: U64
+
+
+staged_rows: Final = Record("staged rows", 0x17, key_of(StagedKey), staged_values.STAGED)
+"""Rows published for an epoch that is not committed, or not yet in the queue's log."""
+
+
+class CommittedEpoch(NamedTuple):
+    """The last epoch of a producer, when it was committed, with how many rows and which checksum ("": none
+    given).
+    """
+
+    epoch: U64
+    committed_at_ms: I64
+    row_count: U64
+    checksum: Utf8
+
+
+class CommittedEpochKey(NamedTuple):
+    """A producer of a queue."""
+
+    queue_id: TerminatedText
+    producer: TextRest
+
+
+committed_epoch: Final = Record("committed epoch", 0x18, key_of(CommittedEpochKey), value_of(CommittedEpoch))
+"""Written with the decision to commit. It is what makes committing idempotent, so it stays long after the
+rows are gone.
+"""
+
+
+class PartAttempt(NamedTuple):
+    """An attempt at a part of an epoch."""
+
+    part: U64
+    attempt: Utf8
+
+
+class DecidedEpoch(NamedTuple):
+    """Whose epoch it is, and which attempts, by part, make it up."""
+
+    producer: Utf8
+    epoch: U64
+    attempts: Annotated[tuple[tuple[int, str], ...], array(group(value_of(PartAttempt)))]
+
+
+class EpochKey(NamedTuple):
+    """The queue, and a number that rises in the order of the commits."""
+
+    queue_id: TerminatedText
+    number: U64
+
+
+epoch: Final = Record("epoch", 0x19, key_of(EpochKey), value_of(DecidedEpoch))
+"""A committed epoch whose rows are on their way into the queue's log.
+
+The decision: written with the producer's record, it makes exactly the named attempts part of the queue.
+Deleted with the last of its rows.
+"""
+
+# exchanges and virtual hosts
+
+
+class StoredExchange(NamedTuple):
+    """What was declared."""
+
+    type: Utf8
+    auto_delete: Annotated[bool, Flag(0x01)]
+    internal: Annotated[bool, Flag(0x02)]
+    arguments: Annotated[Mapping[str, object], table]
+
+
+exchange: Final = Record("exchange", 0x1A, key("name", text_rest), value_of(StoredExchange))
+"""A durable exchange that was declared. Those that are there in every virtual host have no record."""
+
+TO_QUEUE: Final = 0x00
+TO_EXCHANGE: Final = 0x01
+
+
+class BindingKey(NamedTuple):
+    """What a binding is known by; `digest` tells its arguments from others, so a key stands for one binding,
+    and bindings are a set.
+    """
+
+    exchange: TerminatedText
+    kind: Annotated[int, Packed("B", Reader.u8, known=TO_EXCHANGE)]
+    destination: TerminatedText
+    routing_key: TerminatedText
+    digest: Annotated[bytes, special_codecs.BINDING_DIGEST]
+
+
+binding: Final = Record("binding", 0x1B, key_of(BindingKey), value("arguments", table))
+"""From a durable exchange to a durable queue or exchange."""
+
+
+def binding_digest(arguments: Mapping[str, object]) -> bytes:
+    """BLAKE2b of the value, b"" if there are no arguments. Raises ValueError for arguments that cannot be
+    stored.
+    """
+    return blake2b(encode_table(arguments), digest_size=BINDING_DIGEST_BYTES).digest() if arguments else b""
+
+
+class StoredVhost(NamedTuple):
+    """What is kept of a virtual host: whether it is being deleted, with all that is in it, and its limits, 0
+    for none.
+    """
+
+    is_being_deleted: Annotated[bool, Flag(0x01)]
+    connections_max: U32
+    queues_max: U32
+
+
+vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(StoredVhost))
+"""One that was made by administration: `/`, and those that only stand in the configuration, have no record.
+"""
+
+# sessions of MQTT
+
+NEVER_S: Final = 0xFFFF_FFFF
+CONNECTED: Final = -1
+NO_LOG: Final = U64_MAX
+
+
+class SessionValue(NamedTuple):
+    """A session: the number its other records are stored under, when it expires (`NEVER_S`: never) after its
+    connection ended (`CONNECTED`: it has one), and whose it is.
+    """
+
+    number: U64
+    expiry_s: U32
+    ended_at_ms: I64
+    user: Utf8
+
+
+session: Final = Record("session", 0x28, key("client_id", text_rest), value_of(SessionValue))
+"""A session that outlives its connection, by `[virtual host ‖ 1d] client identifier`. A client identifier
+gets a new number with every new session.
+"""
+
+
+class SubscriptionKey(NamedTuple):
+    """The session, and the topic filter as it was subscribed to (`$share/...` and all)."""
+
+    session: U64
+    filter: TextRest
+
+
+class SubscriptionValue(NamedTuple):
+    """What was subscribed to a filter, and how.
+
+    `log` is the filter log that keeps the session's messages (`NO_LOG`: none does). `options` is the byte of
+    the SUBSCRIBE (bits 0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling), `identifier` the
+    subscription identifier, 0 for none. Messages with IDs below `from_id` are not the session's. Of what the
+    log ever got, `read_count` messages with `read_bytes` of body came before what the session has yet to
+    read. `properties` are the user properties of the SUBSCRIBE as an MQTT 5 property block: what a
+    subscription to a queue asks for.
+    """
+
+    log: U64
+    options: Annotated[int, Packed("B", Reader.u8, known=0x3F)]
+    identifier: U32
+    from_id: U64
+    read_count: U64
+    read_bytes: U64
+    properties: VarBytes
+
+
+session_subscription: Final = Record(
+    "session subscription", 0x29, key_of(SubscriptionKey), value_of(SubscriptionValue)
+)
+
+session_progress: Final = Record("session progress", 0x2A, _OF_SESSION, special_codecs.PROGRESS)
+"""What a session has been sent and has not finished: everything with an ID below `read_to` is done, but for
+the messages that follow it. Written before a message of QoS 2 is sent and before PUBREL is; otherwise now and
+then, as a message sent twice with QoS 1 is no harm.
+"""
+
+
+class ReceivedKey(NamedTuple):
+    """The session, and the packet identifier."""
+
+    session: U64
+    packet_id: U16
+
+
+session_received: Final = Record("received publish", 0x2B, key_of(ReceivedKey), value("received_at", i64))
+"""A publish of QoS 2 that was taken and that the client has not released yet. Written with the message;
+deleted, durably, before PUBCOMP says so: from then on the client uses the packet identifier for another
+message.
+"""
+
+filter_log: Final = Record("filter log", 0x2C, key("log", u64), value("filter", utf8))
+"""The topic filter of a filter log: one for each filter, however many sessions there are. It ends with the
+last of them: a log that no subscription names is removed, its entries first.
+"""
+
+
+class EntryKey(NamedTuple):
+    """The filter log, and the ID of the entry's first message."""
+
+    log: U64
+    first_id: U64
+
+
+filter_log_entry: Final = Record(
+    "filter log entry", 0x2D, key_of(EntryKey), Codec(encode_entry, lambda reader: reader.rest())
+)
+"""The messages that one commit added to a filter log; `filter_log_entries.decode_entry` reads them."""
+
+
+class RetainedValue(NamedTuple):
+    """What is retained; the topic stands in the envelope, too, whose offset is 0."""
+
+    qos: U8
+    envelope: VarBytes
+    body: VarBytes
+
+
+retained: Final = Record(
+    "retained message", 0x2E, key("topic", text_rest), value_of(RetainedValue, special_codecs.encode_retained)
+)
+"""The last message of a topic that was published with RETAIN. Deleted by an empty payload, and when the
+message expires.
+"""
+
+
+class WillValue(NamedTuple):
+    """A will: when it is due (`CONNECTED`: its client is connected), the first byte of the PUBLISH it
+    becomes, with QoS and RETAIN, its properties as a property block of MQTT 5 without its length, and what
+    vouched for the user ("": it is not known).
+    """
+
+    due_at_ms: I64
+    delay_s: U32
+    first_byte: U8
+    client_id: Utf8
+    user: Utf8
+    topic: Utf8
+    properties: VarBytes
+    payload: VarBytes
+    source: Annotated[str, added(utf8, "")]
+
+
+session_will: Final = Record("will", 0x2F, _OF_SESSION, value_of(WillValue))
+"""What is published for a session's client if it does not come back in time. Only wills with a delay, of
+sessions that outlive their connection, are stored. Deleted in the commit with the publish, or when the client
+is back.
+"""
+
+RECORDS: Final[Mapping[int, Record[..., Any, ..., Any]]] = {
+    each.number: each for each in list(globals().values()) if isinstance(each, Record)
+}
+"""Every kind above, by number."""

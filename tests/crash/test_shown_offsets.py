@@ -60,7 +60,7 @@ def as_dead_letters(broker: BrokerProcess, shown: Shown, stopped: threading.Even
             channel.basic_reject(delivery.tag, requeue=False)
         given.deliveries.clear()
         for delivery in dead.deliveries:
-            shown[delivery.headers["_dlq_original_id"].removeprefix("work:")] = delivery.body.decode()
+            shown[str(delivery.headers["x-death"][0]["offset"])] = delivery.body.decode()
 
 
 def as_browser(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:

@@ -4,7 +4,7 @@
 and gives a reason code of MQTT, 0 where it went well; AMQP clients are told by an exception.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,31 +290,40 @@ RABBITMQ = [
 HTTP = {"mqcore": MQCORE, "http": [*V1, *RABBITMQ]}
 
 
+def _grouped(head: str, rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A table of (what it takes, the answer without that, the operation), alike ones in one row."""
+    operations: dict[tuple[str, str], list[str]] = {}
+    for takes, refused, title in rows:
+        operations.setdefault((takes, refused), []).append(title)
+    rule = "|" + "---|" * head.count("|", 1)
+    rows_of_table = [
+        f"| {takes} | {refused} | {'; '.join(titles)} |" for (takes, refused), titles in operations.items()
+    ]
+    return [head, rule, *rows_of_table]
+
+
 def rendered_http() -> str:
     """The table of what is asked for over HTTP, as docs/security.md has it."""
-    lines = ["| request | it takes | without that |", "|---|---|---|"]
-    lines += [
-        f"| {request.title} | {request.takes} | {request.refused} |"
+    rows = [
+        (request.takes, str(request.refused), request.title)
         for requests in HTTP.values()
         for request in requests
     ]
-    return "\n".join(lines)
+    return "\n".join(_grouped("| it takes | else | requests |", rows))
 
 
 def rendered() -> str:
-    """The table as docs/security.md has it."""
-    lines = [
-        "| operation | it takes | without that, AMQP 0.9.1 | MQTT 5 | MQTT 3.1.1 |",
-        "|---|---|---|---|---|",
-        "| login, unknown or wrong password | | 403, connection closed | CONNACK 0x86 | CONNACK 4 |",
-        "| login, nobody where anonymous clients are not let in | | 403, connection closed | CONNACK 0x87 "
-        "| CONNACK 5 |",
-        "| a virtual host without permissions | an entry for it | 530, connection closed | CONNACK 0x87 "
-        "| CONNACK 5 |",
-    ]
-    lines += [f"| {op.title} | {op.takes} | {op.code}, channel closed | | |" for op in AMQP]
+    """The tables of AMQP and MQTT as docs/security.md has them."""
+    rows = [(op.takes, f"{op.code}, channel closed", op.title) for op in AMQP]
     for op in [*MQTT, WILL]:
         packet = "CONNACK " if op is WILL else "PUBACK " if "PUBLISH" in op.title else "SUBACK "
         old = op.code_311 if op.code_311 == "closed" else packet + op.code_311
-        lines.append(f"| {op.title} | {op.takes} | | {packet}{op.code} | {old} |")
-    return "\n".join(lines)
+        rows.append((op.takes, f"{packet}{op.code}; 3.1.1: {old}", op.title))
+    logins = [
+        "| login refused | AMQP 0.9.1 | MQTT 5 | MQTT 3.1.1 |",
+        "|---|---|---|---|",
+        "| unknown or wrong password | 403, connection closed | CONNACK 0x86 | CONNACK 4 |",
+        "| anonymous, where nobody is let in so | 403, connection closed | CONNACK 0x87 | CONNACK 5 |",
+        "| no permissions entry for the virtual host | 530, connection closed | CONNACK 0x87 | CONNACK 5 |",
+    ]
+    return "\n".join([*logins, "", *_grouped("| it takes | else | operations |", rows)])

@@ -1,4 +1,4 @@
-"""pika, with the few shortcuts the tests need: connect with short timeouts, collect deliveries, confirm."""
+"""pika, with the few shortcuts the tests need: connect, collect deliveries, confirm."""
 
 import threading
 import time
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 QUIET_S = 0.2
+WAIT_S = 20.0
 
 
 class Delivery(NamedTuple):
@@ -62,9 +63,9 @@ def connect(
             frame_max=frame_max,
             channel_max=channel_max,
             connection_attempts=1,
-            socket_timeout=5,
-            stack_timeout=8,
-            blocked_connection_timeout=10,
+            socket_timeout=WAIT_S,
+            stack_timeout=WAIT_S,
+            blocked_connection_timeout=WAIT_S,
         )
     )
 
@@ -133,7 +134,7 @@ class Collector:
         if self._ack:
             channel.basic_ack(method.delivery_tag)
 
-    def wait(self, count: int, timeout_s: float = 5) -> list[Delivery]:
+    def wait(self, count: int, timeout_s: float = WAIT_S) -> list[Delivery]:
         """The deliveries so far, once there are `count`; fails when they do not come."""
         deadline = time.monotonic() + timeout_s
         while len(self.deliveries) < count and time.monotonic() < deadline:

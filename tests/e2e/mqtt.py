@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -14,11 +14,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from config.names import queue_level
+from config.name_rules import queue_level
 
 V311, V5 = 4, 5
 QUIET_S = 0.2
-WAIT_S = 5.0
+WAIT_S = 20.0
 _numbers = itertools.count(1)
 
 UserProperties = Iterable[tuple[str, str]]
@@ -56,6 +56,26 @@ def payloads(messages: Iterable[paho.MQTTMessage]) -> list[str]:
     return [message.payload.decode() for message in messages]
 
 
+class _Paho(paho.Client):
+    """Gives a message to `on_handled` after its acknowledgement is in the queue of what goes out.
+
+    Paho calls `on_message` before that: a test that has the message could have DISCONNECT go out first.
+    """
+
+    on_handled: Callable[[paho.MQTTMessage], None]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._received: list[paho.MQTTMessage] = []
+        self.on_message = lambda client, userdata, message: self._received.append(message)
+
+    def _packet_handle(self) -> paho.MQTTErrorCode:
+        code = super()._packet_handle()
+        while self._received:
+            self.on_handled(self._received.pop(0))
+        return code
+
+
 class MqttClient:
     """One paho client with its network thread. `manual_ack`: deliveries are acknowledged by `puback` only."""
 
@@ -77,7 +97,7 @@ class MqttClient:
         self.version = version
         self.client_id = f"test-{os.getpid()}-{next(_numbers)}" if client_id is None else client_id
         clean_session = clean if version == V311 else None
-        self._client = paho.Client(
+        self._client = _Paho(
             paho.CallbackAPIVersion.VERSION2,
             self.client_id,
             clean_session,
@@ -101,7 +121,7 @@ class MqttClient:
         self._answered = threading.Condition()
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
-        self._client.on_message = lambda client, userdata, message: self.messages.put(message)
+        self._client.on_handled = self.messages.put
         self._client.on_publish = lambda client, userdata, mid, code, props: self._answer(mid, code)
         self._client.on_subscribe = lambda client, userdata, mid, codes, props: self._answer(mid, codes)
         self._client.on_unsubscribe = lambda client, userdata, mid, codes, props: self._answer(mid, codes)

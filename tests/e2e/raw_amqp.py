@@ -1,4 +1,4 @@
-"""AMQP 0.9.1 over a bare socket: frames as they are, legal or not. pamqp encodes and decodes methods."""
+"""AMQP 0.9.1 over a bare socket: frames as they are, legal or not. pamqp decodes content headers."""
 
 import select
 import socket
@@ -10,24 +10,31 @@ from pamqp import base, commands
 from pamqp import frame as pamqp_frame
 from pamqp import header as pamqp_header
 
-PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
-CAPABILITIES = {
-    "publisher_confirms": True,
-    "basic.nack": True,
-    "consumer_cancel_notify": True,
-    "connection.blocked": True,
-    "authentication_failure_close": True,
-}
+from protocols.amqp091.client import Frame, FrameReader, content_header, encode_publish, start_ok
+from protocols.amqp091.client import encode_frame as frame
+from protocols.amqp091.constants import CAPABILITIES, PROTOCOL_HEADER
+from protocols.amqp091.constants import FRAME_BODY as BODY
+from protocols.amqp091.constants import FRAME_HEADER as HEADER
+from protocols.amqp091.constants import FRAME_HEARTBEAT as HEARTBEAT
+from protocols.amqp091.constants import FRAME_METHOD as METHOD
+from protocols.amqp091.methods import encode_method as method_frame
 
+__all__ = [
+    "BODY",
+    "CAPABILITIES",
+    "HEADER",
+    "HEARTBEAT",
+    "METHOD",
+    "PROTOCOL_HEADER",
+    "Content",
+    "Frame",
+    "RawAmqp",
+    "content_header",
+    "frame",
+    "method_frame",
+]
 
-class Frame(NamedTuple):
-    """One frame; `method` is the pamqp object of a method frame, else None."""
-
-    kind: int
-    channel: int
-    payload: bytes
-    method: Any
+WAIT_S = 20.0
 
 
 class Content(NamedTuple):
@@ -37,19 +44,6 @@ class Content(NamedTuple):
     properties: pamqp_header.ContentHeader
     header_payload: bytes
     body: bytes
-
-
-def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
-
-
-def method_frame(channel: int, method: base.Frame) -> bytes:
-    return pamqp_frame.marshal(method, channel)
-
-
-def content_header(body_size: int, properties: bytes = b"\x00\x00") -> bytes:
-    """The payload of a basic content header; `properties` are its flags and list, ready encoded."""
-    return struct.pack(">HHQ", 60, 0, body_size) + properties
 
 
 class RawAmqp:
@@ -67,9 +61,9 @@ class RawAmqp:
         password: str = "guest",
         vhost: str = "/",
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = b""
+        self._reader = FrameReader()
         self.heartbeats = 0
         self.server_properties: dict[str, Any] = {}
         self.tune: Any = None
@@ -85,9 +79,7 @@ class RawAmqp:
         self.send_bytes(PROTOCOL_HEADER)
         start = self.expect(commands.Connection.Start)
         self.server_properties = start.server_properties
-        properties = {"product": "raw", "capabilities": CAPABILITIES}
-        response = f"\0{user}\0{password}"
-        self.send(0, commands.Connection.StartOk(properties, mechanism, response, "en_US"))
+        self.send(0, start_ok(user, password, product="raw", mechanism=mechanism))
 
     def open_channel(self, channel: int = 1, *, confirm: bool = False) -> int:
         self.send(channel, commands.Channel.Open())
@@ -118,14 +110,28 @@ class RawAmqp:
         exchange: str = "",
         body_frame_max: int = 131_064,
     ) -> None:
-        data = method_frame(channel, commands.Basic.Publish(0, exchange, routing_key, mandatory))
-        data += frame(HEADER, channel, content_header(len(body), properties))
-        for start in range(0, len(body), body_frame_max):
-            data += frame(BODY, channel, body[start : start + body_frame_max])
-        self.send_bytes(data)
+        self.send_bytes(
+            encode_publish(
+                routing_key,
+                body,
+                properties,
+                exchange=exchange,
+                channel=channel,
+                mandatory=mandatory,
+                body_frame_bytes_max=body_frame_max,
+            )
+        )
 
-    def _read_exactly(self, size: int, deadline: float) -> bytes | None:
-        while len(self._buffer) < size:
+    def read(self, timeout_s: float = WAIT_S) -> Frame | None:
+        """The next frame that is no heartbeat; None at the end of the stream. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            received = self._reader.next()
+            if received is not None and received.kind != HEARTBEAT:
+                return received
+            if received is not None:
+                self.heartbeats += 1
+                continue
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.socket], [], [], left)[0]:
                 raise TimeoutError("no frame from the broker")
@@ -135,39 +141,16 @@ class RawAmqp:
                 data = b""
             if not data:
                 return None
-            self._buffer += data
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
-        return data
+            self._reader.feed(data)
 
-    def read(self, timeout_s: float = 5) -> Frame | None:
-        """The next frame that is no heartbeat; None at the end of the stream. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            head = self._read_exactly(7, deadline)
-            if head is None:
-                return None
-            if head.startswith(b"AMQP"):
-                rest = self._read_exactly(1, deadline)
-                return Frame(0, 0, head + (rest or b""), None)
-            kind, channel, size = struct.unpack(">BHI", head)
-            payload = self._read_exactly(size + 1, deadline)
-            if payload is None:
-                return None
-            assert payload[-1] == 0xCE, "a frame of the broker lacks its end octet"
-            if kind == HEARTBEAT:
-                self.heartbeats += 1
-                continue
-            method = pamqp_frame.unmarshal(head + payload)[2] if kind == METHOD else None
-            return Frame(kind, channel, payload[:-1], method)
-
-    def expect(self, answer: type, timeout_s: float = 5) -> Any:
+    def expect(self, answer: type, timeout_s: float = WAIT_S) -> Any:
         """The next method, which must be an `answer`."""
         received = self.read(timeout_s)
         assert received is not None, f"the broker hung up, {answer.__name__} expected"
         assert isinstance(received.method, answer), f"{received} instead of {answer.__name__}"
         return received.method
 
-    def read_content_bytes(self, answer: type, timeout_s: float = 5) -> tuple[Any, bytes, bytes]:
+    def read_content_bytes(self, answer: type, timeout_s: float = WAIT_S) -> tuple[Any, bytes, bytes]:
         """(method, payload of its content header, body), nothing decoded."""
         method = self.expect(answer, timeout_s)
         header = self.read(timeout_s)
@@ -182,13 +165,13 @@ class RawAmqp:
             body += part.payload
         return method, header.payload, body
 
-    def read_content(self, answer: type, timeout_s: float = 5) -> Content:
+    def read_content(self, answer: type, timeout_s: float = WAIT_S) -> Content:
         """A method that carries content, with its content."""
         method, header_payload, body = self.read_content_bytes(answer, timeout_s)
         decoded = pamqp_frame.unmarshal(frame(HEADER, 1, header_payload))[2]
         return Content(method, decoded, header_payload, body)
 
-    def read_confirms(self, count: int, timeout_s: float = 10) -> list[int]:
+    def read_confirms(self, count: int, timeout_s: float = WAIT_S) -> list[int]:
         """The delivery tags the broker confirms, in order, until `count` are; basic.nack is a failure."""
         confirmed: list[int] = []
         while len(confirmed) < count:
@@ -197,7 +180,7 @@ class RawAmqp:
             confirmed += range(first, ack.delivery_tag + 1)
         return confirmed
 
-    def close_reason(self, timeout_s: float = 5) -> tuple[int, str, int] | None:
+    def close_reason(self, timeout_s: float = WAIT_S) -> tuple[int, str, int] | None:
         """(reply code, text, channel) of the connection.close or channel.close that comes; None: just EOF."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -219,7 +202,7 @@ class RawAmqp:
         except OSError:
             pass
 
-    def wait_eof(self, timeout_s: float = 5) -> bool:
+    def wait_eof(self, timeout_s: float = WAIT_S) -> bool:
         """Whether the broker closes the stream in time; a connection.close of its is answered."""
         deadline = time.monotonic() + timeout_s
         try:

@@ -6,9 +6,14 @@ import struct
 import time
 from typing import NamedTuple
 
+from protocols.mqtt.client import PacketReader
+from protocols.mqtt.wire import encode_binary
+from protocols.mqtt.wire import encode_varint as variable_int
+
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT = 8, 9, 10, 11, 12, 13, 14
 V311, V5 = 4, 5
+WAIT_S = 20.0
 
 
 class Packet(NamedTuple):
@@ -20,17 +25,7 @@ class Packet(NamedTuple):
 
 
 def string(value: str | bytes) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return struct.pack(">H", len(data)) + data
-
-
-def variable_int(value: int) -> bytes:
-    data = b""
-    while True:
-        value, digit = value >> 7, value & 0x7F
-        data += bytes([digit | (0x80 if value else 0)])
-        if not value:
-            return data
+    return encode_binary(value.encode() if isinstance(value, str) else value)
 
 
 def properties(version: int, data: bytes = b"") -> bytes:
@@ -102,9 +97,10 @@ class RawMqtt:
         keep_alive: int = 0,
         props: bytes = b"",
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = b""
+        self._reader = PacketReader()
+        self._packets: list[tuple[int, bytes]] = []
         if version is not None:
             self.send_bytes(
                 connect(version, client_id or f"raw-{id(self)}", keep_alive=keep_alive, props=props)
@@ -122,8 +118,10 @@ class RawMqtt:
         except OSError:
             pass
 
-    def _fill(self, size: int, deadline: float) -> bool:
-        while len(self._buffer) < size:
+    def read(self, timeout_s: float = WAIT_S) -> Packet | None:
+        """The next packet; None at the end of the stream. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not self._packets:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.socket], [], [], left)[0]:
                 raise TimeoutError("no packet from the broker")
@@ -132,36 +130,18 @@ class RawMqtt:
             except ConnectionError:
                 data = b""
             if not data:
-                return False
-            self._buffer += data
-        return True
-
-    def read(self, timeout_s: float = 5) -> Packet | None:
-        """The next packet; None at the end of the stream. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout_s
-        size, position = 0, 1
-        while True:
-            if not self._fill(position + 1, deadline):
                 return None
-            digit = self._buffer[position]
-            size |= (digit & 0x7F) << 7 * (position - 1)
-            position += 1
-            if not digit & 0x80:
-                break
-        if not self._fill(position + size, deadline):
-            return None
-        first = self._buffer[0]
-        body = self._buffer[position : position + size]
-        self._buffer = self._buffer[position + size :]
+            self._packets = self._reader.feed(data)
+        first, body = self._packets.pop(0)
         return Packet(first >> 4, first & 15, body)
 
-    def expect(self, kind: int, timeout_s: float = 5) -> Packet:
+    def expect(self, kind: int, timeout_s: float = WAIT_S) -> Packet:
         received = self.read(timeout_s)
         assert received is not None, f"the broker hung up, packet type {kind} expected"
         assert received.kind == kind, f"{received} instead of packet type {kind}"
         return received
 
-    def farewell(self, timeout_s: float = 5) -> int | None:
+    def farewell(self, timeout_s: float = WAIT_S) -> int | None:
         """The reason code of the DISCONNECT or CONNACK before the broker hangs up; None: it just hung up.
 
         Fails when it stays connected.

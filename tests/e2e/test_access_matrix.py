@@ -9,7 +9,7 @@ import pytest
 
 from broker.access.passwords import hashed
 from broker.http.application import ENDPOINTS, V1
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import access_matrix as matrix
 from tests.e2e import amqp

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.access.passwords import hashed
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess

@@ -12,6 +12,7 @@ import pika
 import pytest
 import yaml
 
+from config import limits
 from tests.e2e import amqp, staging
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient
@@ -54,8 +55,10 @@ def test_names_of_the_broker_are_refused(broker: BrokerProcess, api: httpx.Clien
     for refused in (
         api.put("/queues/amq.mine", json={}),
         api.put("/exchanges/amq.mine", json={"type": "direct"}),
-        httpx.put(f"{rabbit}/queues/%2F/amq.mine", json={}, auth=("guest", "guest")),
-        httpx.put(f"{rabbit}/exchanges/%2F/amq.mine", json={"type": "direct"}, auth=("guest", "guest")),
+        httpx.put(f"{rabbit}/queues/%2F/amq.mine", json={}, auth=("guest", "guest"), timeout=20),
+        httpx.put(
+            f"{rabbit}/exchanges/%2F/amq.mine", json={"type": "direct"}, auth=("guest", "guest"), timeout=20
+        ),
     ):
         assert refused.status_code in (401, 403), refused.text
         assert "amq.*" in refused.text
@@ -225,6 +228,16 @@ def test_configuration_is_shown_and_checked(api: httpx.Client) -> None:
     assert len(problems) == 2
     assert "log.level" in problems[0]
     assert api.post("/configuration/check", json={"text": "log: {level: info}"}).json() == {"problems": []}
+
+
+def test_large_or_exploding_configuration_is_not_checked_to_its_end(api: httpx.Client) -> None:
+    large = {"text": "#" * limits.CONFIG_CHECK_BYTES_MAX + "\n"}
+    assert "sluicemq config check" in api.post("/configuration/check", json=large).json()["problems"][0]
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    for level in range(1, 9):
+        bomb += f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n"
+    [problem] = api.post("/configuration/check", json={"text": bomb}).json()["problems"]
+    assert f"more than {limits.CONFIG_ALIASED_VALUES_MAX} values by aliases" in problem
 
 
 def test_readiness_waits_for_the_store(api: httpx.Client) -> None:

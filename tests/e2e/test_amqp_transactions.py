@@ -32,6 +32,18 @@ def test_publishes_are_there_once_committed(transacted, channel, queue):
     assert [take(channel, queue)[1] for _ in range(2)] == [b"a", b"b"]
 
 
+def test_publishes_that_differ_in_their_properties_keep_them(transacted, channel, queue):
+    for number in range(40):
+        mode = 1 + number % 2
+        properties = pika.BasicProperties(message_id=str(number), delivery_mode=mode, headers={"n": number})
+        transacted.basic_publish("", queue, str(number), properties)
+    transacted.tx_commit()
+    for number in range(40):
+        _, properties, body = channel.basic_get(queue, auto_ack=True)
+        assert (properties.message_id, body) == (str(number), str(number).encode())
+        assert (properties.delivery_mode, properties.headers) == (1 + number % 2, {"n": number})
+
+
 def test_publishes_are_dropped_by_rollback_and_by_the_end_of_the_channel(transacted, channel, queue):
     amqp.publish(transacted, queue, "rolled back")
     transacted.tx_rollback()

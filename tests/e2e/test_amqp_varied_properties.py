@@ -51,6 +51,14 @@ def test_bodies_and_properties_arrive_in_order(publisher, channel, queue):
     check(consumer.wait(COUNT))
 
 
+def test_delivery_mode_without_a_meaning_among_varied_messages_is_taken(publisher, channel, queue):
+    frames = batch(queue, [(b"x", {"message_id": f"id-{n}", "delivery_mode": 2}) for n in range(5)])
+    frames = frames.replace(b"\x02\x04id-3", b"\x03\x04id-3")  # which pamqp does not encode
+    publisher.send_bytes(frames)
+    publisher.read_confirms(5)
+    assert [channel.basic_get(queue)[1].delivery_mode for _ in range(5)] == [2, 2, 2, 3, 2]
+
+
 @pytest.mark.extension
 def test_groups_and_streams_add_headers_to_varied_messages(publisher, channel, name):
     channel.queue_declare(name, durable=True)

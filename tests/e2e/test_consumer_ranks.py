@@ -16,8 +16,7 @@ def test_consumer_of_higher_priority_is_served_first(channel, amqp_connect, queu
 
 def test_next_consumer_takes_over_when_the_single_active_consumer_leaves(channel, amqp_connect, name):
     channel.queue_declare(name, durable=True, arguments={"x-single-active-consumer": True})
-    connection = amqp_connect()
-    holder = connection.channel()
+    holder = amqp_connect().channel()
     holder.basic_qos(prefetch_count=2)
     first = Collector(holder, name)
     second = Collector(amqp_connect().channel(), name, ack=True)
@@ -25,9 +24,45 @@ def test_next_consumer_takes_over_when_the_single_active_consumer_leaves(channel
     first.wait(2)
     second.wait_quiet(0.3)
     assert second.bodies() == []
-    connection.close()
+    holder._impl._consumers.clear()  # it would cancel them first, and "c" could go to the second one before
+    holder._impl.close()
+    holder.connection.process_data_events(0)
     second.wait(3)
     assert second.bodies() == ["a", "b", "c"]
+
+
+def test_next_consumer_is_served_while_the_cancelled_one_still_holds_messages(channel, amqp_connect, name):
+    channel.queue_declare(name, durable=True, arguments={"x-single-active-consumer": True})
+    holder = amqp_connect().channel()
+    holder.basic_qos(prefetch_count=2)
+    first = Collector(holder, name)
+    second = Collector(amqp_connect().channel(), name, ack=True)
+    amqp.publish(channel, name, "a", "b", "c")
+    first.wait(2)
+    first.cancel()
+    second.wait(1)
+    assert second.bodies() == ["c"]
+    holder.basic_nack(0, multiple=True, requeue=True)
+    second.wait(3)
+    assert second.bodies() == ["c", "a", "b"]
+    channel.queue_delete(name)
+
+
+def test_single_active_consumer_that_was_given_nothing_yet_stays_it_beside_a_higher_one(
+    channel, amqp_connect, name
+):
+    channel.queue_declare(name, durable=True, arguments={"x-single-active-consumer": True})
+    connection = amqp_connect()
+    first = Collector(connection.channel(), name, ack=True)
+    higher = Collector(amqp_connect().channel(), name, ack=True, arguments={"x-priority": 2})
+    highest = Collector(amqp_connect().channel(), name, ack=True, arguments={"x-priority": 3})
+    amqp.publish(channel, name, "a")
+    assert first.wait(1)[0].body == b"a"
+    connection.close()
+    channel.queue_declare(name, passive=True)
+    amqp.publish(channel, name, "b")
+    assert highest.wait(1)[0].body == b"b"
+    assert higher.bodies() == []
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-single-active-consumer": True}])

@@ -28,13 +28,13 @@ def test_every_metric_asked_for_is_there(
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     asked += [rule["expr"] for rule in rules]
     names = {name for expression in asked for name in re.findall(r"sluicemq_\w+", expression)}
-    text = httpx.get(f"{broker.http_url}/metrics", trust_env=False).text
+    text = httpx.get(f"{broker.http_url}/metrics", trust_env=False, timeout=20).text
     there = {s.name for family in text_string_to_metric_families(text) for s in family.samples}
     assert names <= there
 
 
 def metric(process: BrokerProcess, name: str) -> float:
-    text = httpx.get(f"{process.http_url}/metrics", trust_env=False).text
+    text = httpx.get(f"{process.http_url}/metrics", trust_env=False, timeout=20).text
     [value] = [
         sample.value
         for family in text_string_to_metric_families(text)

@@ -1,5 +1,6 @@
 """Dead letters over AMQP, as RabbitMQ has them: unmarked tests hold for both."""
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -62,7 +63,7 @@ def test_rejected_message_is_dead_lettered_with_its_death(channel, name):
     [death] = letter.headers["x-death"]
     at = death.pop("time")
     assert abs(at.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(seconds=5)
-    assert death == {
+    expected = {
         "count": 1,
         "reason": "rejected",
         "queue": queue,
@@ -70,6 +71,7 @@ def test_rejected_message_is_dead_lettered_with_its_death(channel, name):
         "routing-keys": [queue],
         "original-expiration": "60000",
     }
+    assert {name: death[name] for name in expected} == expected
     assert letter.headers["x-first-death-queue"] == queue
     assert letter.headers["x-first-death-reason"] == "rejected"
     assert letter.headers["x-first-death-exchange"] == ""
@@ -118,12 +120,8 @@ def test_message_beyond_the_delivery_limit_is_dead_lettered(channel, name):
     assert died_in(letter) == [(queue, "delivery_limit", 1)]
     assert letter.headers["x-last-death-reason"] == "delivery_limit"
     assert letter.headers["x-last-death-queue"] == queue
-    assert letter.headers["_dlq_original_queue"] == queue
-    assert letter.headers["_dlq_original_topic"] == queue
-    assert letter.headers["_dlq_original_id"] == f"{queue}:0"
-    assert letter.headers["_dlq_group"] == ""
-    assert letter.headers["_dlq_delivery_count"] == 2
-    assert datetime.fromisoformat(letter.headers["_dlq_moved_at"].replace("Z", "+00:00")).tzinfo is not None
+    death = letter.headers["x-death"][0]
+    assert (death["topic"], death["offset"], death["group"], death["attempts"]) == (queue, 0, "", 2)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +165,9 @@ def test_message_rejected_over_mqtt_is_dead_lettered_with_user_properties(channe
     assert (letter.topic, letter.payload) == (f"$queue/{dead}", b"x")
     assert user_property(letter, "mine") == "1"
     assert user_property(letter, "x-first-death-reason") == "rejected"
-    assert user_property(letter, "_dlq_original_topic") == f"$queue/{queue}/eu/1"
-    assert user_property(letter, "_dlq_group") == "workers@eu/#"
-    assert '"reason":"rejected"' in (user_property(letter, "x-death") or "")
+    death = json.loads(user_property(letter, "x-death") or "")[0]
+    assert (death["reason"], death["topic"]) == ("rejected", f"$queue/{queue}/eu/1")
+    assert death["group"] == "workers@eu/#"
 
 
 @pytest.mark.extension

@@ -64,6 +64,16 @@ def test_drop_head_is_the_default_of_length_limits(channel, name):
     assert [get(channel, queue).body for _ in range(2)] == [b"c", b"d"]
 
 
+@pytest.mark.parametrize(
+    "dead", [{"x-dead-letter-exchange": "no-exchange"}, {"x-dead-letter-exchange": "amq.fanout"}]
+)
+def test_drop_head_holds_without_a_place_for_the_dead_letters(channel, name, dead):
+    channel.queue_declare(name, durable=True, arguments={"x-max-length": 2, **dead})
+    amqp.publish(channel, name, *"abcdefgh")
+    wait_for_count(channel, name, 2)
+    assert [get(channel, name).body for _ in range(2)] == [b"g", b"h"]
+
+
 def test_byte_limit_drops_the_oldest_messages(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-max-length-bytes": 100})
     amqp.publish(channel, name, b"a" * 60, b"b" * 40, b"c" * 50)

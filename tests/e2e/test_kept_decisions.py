@@ -146,7 +146,7 @@ class World:
 
     def by_mqcore(self) -> Publish:
         url = f"http://127.0.0.1:{self.broker.ports['mqcore']}/{self.queue}/messages"
-        return lambda body: str(httpx.post(url, content=body, trust_env=False).status_code)
+        return lambda body: str(httpx.post(url, content=body, trust_env=False, timeout=20).status_code)
 
     def publishers(self) -> dict[str, Publish]:
         return {

@@ -10,7 +10,7 @@ import pytest
 
 from broker.access.passwords import hashed
 from broker.access.scram import make_verifier
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess

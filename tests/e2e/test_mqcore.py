@@ -13,6 +13,8 @@ import pika
 import pytest
 import yaml
 
+from tests.e2e import staging
+from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess
 
 
@@ -132,6 +134,18 @@ def test_message_comes_with_the_headers_it_was_given(
     _, properties, _ = connection.channel().basic_get(path[1:], auto_ack=True)
     connection.close()
     assert (properties.correlation_id, properties.headers["tenant"]) == ("c-1", "acme")
+
+
+def test_staged_row_has_no_staging_headers(mqcore_broker: BrokerProcess, mq: httpx.Client, path: str) -> None:
+    tag = {"x-stage-producer": "job", "x-stage-epoch": "0", "x-stage-part": "0", "x-stage-attempt": "a"}
+    told = {f"X-Message-Header-{name}": value for name, value in {**tag, "mine": "1"}.items()}
+    assert mq.post(f"{path}/messages", content=b"row", headers=told).is_success
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", mqcore_broker.ports["amqp"]))
+    channel = connection.channel()
+    assert staging.commit(channel, path[1:], (0, "a", 1))["status"] == "committed"
+    [row] = Collector(channel, path[1:], ack=True).wait(1)
+    connection.close()
+    assert (row.body, row.properties.headers) == (b"row", {"mine": "1"})
 
 
 def test_headers_of_other_publishers_are_told_as_far_as_a_header_can(
@@ -264,6 +278,36 @@ def test_client_that_goes_while_it_waits_is_given_nothing(mq: httpx.Client, path
     assert mq.get(f"{path}/messages", params={"wait": "5s"}).headers["x-message-attempts"] == "1"
 
 
+@pytest.mark.parametrize("arguments", [{"x-single-active-consumer": True}, {}])
+def test_request_that_waited_is_no_consumer_any_more(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, name: str, arguments: dict[str, bool]
+) -> None:
+    parameters = pika.ConnectionParameters("127.0.0.1", mqcore_broker.amqp_port)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        assert mq.get(f"/{name}/messages", params={"wait": "50ms"}).status_code == 204
+        consumer = Collector(channel, name, ack=True, exclusive=not arguments)
+        mq.post(f"/{name}/messages", content=b"x")
+        assert consumer.wait(1)[0].body == b"x"
+        channel.queue_delete(name)
+
+
+def test_auto_delete_queue_does_not_go_with_a_request_that_waited(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, name: str
+) -> None:
+    parameters = pika.ConnectionParameters("127.0.0.1", mqcore_broker.amqp_port)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.queue_declare(name, auto_delete=True)
+        assert mq.get(f"/{name}/messages", params={"wait": "50ms"}).status_code == 204
+        mq.post(f"/{name}/messages", content=b"x")
+        consumer = Collector(channel, name, ack=True)
+        assert consumer.wait(1)[0].body == b"x"
+        channel.basic_cancel(consumer.tag)
+        assert mq.get(f"/{name}").status_code == 404
+
+
 def test_visibility_is_what_was_asked_for(mq: httpx.Client, path: str) -> None:
     mq.post(f"{path}/messages", content=b"x")
     message = mq.get(f"{path}/messages", params={"visibility": "30s"}).headers["x-message-id"]
@@ -367,17 +411,18 @@ def test_answered_message_survives_a_crash_and_a_deleted_one_does_not(
 ) -> None:
     broker = own_broker({}, arguments=["--mqcore", "0"])
 
-    def url() -> str:
-        return f"http://127.0.0.1:{broker.ports['mqcore']}/q"
+    def client() -> httpx.Client:
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{broker.ports['mqcore']}", trust_env=False, timeout=20
+        )
 
-    httpx.put(url(), trust_env=False)
-    ids = [
-        httpx.post(f"{url()}/messages", content=b"%d" % number, trust_env=False).headers["x-message-id"]
-        for number in range(3)
-    ]
-    httpx.delete(f"{url()}/messages/{ids[1]}", trust_env=False)
+    with client() as before:
+        before.put("/q").raise_for_status()
+        added = [before.post("/q/messages", content=b"%d" % number) for number in range(3)]
+        before.delete(f"/q/messages/{added[1].headers['x-message-id']}").raise_for_status()
     broker.restart(kill=True)
-    left = [httpx.get(f"{url()}/messages", trust_env=False) for _ in range(3)]
+    with client() as after:
+        left = [after.get("/q/messages") for _ in range(3)]
     assert [(answer.status_code, answer.content) for answer in left] == [(200, b"0"), (200, b"2"), (204, b"")]
 
 

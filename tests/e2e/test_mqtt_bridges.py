@@ -10,11 +10,11 @@ import time
 import httpx
 import pytest
 
-from broker.tls.making import Authority, write_pair
+from broker.network.tls.making import Authority, write_pair
 from tests.e2e.broker_process import ForeignBroker
 from tests.e2e.mqtt import V311, payloads, user_properties
 
-WAIT_S = 20
+WAIT_S = 60  # the next try of a bridge may be 30 s away, if the other broker was long in starting
 
 
 def bridge(port, **more):

@@ -506,6 +506,20 @@ def test_what_a_member_of_a_kept_share_did_not_acknowledge_goes_to_who_comes_nex
     assert back.quiet()
 
 
+def test_member_of_a_kept_share_that_subscribes_anew_is_sent_nothing_again(mqtt, name):
+    """[MQTT-4.4.0-1]: what is in flight is sent again only when a client comes back"""
+    member = lasting(mqtt, V5, f"{name}-a", manual_ack=True)
+    member.subscribe(f"$share/g/{name}", 1)
+    sender = mqtt()
+    sender.publish(name, "once")
+    sent = member.take(1)
+    member.subscribe(f"$share/g/{name}", 2)
+    assert member.quiet()
+    sender.publish(name, "new")
+    assert payloads(member.take(1)) == ["new"]
+    member.puback(sent[0])
+
+
 def test_retained_messages_that_were_not_acknowledged_stay_in_flight(own_broker, mqtt):
     """[MQTT-4.4.0-1], over a crash of the broker, too; those that were are not sent again"""
     broker = own_broker()
@@ -580,7 +594,7 @@ def test_session_of_a_client_that_does_not_wait_for_its_connack_expires(own_brok
         hasty.send_bytes(wire.connect(V5, "c", flags=2, props=b"\x11\0\0\0\x01"))
         hasty.drop()
     deadline = time.monotonic() + 10
-    while httpx.get(f"{broker.http_url}/api/v1/sessions").json()["items"]:
+    while httpx.get(f"{broker.http_url}/api/v1/sessions", timeout=20).json()["items"]:
         assert time.monotonic() < deadline, "it does not expire"
         time.sleep(0.1)
 

@@ -40,7 +40,10 @@ def test_will_of_a_user_who_was_removed_or_narrowed_meanwhile_is_not_published(
         watcher = mqtt(broker, client_id="watcher", clean=False, SessionExpiryInterval=600, **login)
     else:
         told = httpx.post(
-            f"{broker.http_url}/api/v1/configuration/reload", auth=("boss", "secret"), trust_env=False
+            f"{broker.http_url}/api/v1/configuration/reload",
+            auth=("boss", "secret"),
+            trust_env=False,
+            timeout=20,
         )
         assert told.status_code == 200
     (message,) = watcher.take(1, 10)

@@ -291,4 +291,4 @@ def test_who_may_only_look_sees_no_forms_and_who_may_not_sees_nothing(
             assert page.goto(f"{broker.http_url}/users").status == 403
             refused = page.request.post(f"{broker.http_url}/queues/q/purge")
             assert refused.status == 403
-    assert httpx.get(broker.http_url, trust_env=False).status_code in (401, 403)
+    assert httpx.get(broker.http_url, trust_env=False, timeout=20).status_code in (401, 403)

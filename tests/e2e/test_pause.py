@@ -57,7 +57,7 @@ def test_pause_holds_both_protocols_over_a_kill_and_ends_with_resume(
     while len(got) < 2:
         channel.connection.process_data_events(1)
     assert sorted(got) == [b"amqp", b"mqtt"]
-    metrics = httpx.get(f"{broker.http_url}/metrics").text
+    metrics = httpx.get(f"{broker.http_url}/metrics", timeout=20).text
     assert 'sluicemq_queue_publish_paused{queue="work"} 1\n' in metrics
     assert 'sluicemq_queue_deliver_paused{queue="work"} 0\n' in metrics
     assert run(broker, "resume", "work") == "work is not paused\n"
@@ -68,11 +68,11 @@ def test_page_pauses_and_resumes(own_broker: Callable[..., BrokerProcess]) -> No
     broker = own_broker()
     run(broker, "declare", "work")
     page = f"{broker.http_url}/queues/work"
-    assert "Pause publishers" in httpx.get(page).text
+    assert "Pause publishers" in httpx.get(page, timeout=20).text
     for verb, what, shown in (
         ("pause", "publish", "Resume publishers"),
         ("resume", "publish", "Pause publishers"),
     ):
-        done = httpx.post(f"{page}/{verb}", data={"what": what}, follow_redirects=True)
+        done = httpx.post(f"{page}/{verb}", data={"what": what}, follow_redirects=True, timeout=20)
         assert shown in done.text
-    assert httpx.post(f"{page}/pause", data={}).status_code == 400
+    assert httpx.post(f"{page}/pause", data={}, timeout=20).status_code == 400

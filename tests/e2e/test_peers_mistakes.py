@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from pamqp import commands
 
@@ -43,6 +44,9 @@ def test_refused_declare_is_not_carried_out(amqp_connect, name):
 
 def test_lowering_the_global_prefetch_costs_no_processor_time(own_broker, amqp_connect):
     process = own_broker()
+    httpx.get(
+        f"{process.http_url}/api/v1/health", trust_env=False, timeout=20
+    )  # HTTP is imported after the start
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs")
     channel.basic_qos(prefetch_count=50, global_qos=True)

@@ -6,8 +6,9 @@ import httpx
 import pika
 import pytest
 
-from tests.e2e import amqp
+from tests.e2e import amqp, staging
 from tests.e2e import raw_mqtt as wire
+from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import V5, V311, MqttClient, payloads
 from tests.e2e.test_amqp_exchanges import take_all
@@ -75,6 +76,10 @@ def test_publish_that_a_full_session_refuses_is_in_no_queue(own_broker, mqtt, am
     with pytest.raises(pika.exceptions.NackError):
         channel.basic_publish("amq.topic", "t.a", "3", pika.BasicProperties(delivery_mode=2))
     assert take_all(channel, "bound") == []
+    over_mqtt, over_amqp = [line for line in broker.log.splitlines() if "publish.refused" in line]
+    assert "topic=t/a" in over_mqtt
+    assert "exchange=amq.topic" in over_amqp
+    assert "queue=" not in over_mqtt + over_amqp, "no queue refused"
 
 
 # transactions
@@ -171,6 +176,21 @@ def test_properties_mean_over_http_what_they_mean_over_amqp(http, channel, queue
         assert not {"x-delivery-count", "x-death"} & set(seen.headers)
     assert take_all(channel, copy) == ["http", "amqp"]
     channel.queue_delete(copy)
+
+
+@pytest.mark.extension
+@pytest.mark.parametrize("way", ["rabbitmq", "v1"])
+def test_rows_staged_over_http_have_no_staging_headers_either(http, channel, queue, way):
+    tag = {"x-stage-producer": "job", "x-stage-epoch": 0, "x-stage-part": 0, "x-stage-attempt": "a"}
+    headers = {**tag, "mine": "1"}
+    if way == "rabbitmq":
+        answer = post(http, "amq.default", queue, "row", headers=headers)
+    else:
+        answer = http.post(f"/api/v1/queues/{queue}/messages", json={"body": "row", "headers": headers})
+    assert answer.is_success, answer.text
+    assert staging.commit(channel, queue, (0, "a", 1))["status"] == "committed"
+    [row] = Collector(channel, queue, ack=True).wait(1)
+    assert (row.body, row.properties.headers) == (b"row", {"mine": "1"})
 
 
 @pytest.mark.parametrize("way", ["rabbitmq", "v1"])
@@ -356,6 +376,22 @@ def test_mandatory_publish_with_properties_of_its_own_that_no_group_wants_comes_
         properties = pika.BasicProperties(message_id=str(number))
         with pytest.raises(pika.exceptions.UnroutableError):
             channel.basic_publish("", f"$queue/{name}/us", "x", properties, mandatory=True)
+    channel.queue_delete(name)
+
+
+def test_of_publishes_of_a_transaction_that_differ_a_queue_drops_those_no_group_wants(
+    http, mqtt, amqp_connect, channel, name
+):
+    http.put(f"/api/v1/queues/{name}", json={"unmatched": "drop"}).raise_for_status()
+    eu = mqtt()
+    eu.subscribe(f"$queue/{name}/eu/#", 1, user=[("consumer-group", "eu")])
+    transacted = amqp_connect().channel()
+    transacted.tx_select()
+    for number in range(8):
+        key = f"$queue/{name}/{'us' if number < 4 else 'eu'}"
+        transacted.basic_publish("", key, str(number), pika.BasicProperties(message_id=str(number)))
+    transacted.tx_commit()
+    assert [message.payload for message in eu.take(4)] == [b"4", b"5", b"6", b"7"]
     channel.queue_delete(name)
 
 

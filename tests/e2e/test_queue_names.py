@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.cli import app
-from config.names import queue_level
+from config.name_rules import queue_level
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.mqtt import user_property

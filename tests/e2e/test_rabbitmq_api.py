@@ -25,10 +25,10 @@ def api(broker: BrokerProcess) -> Iterator[httpx.Client]:
 
 
 def test_who_says_nothing_is_asked_and_who_is_wrong_is_told(broker: BrokerProcess, api: httpx.Client) -> None:
-    asked = httpx.get(f"{broker.http_url}/api/overview", trust_env=False)
+    asked = httpx.get(f"{broker.http_url}/api/overview", trust_env=False, timeout=20)
     assert (asked.status_code, asked.content) == (401, b"")
     assert asked.headers["www-authenticate"].startswith("Basic")
-    wrong = httpx.get(f"{broker.http_url}/api/overview", auth=("guest", "wrong"), trust_env=False)
+    wrong = httpx.get(f"{broker.http_url}/api/overview", auth=("guest", "wrong"), trust_env=False, timeout=20)
     assert wrong.status_code == 401
     assert api.get("/api/whoami").json() == {"name": "guest", "tags": ["administrator"]}
 
@@ -170,13 +170,15 @@ def test_definitions_of_one_broker_make_another_alike(
     channel.exchange_declare("in", "headers", durable=True)
     channel.queue_bind("work", "in", "", {"x-match": "any", "a": 1})
     guest = ("guest", "guest")
-    exported = httpx.get(f"{first.http_url}/api/definitions", auth=guest, trust_env=False).json()
+    exported = httpx.get(f"{first.http_url}/api/definitions", auth=guest, trust_env=False, timeout=20).json()
     exported["policies"] = [{"name": "p", "pattern": "none", "definition": {"ha-mode": "all"}}]
-    loaded = httpx.post(f"{second.http_url}/api/definitions", auth=guest, json=exported, trust_env=False)
+    loaded = httpx.post(
+        f"{second.http_url}/api/definitions", auth=guest, json=exported, trust_env=False, timeout=20
+    )
     assert loaded.status_code == 204, loaded.text
     assert loaded.headers["x-not-taken"] == "policies (1)"
     exported["policies"] = []
-    again = httpx.get(f"{second.http_url}/api/definitions", auth=guest, trust_env=False).json()
+    again = httpx.get(f"{second.http_url}/api/definitions", auth=guest, trust_env=False, timeout=20).json()
     assert again == exported
     assert [each["name"] for each in again["queues"]] == ["events", "work"]
     amqp_connect(second).channel().queue_declare("work", durable=True, arguments={"x-max-priority": 5})

@@ -16,8 +16,8 @@ import websockets.sync.client
 import yaml
 
 from broker.access.passwords import hashed
-from broker.tls.making import Authority, write_pair
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from broker.network.tls.making import Authority, write_pair
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess

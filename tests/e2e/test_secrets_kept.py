@@ -17,8 +17,8 @@ import yaml
 
 from broker.access.passwords import hashed
 from broker.access.scram import make_verifier
-from broker.tls.making import Authority, write_pair
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from broker.network.tls.making import Authority, write_pair
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerFailed, BrokerProcess, command_line
@@ -221,7 +221,9 @@ def test_no_login_leaves_a_secret_in_the_log_or_an_answer(guarded):
     with pytest.raises(MqttRefused):
         MqttClient(guarded.process.mqtt_port, username="failing", password=WRONG).connect()
     bearer = {"authorization": f"Bearer {guarded.token(exp=1)}"}
-    guarded.answers.append(httpx.get(f"{guarded.process.http_url}/api/v1/overview", headers=bearer).text)
+    guarded.answers.append(
+        httpx.get(f"{guarded.process.http_url}/api/v1/overview", headers=bearer, timeout=20).text
+    )
     assert "login_refused" in guarded.process.log  # the searched log has what could leak
     assert guarded.leaked() == []
 

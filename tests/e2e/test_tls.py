@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from broker.access.passwords import hashed
-from broker.tls.making import Authority, write_pair
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from broker.network.tls.making import Authority, write_pair
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
@@ -172,7 +172,7 @@ def test_a_certificate_says_who_calls_over_http_and_no_other_may_do_more(secured
 
 
 def test_an_http_port_for_both_takes_clients_without_tls(secured):
-    plain = httpx.get(f"http://localhost:{secured.ports['https']}/api/v1/health", trust_env=False)
+    plain = httpx.get(f"http://localhost:{secured.ports['https']}/api/v1/health", trust_env=False, timeout=20)
     assert plain.json() == {"status": "ok"}
 
 
@@ -291,7 +291,7 @@ def test_a_broker_does_not_start_with_a_certificate_that_it_cannot_use(tmp_path)
 
 
 def test_certificates_of_the_command_let_clients_in(tmp_path):
-    from broker.tls.making import make_client, make_server, own_hosts
+    from broker.network.tls.making import make_client, make_server, own_hosts
 
     make_server(tmp_path, own_hosts())
     make_client(tmp_path, "device")

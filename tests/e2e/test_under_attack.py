@@ -8,9 +8,9 @@ import pika
 import pytest
 
 from broker.access.passwords import hashed
-from broker.tls.making import make_server, own_hosts
+from broker.network.tls.making import make_server, own_hosts
 from config import limits
-from config.access import PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess

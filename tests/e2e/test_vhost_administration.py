@@ -274,13 +274,15 @@ def test_all_of_it_is_there_after_a_crash(own_broker):
     broker = own_broker({})
     url = f"{broker.http_url}/api/v1"
     for name in ("kept", "gone"):
-        httpx.put(f"{url}/vhosts/{name}", json={"max_queues": 5}, trust_env=False).raise_for_status()
+        httpx.put(
+            f"{url}/vhosts/{name}", json={"max_queues": 5}, trust_env=False, timeout=20
+        ).raise_for_status()
         _, channel = enter(broker, name)
         fill(channel, name)
-    httpx.delete(f"{url}/vhosts/gone", trust_env=False).raise_for_status()
+    httpx.delete(f"{url}/vhosts/gone", trust_env=False, timeout=20).raise_for_status()
     broker.kill9()
     broker.start()
-    told = httpx.get(f"{broker.http_url}/api/v1/vhosts/kept", trust_env=False).json()
+    told = httpx.get(f"{broker.http_url}/api/v1/vhosts/kept", trust_env=False, timeout=20).json()
     assert (told["max_queues"], told["queues"], told["configured"]) == (5, 3, False)
     _, channel = enter(broker, "kept")
     assert take_all(channel, "kept") == ["x", "x"]

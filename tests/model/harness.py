@@ -10,7 +10,6 @@ from typing import Any, SupportsIndex, TypeVar
 from broker.engine.shard import Shard
 from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
 from queue_manager.claims.purge import NO_BUCKET
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
@@ -29,6 +28,7 @@ from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import Load
+from queue_manager.spec_records import QueueDefinition
 from storage.batch import WriteOps
 from storage.memory_store import MemoryStore
 from storage.records import payload_refs, queue_spec
@@ -724,7 +724,7 @@ class Harness:
         )
 
     def _takes_references_back(self, commit: Commit) -> bool:
-        prefix = payload_refs.PREFIX
+        prefix = payload_refs.prefix()
         counted = [key for key in commit.puts if key.startswith(prefix)]
         return any(key.startswith(prefix) for key in commit.deletes) or any(
             drive(self.store.get(key)) is not None for key in counted

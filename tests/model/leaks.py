@@ -9,7 +9,22 @@ from queue_manager.policy import FOREVER
 from storage import layout, metadata_log
 from storage.envelope import read_head
 from storage.memory_store import MemoryStore
-from storage.records import attempts, done, failed, metadata, payload, payload_refs, settlements
+from storage.records import (
+    active,
+    attempts,
+    claim_state,
+    done,
+    failed,
+    group_position,
+    log_cursor,
+    metadata,
+    payload,
+    payload_refs,
+    queue_meta,
+    queue_spec,
+    removal,
+    settlements,
+)
 from tests.model.oracle import FAILED, Oracle
 
 SHARED = 0x10
@@ -26,7 +41,7 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
     failed_of: dict[str, set[int]] = {}
     for key, value in rows:
         record_type = key[1] if key[0] == layout.VERSION else -1
-        if record_type == layout.DONE:
+        if record_type == done.number:
             storage_id, _ = done.parse_key(key)
             name = layout.split_group_queue_id(storage_id)[0]
             assert name in keeps, f"done record of a deleted queue: {key!r}"
@@ -34,7 +49,7 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
             for message in done.decode(value):
                 holders.setdefault(message.message_id, set()).add(name)
                 attempts_of.add((storage_id, message.message_id))
-        elif record_type == layout.SETTLEMENTS:
+        elif record_type == settlements.number:
             storage_id, _, _ = settlements.parse_key(key)
             name = layout.split_group_queue_id(storage_id)[0]
             assert name in keeps, f"settlements of a deleted queue: {key!r}"
@@ -43,7 +58,7 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
             for message in kept:
                 holders.setdefault(message.message_id, set()).add(name)
                 attempts_of.add((storage_id, message.message_id))
-        elif record_type == layout.FAILED:
+        elif record_type == failed.number:
             storage_id, _ = failed.parse_key(key)
             name = layout.split_group_queue_id(storage_id)[0]
             assert name in keeps, f"failed record of a deleted queue: {key!r}"
@@ -60,17 +75,17 @@ def check_store(rows: list[tuple[bytes, bytes]], oracle: Oracle, *, may_leak: bo
             _check_log_row(key, value, oracle)
             continue
         record_type = key[1]
-        assert record_type not in (layout.ACTIVE, layout.REMOVAL), f"left over: {key!r}"
-        if record_type == layout.PAYLOAD:
+        assert record_type not in (active.number, removal.number), f"left over: {key!r}"
+        if record_type == payload.number:
             payloads.add(payload.parse_key(key))
-        elif record_type == layout.PAYLOAD_REFS:
+        elif record_type == payload_refs.number:
             references[payload_refs.parse_key(key)] = payload_refs.decode(value)
-        elif record_type == layout.ATTEMPTS:
+        elif record_type == attempts.number:
             assert attempts.parse_key(key) in attempts_of, f"attempts of nothing: {key!r}"
-        elif record_type in (layout.LOG_CURSOR, layout.CLAIM_STATE, layout.GROUP_POSITION):
+        elif record_type in (log_cursor.number, claim_state.number, group_position.number):
             name = layout.split_group_queue_id(key[2:].partition(b"\x00")[0].decode())[0]
             assert name in keeps, f"record of a deleted queue: {key!r}"
-        elif record_type in (layout.QUEUE_SPEC, layout.QUEUE_META):
+        elif record_type in (queue_spec.number, queue_meta.number):
             name = layout.split_group_queue_id(key[2:].decode())[0]
             assert name in keeps, f"record of a deleted queue: {key!r}"
     for message_id in payloads - set(holders):
@@ -98,7 +113,7 @@ def check_ownership(rows: list[tuple[bytes, bytes]], *, may_leak: bool = False) 
     ownership = Ownership()
     for key, value in rows:
         ownership.note(key, value)
-    found = [(key.hex(), problem) for key, problem in ownership.problems()]
+    found = [(problem.key.hex(), problem.what) for problem in ownership.problems()]
     if may_leak:
         found = [each for each in found if "that nothing holds" not in each[1] and "hold it" not in each[1]]
     assert not found
@@ -159,7 +174,7 @@ def _check_cursor(cursor: Cursor) -> None:
     assert not claims.returned.heap
     assert not cursor.reader._loaded
     assert not cursor.progress.released.starts
-    assert not claims.buckets.records._dirty
+    assert not claims.buckets.records._unwritten
     assert len(claims.buckets) <= 1, f"{cursor.storage_id} keeps {len(claims.buckets)} buckets"
     assert len(claims.buckets.attempt_log._logs) <= claims.buckets.failed_count
 

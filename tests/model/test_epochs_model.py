@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
@@ -19,6 +18,7 @@ from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.rules.schedule import EVERYTHING
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.memory_store import MemoryStore
 from storage.records import committed_epoch, epoch, payload, staged_rows
@@ -115,7 +115,7 @@ class EpochsModel(ShardModel):
     def moving_in(self, name: str) -> Sequence[Sweep]:
         """What is on its way in a queue."""
         queue = self.manager.queues.find(name)
-        return queue.rules.stage._sweeps._pending if queue.rules.has_stage else ()
+        return queue.rules.stage.sweeps._pending if queue.rules.has_stage else ()
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
@@ -346,8 +346,8 @@ class EpochsModel(ShardModel):
             stage, attempts, sweeps = queue.rules.stage, self.staged_in(name), self.moving_in(name)
             live = {tag for tag, attempt in attempts.items() if not attempt.is_ending}
             assert live == {tag for owner, tag in self.oracle.staged if owner == name}
-            assert stage.unmoved_count == sum(sweep.left for sweep in sweeps)
-            assert stage.unmoved_bytes == sum(sweep.left_bytes for sweep in sweeps)
+            assert stage.sweeps.unmoved_count == sum(sweep.left for sweep in sweeps)
+            assert stage.sweeps.unmoved_bytes == sum(sweep.left_bytes for sweep in sweeps)
             assert stage._byte_count == sum(attempt.byte_count for attempt in attempts.values())
             last = {who: (e.epoch, e.row_count) for who, e in stage._producers.items()}
             assert last == {who: at for (owner, who), at in self.oracle.last.items() if owner == name}
@@ -360,7 +360,7 @@ class EpochsModel(ShardModel):
             if not any(self.moving_in(name) or self.has_due(name) for name in QUEUES):
                 self.commit_all()
                 stages = [queue.rules.stage for queue in self.manager.queues if queue.rules.has_stage]
-                assert not any(stage.unmoved_count or stage.unmoved_bytes for stage in stages)
+                assert not any(stage.sweeps.unmoved_count or stage.sweeps.unmoved_bytes for stage in stages)
                 return
         raise AssertionError("the rows never arrive")
 
@@ -398,16 +398,16 @@ class EpochsModel(ShardModel):
             later = [body for body in bodies if due_ms_of(body)]
             assert sorted(later) == sorted(self.oracle.later[name]), name
         rows = all_rows(self.store)
-        staged = [value for key, value in rows if key.startswith(staged_rows.PREFIX)]
+        staged = [value for key, value in rows if key.startswith(staged_rows.prefix())]
         held = sorted(body for value in staged for run in staged_rows.decode(value) for body in run.bodies)
         assert held == sorted(body for bodies in self.oracle.staged.values() for body in bodies)
-        assert not [key for key, _ in rows if key.startswith(epoch.PREFIX)]
-        assert len([key for key, _ in rows if key.startswith(committed_epoch.PREFIX)]) == len(
+        assert not [key for key, _ in rows if key.startswith(epoch.prefix())]
+        assert len([key for key, _ in rows if key.startswith(committed_epoch.prefix())]) == len(
             self.oracle.last
         )
         oracle = self.oracle
         in_logs = [*oracle.plain.values(), *map(len, (*oracle.logs.values(), *oracle.later.values()))]
-        payloads = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        payloads = [key for key, _ in rows if key.startswith(payload.prefix())]
         assert len(payloads) == sum(in_logs) + len(held)
 
 

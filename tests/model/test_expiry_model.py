@@ -16,15 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.operations.redrive import redrive_failed
+from broker.engine.client import MessageClient
 from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import LimitReached
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART
 from queue_manager.policy import DROP_HEAD, QueuePolicy
+from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 from storage.memory_store import MemoryStore
@@ -349,7 +349,7 @@ class ExpiryModel(ShardModel):
             drafts = []
         else:
             self.manager.commit_epoch(self.queue, "job", self.epoch, parts, self.clock.ms)
-        while self.queue.rules.stage._sweeps._pending:
+        while self.queue.rules.stage.sweeps._pending:
             self.commit()
         for draft in drafts:
             self.appended(draft)
@@ -510,7 +510,7 @@ class ExpiryModel(ShardModel):
         name = self.groups[pick % len(self.groups)]
         failed = [item for item in self.items if item.states.get(name) == "failed"]
         self.sweep()
-        count = run(redrive_failed(self.shard, "work", self.group(name).group_id))
+        count = run(MessageClient(self.shard).redrive("work", self.group(name).group_id))
         assert count == len(failed)
         for item in failed:
             item.states[name] = "waiting"
@@ -638,7 +638,7 @@ class ExpiryModel(ShardModel):
             self.finish_group(name)
         found = []
         for message in self.read_all("dead"):
-            group = dict(decode_headers(message.template.properties))["_dlq_group"]
+            group = dict(decode_headers(message.template.properties))["x-death"][0]["group"]
             found.append((message.body, str(group).partition("@")[0]))
         assert sorted(found) == sorted(self.dead)
         assert [m.body for m in self.read_all("other")] == [body for body, _ in self.other]
@@ -654,9 +654,9 @@ class ExpiryModel(ShardModel):
             assert all(part.log.head_offset == part.log.next_offset for part in self.queue.parts)
             names = [part.log.name for queue in self.manager.queues for part in queue.parts]
             aheads = tuple(queue_account.prefix(name) + b"\x03" for name in names)
-            left = [key for key, _ in rows if key.startswith((expiry.PREFIX, *aheads))]
+            left = [key for key, _ in rows if key.startswith((expiry.prefix(), *aheads))]
             assert not left, self.describe()
-        payloads = {value for key, value in rows if key.startswith(payload.PREFIX)}
+        payloads = {value for key, value in rows if key.startswith(payload.prefix())}
         if self.may_leak:
             assert kept <= payloads
         else:

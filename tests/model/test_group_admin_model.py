@@ -14,19 +14,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.operations.redrive import redrive_failed
+from broker.engine.client import MessageClient
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.definitions import QueueDefinition
 from queue_manager.group.keeper import KEPT
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.patterns import compile_pattern
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage import layout
 from storage.errors import StorageError
-from storage.records import payload, payload_refs
+from storage.records import active, done, group_removal, payload, payload_refs, removal, skipped_offsets
 from tests.model.failing_store import FailingStore
 from tests.model.harness import DEFAULT_POLICY, load, run
 from tests.model.leaks import all_rows, check_memory
@@ -141,7 +141,7 @@ class GroupModel(ShardModel):
                 continue
             if items[offset].is_open:
                 return MUST
-            if items[offset].state == PASS and offset >= self._real(group_id).position:
+            if items[offset].state == PASS and not self._real(group_id).progress.has_taken(offset):
                 return MUST
         return MAY
 
@@ -453,7 +453,7 @@ class GroupModel(ShardModel):
             return
         self.sweep()
         failed = {o: item for o, item in self.groups[group_id].items() if item.state == FAILED}
-        count = run(redrive_failed(self.shard, "work", group_id))
+        count = run(MessageClient(self.shard).redrive("work", group_id))
         assert count == len(failed)
         for offset, item in failed.items():
             item.state, item.attempts, item.due_ms = MUST, 0, 0
@@ -545,19 +545,19 @@ class GroupModel(ShardModel):
             if item.state == FAILED
         }
         rows = all_rows(self.store)
-        bodies = [value for key, value in rows if key.startswith(payload.PREFIX)]
+        bodies = [value for key, value in rows if key.startswith(payload.prefix())]
         assert kept <= set(bodies), "payloads are lost"
         if not (self.crashed and self.shared):
             assert kept == set(bodies), "payloads leak"
-            references = [key for key, _ in rows if key.startswith(payload_refs.PREFIX)]
+            references = [key for key, _ in rows if key.startswith(payload_refs.prefix())]
             assert len(references) == (len(kept) if self.shared else 0)
         left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
         assert not left & {
-            layout.ACTIVE,
-            layout.DONE,
-            layout.GROUP_REMOVAL,
-            layout.SKIPPED_OFFSETS,
-            layout.REMOVAL,
+            active.number,
+            done.number,
+            group_removal.number,
+            skipped_offsets.number,
+            removal.number,
         }
         check_memory(self.manager)
 

@@ -14,19 +14,27 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.operations import groups
-from queue_manager.api import GroupDefinition, read_start
+from broker.engine.client import CommitClient, GroupClient
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
-from queue_manager.definitions import QueueDefinition
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.options import PublishOptions
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage import layout
 from storage.envelope import EnvelopeTemplate
 from storage.errors import StorageError
 from storage.memory_store import MemoryStore
-from storage.records import payload
+from storage.records import (
+    active,
+    claimed_bitmap,
+    done,
+    group_removal,
+    payload,
+    released_offsets,
+    removal,
+    skipped_offsets,
+)
 from tests.model.failing_store import FailingStore
 from tests.model.harness import run
 from tests.model.leaks import all_rows, check_memory
@@ -159,6 +167,9 @@ class GroupKindsModel(ShardModel):
         }
         self.groups[group_id] = Group(states, passed)
 
+    def _client(self) -> GroupClient:
+        return GroupClient(self.shard, CommitClient(self.shard))
+
     def _let_go(self) -> None:
         """What every group began behind is gone."""
         if self.groups:
@@ -169,8 +180,7 @@ class GroupKindsModel(ShardModel):
         if group in self.groups:
             return
         passed, text = self._passed(start, at)
-        wanted = GroupDefinition(name=group, start=read_start("start", text))
-        run(groups.create(self.shard, self.queue, wanted))
+        run(self._client().create(self.queue.name, group, start=text))
         self._begin(group, passed)
         self._let_go()
         run(self.shard.done_records.learn())
@@ -183,7 +193,7 @@ class GroupKindsModel(ShardModel):
         if group is None:
             return
         passed, text = self._passed(start, at)
-        run(groups.reset(self.shard, self.queue, group, read_start("to", text), True))
+        run(self._client().reset(self.queue.name, group, to=text, force=True))
         self._drop_entries(group)
         known = self.groups[group]
         self._begin(group, passed)
@@ -198,7 +208,7 @@ class GroupKindsModel(ShardModel):
         group = self._pick(number)
         if group is None:
             return
-        run(groups.delete(self.shard, self.queue, group, True))
+        run(self._client().delete(self.queue.name, group, force=True))
         self._drop_entries(group)
         for _, consumer, _ in self.takers.pop(group, []):
             assert not consumer.active
@@ -261,14 +271,14 @@ class GroupKindsModel(ShardModel):
 
     @rule(picks=st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=12))
     def settle(self, picks: list[tuple[int, bool]]) -> None:
-        for pick, done in picks:
+        for pick, is_done in picks:
             if not self.entries:
                 break
             key = list(self.entries)[pick % len(self.entries)]
             entry = self.entries.pop(key)
             assert entry.state == IN_FLIGHT
-            assert (self.manager.ack if done else self.manager.requeue)([entry], self.clock.ms) == 0
-            self.groups[key[0]].states[key[1]] = DONE if done else OPEN
+            assert (self.manager.ack if is_done else self.manager.requeue)([entry], self.clock.ms) == 0
+            self.groups[key[0]].states[key[1]] = DONE if is_done else OPEN
         self._rest()
 
     @rule()
@@ -325,11 +335,11 @@ class GroupKindsModel(ShardModel):
         self.sweep()
         self.sweep()
         rows = all_rows(self.store)
-        stored = {int(value) for key, value in rows if key.startswith(payload.PREFIX)}
+        stored = {int(value) for key, value in rows if key.startswith(payload.prefix())}
         assert stored == kept, "payloads"
         assert not self.manager.context.removals or isinstance(self.manager.context.removals[0], RangeRemoval)
         left = {key[1] for key, _ in rows if key[0] == layout.VERSION}
-        assert not left & {layout.ACTIVE, layout.GROUP_REMOVAL, layout.REMOVAL}
+        assert not left & {active.number, group_removal.number, removal.number}
         while self.groups:
             self.delete(0)
         self.sweep()
@@ -337,11 +347,11 @@ class GroupKindsModel(ShardModel):
         rows = all_rows(self.store)
         types = {key[1] for key, _ in rows if key[0] == layout.VERSION}
         assert not types & {
-            layout.PAYLOAD,
-            layout.DONE,
-            layout.CLAIMED_BITMAP,
-            layout.SKIPPED_OFFSETS,
-            layout.RELEASED_OFFSETS,
+            payload.number,
+            done.number,
+            claimed_bitmap.number,
+            skipped_offsets.number,
+            released_offsets.number,
         }, types
         check_memory(self.manager)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import (
     ACCEPTED,
@@ -21,6 +20,7 @@ from queue_manager.outcomes import (
     REFUSED_WINDOW,
 )
 from queue_manager.policy import QueuePolicy
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import identified, producer
 from tests.model.leaks import all_rows

@@ -12,12 +12,12 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from config import limits
 from queue_manager.claims.claim import Claim, Consumer
-from queue_manager.definitions import QueueDefinition
 from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from tests.model.leaks import all_rows
 from tests.model.shard_model import Reader, ShardModel

@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.client import MessageClient
 from broker.properties.readers import READERS
 from protocols.amqp091.content import decode_headers
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
-from queue_manager.definitions import QueueDefinition
 from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import attempts, payload
 from tests.model.harness import run
@@ -294,7 +294,7 @@ class RetryModel(ShardModel):
             wanted = {self.items.index(item) for item in failed_before[::2]}
             offsets = sorted(wanted)
             failed_before = failed_before[::2]
-        count = run(redrive_failed(self.shard, "work", "", limit=limit, offsets=offsets))
+        count = run(MessageClient(self.shard).redrive("work", "", limit=limit, offsets=offsets))
         assert count == min(len(failed_before), len(failed_before) if limit is None else limit)
         back = {
             claim.message.offset for _, claim in returned if claim.state == AVAILABLE and not claim.attempts
@@ -309,7 +309,7 @@ class RetryModel(ShardModel):
     @rule(limit=st.sampled_from([None, 1, 2]))
     def redrive_dead_letters(self, limit: int | None) -> None:
         self._commit()
-        count = run(redrive_dead_letters(self.shard, "dead", limit=limit))
+        count = run(MessageClient(self.shard).redrive_dead_letters("dead", limit=limit))
         assert count == min(len(self.dead), len(self.dead) if limit is None else limit)
         self.items += [Item(body, deaths) for body, deaths in self.dead[:count]]
         del self.dead[:count]
@@ -358,7 +358,7 @@ class RetryModel(ShardModel):
             assert claim.attempts == 1, "a redrive counted as an attempt"
             assert {death["queue"] for death in deaths} == {"work"}
             assert headers["x-last-death-reason"] == deaths[0]["reason"]
-            assert headers["_dlq_original_topic"] == "$queue/work/key"
+            assert {death.get("topic") for death in deaths} - {None} == {"$queue/work/key"}
             found.append((message.body, [(death["reason"], death["count"]) for death in deaths]))
         assert found == self.dead
         self.manager.ack(taker.claims(), self.clock.ms)
@@ -384,11 +384,11 @@ class RetryModel(ShardModel):
             self.clock.ms += 61_000
             self.sweep()
         self.counts_agree()
-        rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
-        kept = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        rows = run(self.store.scan(payload.prefix(), None, limit=100_000))
+        kept = [key for key, _ in rows if key.startswith(payload.prefix())]
         assert len(kept) == sum(item.state == "failed" for item in self.items), "payloads leak or are lost"
-        rows = run(self.store.scan(attempts.PREFIX, None, limit=100_000))
-        histories = [key for key, _ in rows if key.startswith(attempts.PREFIX)]
+        rows = run(self.store.scan(attempts.prefix(), None, limit=100_000))
+        histories = [key for key, _ in rows if key.startswith(attempts.prefix())]
         assert len(histories) <= sum(item.state == "failed" for item in self.items), "histories leak"
 
 

@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import ExchangeNotFound, PreconditionFailed, QueueBusy
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange import Exchange, ExchangeDefinition
-from queue_manager.routing.exchanges import PREDECLARED, TOPICS
+from queue_manager.routing.exchange_directory import PREDECLARED, TOPICS
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import binding as binding_record
 from storage.records import exchange as exchange_record
@@ -334,9 +334,9 @@ class RoutingModel(ShardModel):
             return
         self.commit()
         keys = [key for key, _ in all_rows(self.store)]
-        stored = {exchange_record.parse_key(k) for k in keys if k.startswith(exchange_record.PREFIX)}
+        stored = {exchange_record.parse_key(k) for k in keys if k.startswith(exchange_record.prefix())}
         assert stored == set(self.durable.exchanges) - set(PREDECLARED)
-        bindings = [key for key in keys if key.startswith(binding_record.PREFIX)]
+        bindings = [key for key in keys if key.startswith(binding_record.prefix())]
         assert len(bindings) == len(self.durable.bindings)
 
 

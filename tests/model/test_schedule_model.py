@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.operations.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.client.scheduled import cancel_scheduled, list_scheduled
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.rules.schedule import EVERYTHING
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import payload, scheduled
 from tests.model.harness import drive
@@ -193,9 +193,9 @@ class ScheduleModel(ShardModel):
             self.settle()
             assert reader.bodies() == self.oracle.logs[name], name
         rows = all_rows(self.store)
-        assert not [key for key, _ in rows if key.startswith(scheduled.PREFIX)]
+        assert not [key for key, _ in rows if key.startswith(scheduled.prefix())]
         held = {body for name in ("a", "b") for body in self.oracle.logs[name]}
-        assert {value for key, value in rows if key.startswith(payload.PREFIX)} == held
+        assert {value for key, value in rows if key.startswith(payload.prefix())} == held
 
 
 TestScheduleModel = ScheduleModel.TestCase

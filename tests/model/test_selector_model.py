@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
-from queue_manager.definitions import QueueDefinition
-from queue_manager.filters.fields import Fields
+from queue_manager.filters.field_access import Fields
 from queue_manager.group.group import Group
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES, RELEASED, RELEASED_BYTES
 from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import claimed_bitmap, payload
@@ -156,7 +156,7 @@ class SelectorModel(ShardModel):
         )
         if skip:
             queue.log.extend_to(skip)
-            queue.log.move_head(skip)
+            queue.log.head_offset = skip
         self.first_offset = skip
         queue.group("", "#", group_selector)
         if audit == "early":
@@ -430,10 +430,10 @@ class SelectorModel(ShardModel):
             self.sweep()
         log = self.queue.log
         assert log.head_offset == log.next_offset, "the log is kept"
-        rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
+        rows = run(self.store.scan(payload.prefix(), None, limit=100_000))
         failed = sum(item.state == "failed" for item in self.items)
-        assert sum(key.startswith(payload.PREFIX) for key, _ in rows) == failed, "payloads leak or are lost"
-        assert not any(key.startswith(claimed_bitmap.PREFIX) for key, _ in rows), "bitmaps leak"
+        assert sum(key.startswith(payload.prefix()) for key, _ in rows) == failed, "payloads leak or are lost"
+        assert not any(key.startswith(claimed_bitmap.prefix()) for key, _ in rows), "bitmaps leak"
 
 
 SETTINGS = settings(

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from broker.engine.shard import Shard
-from protocols.mqtt.topics import matches
+from protocols.mqtt.topic_filters import matches
 from queue_manager.sessions.bounds import REJECT, Bounds
 from queue_manager.sessions.session import Delivery, Session
-from queue_manager.sessions.subscription import SubscriptionOptions
+from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
-from storage.records.session import NEVER_S
+from storage.records import NEVER_S
 from tests.model.harness import FakeClock, load, open_shard, run
 
 CLIENTS = ("c0", "c1", "c2")
@@ -250,8 +250,10 @@ class SessionsModel:
         bodies = [str(number).encode() for number in range(first, first + count)]
         logs = [log for log in self.sessions.logs if matches(log.filter, topic)]
         if not self.sessions.logs.has_room(logs, len(bodies), sum(map(len, bodies))):
-            readers = [c for c in self.clients.values() if any(matches(f, topic) for f in c.filters)]
-            assert any(self.waiting_max(c) + count > self.messages_max for c in readers), "there is room"
+            copies = {c: sum(matches(f, topic) for f in c.filters) for c in self.clients.values()}
+            assert any(
+                n and self.waiting_max(c) + n * count > self.messages_max for c, n in copies.items()
+            ), "there is room"
             return  # and nobody is given it
         for number in range(first, first + count):
             text = str(number).encode()

@@ -19,12 +19,12 @@ from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
-from queue_manager.definitions import QueueDefinition
-from queue_manager.dispatch.by_key.table import BindingTable
+from queue_manager.dispatch.by_key.binding_table import BindingTable
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_AMQP
 from storage.memory_store import MemoryStore
 from storage.records import payload
@@ -533,8 +533,8 @@ class StickyModel(ShardModel):
         for _ in range(3):
             self.clock.ms += 61_000
             self.sweep()
-        rows = run(self.store.scan(payload.PREFIX, None, limit=100_000))
-        kept = [key for key, _ in rows if key.startswith(payload.PREFIX)]
+        rows = run(self.store.scan(payload.prefix(), None, limit=100_000))
+        kept = [key for key, _ in rows if key.startswith(payload.prefix())]
         assert len(kept) == sum(item.state == "failed" for item in self.items), "payloads leak or are lost"
 
 

@@ -11,15 +11,15 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from config import limits
 from queue_manager.claims.claim import IN_FLIGHT
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, PreconditionFailed
 from queue_manager.filters.consumer_filter import consumer_filter
-from queue_manager.filters.fields import Fields
+from queue_manager.filters.field_access import Fields
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.stream_start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.stream import Stream
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
@@ -384,7 +384,7 @@ class StreamModel(ShardModel):
         if not oracle.readers and oracle.name:
             group = self.real(oracle)
             if not oracle.auto_commit:
-                assert group.position == group.committed_offset() >= oracle.committed
+                assert group.position == group.cursor.committed_offset() >= oracle.committed
                 oracle.move(group.position)
                 assert self.manager.ack(was_held, self.clock.ms) == len(was_held), "read again"
             assert (
@@ -475,7 +475,7 @@ class StreamModel(ShardModel):
         self.nameless = []
         for name, log in self.logs.items():
             del log[self.durable_ends[name] :]
-            stored = self.stream(name).stream_log
+            stored = self.stream(name).log
             assert stored.next_offset == len(log)
             assert self.durable_heads[name] <= stored.head_offset
             assert stored.head_offset <= max(heads[name], len(log))
@@ -524,7 +524,7 @@ class StreamModel(ShardModel):
     @invariant()
     def limits_hold(self) -> None:
         for name, fields in RETENTION.items():
-            chunks = self.stream(name).stream_log.chunks
+            chunks = self.stream(name).log.chunks
             kept = self.logs[name][self.head(name) :]
             assert chunks.count == len(kept), name
             assert chunks.payload_bytes == sum(len(m.body) for m in kept)
@@ -550,12 +550,12 @@ class StreamModel(ShardModel):
             self.sweep_once()
         rows = all_rows(self.store)
         held = {m.body for name, log in self.logs.items() for m in log[self.head(name) :]}
-        assert {value for key, value in rows if key.startswith(payload.PREFIX)} == held
+        assert {value for key, value in rows if key.startswith(payload.prefix())} == held
         for key, value in rows:
-            if key.startswith(payload_refs.PREFIX):
+            if key.startswith(payload_refs.prefix()):
                 assert payload_refs.decode(value) >= 1
-        chunks = [key for key, _ in rows if key.startswith(stream_chunk.PREFIX)]
-        assert len(chunks) == sum(len(self.stream(name).stream_log.chunks) for name in RETENTION)
+        chunks = [key for key, _ in rows if key.startswith(stream_chunk.prefix())]
+        assert len(chunks) == sum(len(self.stream(name).log.chunks) for name in RETENTION)
 
 
 TestStreamModel = StreamModel.TestCase

@@ -19,7 +19,7 @@ TIGHT: Limits = {
         "LOG_INDEX_ENTRIES_MAX": 4,
         "NO_ACK_BURST_MAX": 6,
         "DISPATCHED_PER_TURN_MAX": 9,
-        "DIRTY_BUCKETS_MAX": 1,
+        "UNWRITTEN_BUCKETS_MAX": 1,
         "PART_COST_MAX": 25,
         "PART_BUCKETS_MIN": 1,
         "RETURNED_PER_STEP_MAX": 2,

@@ -10,9 +10,12 @@ from typing import Any
 from pamqp import base, commands
 
 from tests.whole.clients import Amqp, Event, Gone
+from tests.whole.identities import NEW, REFUSED, REPEATED, UNKNOWN, Identities, Identity
 from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.replies import REPLY_TO
 from tests.whole.routes import Binding, Exchange, Route
-from tests.whole.world import Skip, World
+from tests.whole.streams import Stream
+from tests.whole.world import Skip, World, last_death
 
 
 @dataclass
@@ -32,6 +35,8 @@ class AmqpOperations(World):
 
     def ask(self, name: str, method: base.Frame, *answers: type, refused: int = 0) -> Any:
         """Call; the answer, or None where the channel is closed with `refused`, as it must then be."""
+        if refused and not self.dares:
+            raise Skip
         client = self.amqp[name]
         try:
             answer = client.call(method, *answers)
@@ -77,7 +82,7 @@ class AmqpOperations(World):
     def do_a_open(self, name: str, mode: str = "confirm") -> None:
         if name in self.amqp:
             raise Skip
-        self.amqp[name] = Amqp(name, self.broker.amqp_port, mode)
+        self.amqp[name] = Amqp(name, self.broker.amqp_port, mode, self.vhost)
         self.held[name] = {}
         if mode == "tx":
             self.transactions[name] = Transaction()
@@ -112,7 +117,9 @@ class AmqpOperations(World):
                 raise Skip
             elif bool(queue.exclusive) != exclusive:
                 refused = 405
-            elif queue.settings != settings:
+            elif queue.declared is not None and settings == queue.settings:
+                raise Skip  # as it is now, not as it was declared
+            elif settings != (queue.declared or queue.settings):
                 refused = 406
         arguments = queue_arguments(settings)
         method = commands.Queue.Declare(
@@ -122,7 +129,8 @@ class AmqpOperations(World):
         if answer is None:
             return
         if queue is None:
-            queue = Queue(q, settings, exclusive=name if exclusive else None)
+            kind = Stream if settings.stream else Queue
+            queue = kind(q, settings, exclusive=name if exclusive else None)
             self.queues.queues[q] = queue
         self.check_counts(queue, answer)
 
@@ -131,7 +139,7 @@ class AmqpOperations(World):
         low, high = queue.groups[""].waiting() if "" in queue.groups else queue.depth()
         if not low <= answer.message_count <= high:
             raise Mismatch(f"{queue.name} says {answer.message_count} messages, not {low}..{high}")
-        consumers = sum(len(group.consumers) for group in queue.groups.values())
+        consumers = queue.consumer_count()
         if answer.consumer_count != consumers:
             raise Mismatch(f"{queue.name} says {answer.consumer_count} consumers, not {consumers}")
 
@@ -154,9 +162,7 @@ class AmqpOperations(World):
                 raise Skip
             if queue.exclusive not in (None, name):
                 refused = 405
-            elif (if_unused and any(group.consumers for group in queue.groups.values())) or (
-                if_empty and low
-            ):
+            elif (if_unused and queue.served()) or (if_empty and low):
                 refused = 406
         method = commands.Queue.Delete(0, q, if_unused, if_empty, False)
         answer = self.ask(name, method, commands.Queue.DeleteOk, refused=refused)
@@ -266,20 +272,36 @@ class AmqpOperations(World):
         delay_ms: int = 0,
         headers: dict[str, Any] | None = None,
         identifier: str = "",
+        producer: str = "",
+        sequence: int = 0,
         again: bool = False,
+        ask: bool = False,
         **more: Any,
     ) -> None:
-        """Publish `n` messages at once; `again`: with the body all such publishes of the identifier have."""
+        """Publish `n` messages at once.
+
+        `again`: with the body all such publishes of the identity have; `ask`: for a direct reply.
+        """
         client = self.need_amqp(name)
+        asker = self.replies.asking.get(name) if ask else None
+        identity = Identity(identifier, producer, sequence)
         messages = []
         for _ in range(n):
-            body = identifier if again and identifier else f"m{self.next_number()}"
-            message = Message(body, key, x, headers=dict(headers or {}), **more)
+            same = identifier or f"{producer}.{sequence}"
+            body = same if again and identity else f"m{self.next_number()}"
+            message = Message(body, key, x, headers=dict(headers or {}), identity=identity, **more)
+            message.asker = asker
             messages.append(message)
         exchange = self.routes.exchanges.get(x)
         refused = 404 if exchange is None else 403 if exchange.internal else 0
         if user_id not in ("", "guest"):
             refused = refused or 406
+        if ask and asker is None:
+            if refused:
+                raise Skip
+            refused = 406
+        if refused and not self.dares:
+            raise Skip
         numbers = []
         sent = time.time()
         for message in messages:
@@ -292,12 +314,15 @@ class AmqpOperations(World):
                 table["x-delay"] = delay_ms
             if identifier:
                 table["x-deduplication-id"] = identifier
+            if producer:
+                table |= {"x-producer-id": producer, "x-producer-sequence": sequence}
             properties = commands.Basic.Properties(
                 headers=table or None,
                 delivery_mode=2 if message.durable else 1,
                 priority=message.priority or None,
                 expiration=None if message.ttl_ms is None else str(message.ttl_ms),
                 user_id=user_id or None,
+                reply_to=REPLY_TO if ask else None,
             )
             numbers.append(client.publish(x, key, message.body.encode(), properties, mandatory=mandatory))
             self.counts["messages published"] += 1
@@ -305,7 +330,7 @@ class AmqpOperations(World):
             self._refused_publish(name, refused)
             return
         if client.mode == "tx":
-            how = {"mandatory": mandatory, "delay_ms": delay_ms, "identifier": identifier}
+            how = {"mandatory": mandatory, "delay_ms": delay_ms}
             self.transactions[name].publishes += [(message, how) for message in messages]
             return
         burst = n > 1
@@ -320,7 +345,6 @@ class AmqpOperations(World):
                 mandatory=mandatory,
                 delay_ms=delay_ms,
                 burst=burst,
-                identifier=identifier,
                 sent=sent,
             )
 
@@ -345,63 +369,101 @@ class AmqpOperations(World):
         mandatory: bool = False,
         delay_ms: int = 0,
         burst: bool = False,
-        identifier: str = "",
         sent: float = 0.0,
     ) -> None:
         """Compare the confirm (None: there is none) and returns, and give the message to its targets."""
+        if message.key.startswith(f"{REPLY_TO}."):
+            if answer is False:
+                raise Mismatch(f"the reply {message.body!r} was refused")
+            heard = self.replies.answer(message.key, message.body)
+            self._check_return(name, message, heard, mandatory)
+            return
         route = self.route_of(message)
         now = time.time()
         self.queues.advance(now)
-        verdicts = {}
-        conflict = False
-        for target in sorted(route.queues):
-            queue = self.queues.queues[target]
-            seen = queue.identifiers.get(identifier) if identifier else None
-            if seen is not None:  # another body under one identifier is refused
-                verdicts[target] = "have" if seen == message.body else "refuse"
-                conflict = conflict or seen != message.body
-                continue
-            verdicts[target] = queue.verdict(now, burst=burst)
-            if delay_ms:
-                verdicts[target] = "refuse" if queue.no_publish else "take"
-        heard = False
-        if route.topics:
+        targets = [self.queues.queues[target] for target in sorted(route.queues)]
+        known = [queue.identities.judge(message.identity, message.body) for queue in targets]
+        if REFUSED in known:
+            verdicts = {queue.name: "refuse" for queue in targets}
+        elif UNKNOWN in known:
+            verdicts = {queue.name: "either" for queue in targets}
+        else:
+            verdicts = {
+                queue.name: "have" if seen == REPEATED else self._room(queue, now, delay_ms, burst)
+                for queue, seen in zip(targets, known, strict=True)
+            }
+        hears = not targets or set(known) <= {NEW, UNKNOWN}
+        count = 4 if burst else 1
+        room = self.sessions.verdict(route.topics, int(message.durable), count=count) if hears else "take"
+        told = {**verdicts, "(sessions)": "either" if delay_ms and room != "take" else room}
+        if answer is True and "refuse" in told.values():
+            raise Mismatch(f"{message.body!r} was confirmed, the oracle says {told}")
+        if answer is False and not {"refuse", "either"} & set(told.values()):
+            raise Mismatch(f"{message.body!r} was refused, the oracle says {told}")
+        if told["(sessions)"] == "refuse":  # nobody gets what a session refuses
+            self.amqp[name].events = [event for event in self.amqp[name].events if event.kind != "return"]
+            return
+        found = 0
+        if route.topics and hears:
             topic, qos = message.key.replace(".", "/"), 1 if message.durable else 0
             if delay_ms:  # whether topics hear it, and when, is not promised
                 qos = 3
-            found = self.sessions.publish(
-                topic, message.body, qos, required=not delay_ms, by_topics=route.topics
-            )
-            heard = bool(found) and not delay_ms
-        if answer is True and "refuse" in verdicts.values():
-            raise Mismatch(f"{message.body!r} was confirmed, the oracle says {verdicts}")
-        if answer is False and not {"refuse", "either"} & set(verdicts.values()):
-            raise Mismatch(f"{message.body!r} was refused, the oracle says {verdicts}")
+            sure = not delay_ms and (room == "take" or answer is True)
+            sure = sure and not (message.identity and set(verdicts.values()) - {"take"})
+            found = self.sessions.publish(topic, message.body, qos, required=sure, by_topics=route.topics)
+        if REFUSED not in known:
+            self._into_queues(message, verdicts, answer, UNKNOWN in known, room, delay_ms, burst, sent)
+        heard = found > 0 and not delay_ms
+        if (delay_ms and route.topics) or (found == -1 and not verdicts):
+            events = self.amqp[name].events
+            self.amqp[name].events = [event for event in events if event.kind != "return"]
+        else:
+            self._check_return(name, message, bool(verdicts) or heard, mandatory)
+
+    @staticmethod
+    def _room(queue: Queue, now: float, delay_ms: int, burst: bool) -> str:
+        """The verdict of a queue; what comes later counts when it is due."""
+        if delay_ms:
+            return "refuse" if queue.no_publish else "take"
+        return queue.verdict(now, burst=burst)
+
+    def _into_queues(
+        self,
+        message: Message,
+        verdicts: dict[str, str],
+        answer: bool | None,
+        unknown: bool,
+        room: str,
+        delay_ms: int,
+        burst: bool,
+        sent: float,
+    ) -> None:
+        now = time.time()
         unsure = [target for target, verdict in verdicts.items() if verdict == "either"]
         for target, verdict in verdicts.items():
             queue = self.queues.queues[target]
-            if verdict in ("refuse", "have"):
+            if verdict == "have":
                 continue
-            if (
-                verdict == "either"
-                and answer is False
-                and len(unsure) == 1
-                and "refuse" not in verdicts.values()
-            ):
+            if verdict == "either" and answer is False and len(unsure) == 1:
+                one_of_many = "refuse" in verdicts.values() or unknown or room != "take"
+                verdict = verdict if one_of_many else "refuse"
+            if verdict == "refuse":
+                queue.identities.had_no_room(message.identity)
+                if not delay_ms:
+                    self.queues.refused(queue, message, now)
                 continue
-            required = (verdict == "take" and not conflict) or answer is True
-            if identifier:
-                queue.identifiers[identifier] = message.body
+            required = (verdict == "take" and room == "take") or (answer is True and not unknown)
+            if required:
+                queue.identities.took(message.identity, message.body)
+            else:
+                queue.identities.lost_track(message.identity)
+                if not delay_ms and answer is not True:
+                    self.queues.refused(queue, message, now, sure=False)
             if delay_ms:
                 item = Item(message, (0, 0), now, required=required, not_before=sent + delay_ms / 1000)
                 queue.scheduled.append((now + delay_ms / 1000, item))
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)
-        if delay_ms and route.topics:
-            events = self.amqp[name].events
-            self.amqp[name].events = [event for event in events if event.kind != "return"]
-        else:
-            self._check_return(name, message, bool(verdicts) or heard, mandatory)
 
     def _check_return(self, name: str, message: Message, routed: bool, mandatory: bool) -> None:
         client = self.amqp[name]
@@ -418,6 +480,34 @@ class AmqpOperations(World):
         if mine and (routed or not mandatory):
             raise Mismatch(f"{message.body!r} came back although it was routed or not mandatory")
 
+    # ---- direct replies
+
+    def do_ask_on(self, name: str, ack: bool = False) -> None:
+        """Consume replies; with acknowledgements, or a second time, that is refused."""
+        self.need_amqp(name)
+        tag = f"r{self.next_number()}"
+        method = commands.Basic.Consume(0, REPLY_TO, tag, False, not ack)
+        refused = 406 if ack or name in self.replies.asking else 0
+        if self.ask(name, method, commands.Basic.ConsumeOk, refused=refused) is not None:
+            self.replies.begin(name, tag)
+
+    def do_ask_off(self, name: str) -> None:
+        self.need_amqp(name)
+        if name not in self.replies.asking:
+            raise Skip
+        tag = self.replies.asking[name].tag
+        self.ask(name, commands.Basic.Cancel(tag), commands.Basic.CancelOk)
+        self.replies.end(name)
+
+    def do_answer(self, name: str, i: int = 0, n: int = 1, mandatory: bool = False) -> None:
+        """Publish to an address that a request told, also to one that is gone."""
+        known = self.replies.known
+        if not known:
+            raise Skip
+        address = known[-1 - i % len(known)].address
+        assert address is not None
+        self.do_pub(name, "", address, n=n, mandatory=mandatory)
+
     # ---- transactions
 
     def do_commit(self, name: str) -> None:
@@ -426,17 +516,17 @@ class AmqpOperations(World):
         transaction = self.transactions[name]
         room: dict[str, int] = {}
         refuse = either = False
-        known: dict[tuple[str, str], str] = {}
+        ahead: dict[str, Identities] = {}
         sent = time.time()
         for message, how in transaction.publishes:
             for target in self.route_of(message).queues:
                 queue = self.queues.queues[target]
-                identifier = how["identifier"]
-                if identifier:
-                    first = queue.identifiers.get(identifier) or known.setdefault(
-                        (target, identifier), message.body
-                    )
-                    refuse = refuse or first != message.body
+                if message.identity:
+                    known = ahead.setdefault(target, queue.identities.copy())
+                    verdict = known.judge(message.identity, message.body)
+                    refuse = refuse or verdict == REFUSED
+                    if verdict == NEW:
+                        known.took(message.identity, message.body)
                     either = True
                 room[target] = room.get(target, 0) + (not how["delay_ms"])
                 limit = queue.settings.max_length
@@ -486,7 +576,9 @@ class AmqpOperations(World):
         client = self.need_amqp(name)
         queue = self.queues.queues.get(q)
         refused = 404 if queue is None else 405 if queue.exclusive not in (None, name) else 0
-        if queue is not None:
+        if queue is not None and queue.settings.stream:
+            refused = refused or 406
+        elif queue is not None:
             now = time.time()
             ready = queue.for_a_get()
             ready = [] if queue.no_deliver else [item for item in ready if item.there_and_alive(now)]
@@ -509,7 +601,8 @@ class AmqpOperations(World):
         event: Event = answer.content
         takes = "done" if no_ack else "hold"
         reader = Consumer(name, "(get)", queue, group, takes, lambda: 1)
-        item = self.queues.delivered(reader, event.fields["body"], event.at, event.fields["tag"])
+        death = last_death(event.fields)
+        item = self.queues.delivered(reader, event.fields["body"], event.at, event.fields["tag"], death)
         self.check_delivery(item, event.fields)
         if not no_ack:
             self.held[name][event.fields["tag"]] = item
@@ -527,12 +620,13 @@ class AmqpOperations(World):
         prefetch: int = 0,
         exclusive: bool = False,
         pattern: str = "#",
+        priority: int = 0,
     ) -> None:
         self.need_amqp(name)
         queue = self.queues.queues.get(q)
         refused = 404 if queue is None else 405 if queue.exclusive not in (None, name) else 0
-        if pattern != "#" and queue is None:
-            raise Skip  # the address would make it
+        if (pattern != "#" and queue is None) or (queue is not None and queue.settings.stream):
+            raise Skip  # the address would make it; readers have an operation of their own
         if queue is not None and not refused:
             whole_name = group if pattern == "#" else f"{group}@{pattern}"
             consumers = queue.groups[whole_name].consumers if whole_name in queue.groups else []
@@ -540,7 +634,9 @@ class AmqpOperations(World):
                 refused = 403
         self.ask(name, commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
         tag = f"c{self.next_number()}"
-        arguments = {"x-consumer-group": group} if group else {}
+        arguments: dict[str, Any] = {"x-consumer-group": group} if group else {}
+        if priority:
+            arguments["x-priority"] = priority
         address = q if pattern == "#" else f"$queue/{q}/{pattern}"
         method = commands.Basic.Consume(0, "", tag, False, no_ack, exclusive, False, arguments)
         method.queue = address  # which the constructor would refuse
@@ -549,7 +645,7 @@ class AmqpOperations(World):
             consumer = Consumer(
                 name, tag, queue, made, "done" if no_ack else "hold", lambda: float("inf"), told=bool(group)
             )
-            consumer.exclusive = exclusive
+            consumer.exclusive, consumer.priority, consumer.joined = exclusive, priority, self.queues.step
             if prefetch and not no_ack:
                 consumer.credit = self._credit(consumer, prefetch)
             self.consumers[name, tag] = consumer
@@ -575,9 +671,9 @@ class AmqpOperations(World):
         self.need_amqp(name)
         consumer = self._pick(name, i)
         self.ask(name, commands.Basic.Cancel(consumer.tag), commands.Basic.CancelOk)
+        consumer.group.consumers.remove(consumer)  # the next single active one may have been served already
         self._feed_before_close(name)
         del self.consumers[name, consumer.tag]
-        consumer.group.consumers.remove(consumer)
         self.left(consumer.queue)
 
     # ---- settle
@@ -626,7 +722,7 @@ class AmqpOperations(World):
             self._settled(item, how)
 
     def _settled(self, item: Item, how: str) -> None:
-        if item.state != HELD:
+        if item.state != HELD or item.settled_elsewhere(how):
             return
         now = time.time()
         assert item.group is not None
@@ -649,13 +745,17 @@ class AmqpOperations(World):
     def _feed_after_recover(self, name: str, chosen: list[tuple[int, Item]]) -> None:
         now = time.time()
         for _, item in chosen:
-            self.queues.back(item, now)
+            if not item.settled_elsewhere("recover"):
+                self.queues.back(item, now)
         self.amqp[name].expect(commands.Basic.RecoverOk)
 
 
 def queue_arguments(settings: Settings) -> dict[str, Any]:
     """The arguments of queue.declare that ask for these settings."""
     arguments: dict[str, Any] = {}
+    if settings.stream:
+        length = {} if settings.max_length is None else {"x-max-length": settings.max_length}
+        return {"x-queue-type": "stream", **length}
     if settings.max_length is not None:
         arguments["x-max-length"] = settings.max_length
         arguments["x-overflow"] = settings.overflow

@@ -13,12 +13,15 @@ import select
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pamqp import base, commands, header
 from pamqp import frame as pamqp_frame
 
+from protocols.amqp091.client import FrameReader
+from protocols.mqtt.client import PacketReader
 from tests.e2e import raw_mqtt as mqtt
 from tests.e2e.raw_amqp import BODY, CAPABILITIES, HEADER, METHOD, PROTOCOL_HEADER, frame, method_frame
 
@@ -41,14 +44,13 @@ class Event(NamedTuple):
     fields: dict[str, Any]
 
 
-class Client:
-    """One socket with a buffer; subclasses take whole units off the buffer in `_parse`."""
+class Client(ABC):
+    """One socket; subclasses work off what is whole in `_parse`."""
 
     def __init__(self, name: str, port: int) -> None:
         self.name = name
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = bytearray()
         self.events: list[Event] = []
         self.gone: str | None = None
 
@@ -67,8 +69,7 @@ class Client:
             data = self.socket.recv(262_144)
         except OSError:
             data = b""
-        self.buffer += data
-        self._parse()
+        self._parse(data)
         if not data:
             self._end("closed by the broker")
 
@@ -98,8 +99,9 @@ class Client:
         if self.gone is None:
             self.gone = how
 
-    def _parse(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _parse(self, data: bytes) -> None:
+        """Make events of what was received in full."""
 
 
 def pump(clients: Iterable[Client], timeout_s: float) -> bool:
@@ -126,6 +128,7 @@ class Amqp(Client):
         self.sequence = 0
         self.closed: tuple[int, str] | None = None
         self._content: Any = None
+        self._frames = FrameReader()
         self.send(PROTOCOL_HEADER)
         self.expect(commands.Connection.Start)
         start_ok = commands.Connection.StartOk(
@@ -161,7 +164,7 @@ class Amqp(Client):
         return answer
 
     def call(self, method: base.Frame, *kinds: type) -> Any:
-        self.send(_with_address(method))
+        self.send(method_frame(1, method))
         return self.expect(*kinds)
 
     def tell(self, method: base.Frame) -> None:
@@ -224,22 +227,17 @@ class Amqp(Client):
         self.socket.close()
         self._end("closed")
 
-    def _parse(self) -> None:
-        buffer = self.buffer
-        while len(buffer) >= 8:
-            kind, channel, size = struct.unpack_from(">BHI", buffer)
-            if len(buffer) < size + 8:
-                return
-            whole = bytes(buffer[: size + 8])
-            del buffer[: size + 8]
-            if kind == METHOD:
-                self._method(channel, pamqp_frame.unmarshal(whole)[2])
-            elif kind == HEADER:
-                content = pamqp_frame.unmarshal(whole)[2]
+    def _parse(self, data: bytes) -> None:
+        self._frames.feed(data)
+        while (received := self._frames.next()) is not None:
+            if received.kind == METHOD:
+                self._method(received.channel, received.method)
+            elif received.kind == HEADER:
+                content = pamqp_frame.unmarshal(frame(HEADER, received.channel, received.payload))[2]
                 self._content[1:] = [content.properties, content.body_size, b""]
                 self._content_read()
-            elif kind == BODY:
-                self._content[3] += whole[7:-1]
+            elif received.kind == BODY:
+                self._content[3] += received.payload
                 self._content_read()
 
     def _method(self, channel: int, method: Any) -> None:
@@ -286,21 +284,11 @@ class Amqp(Client):
             self.events.append(Event("deliver", time.time(), fields | {"consumer": method.consumer_tag}))
 
 
-def _with_address(method: base.Frame) -> bytes:
-    """The frame of a method; a queue address, which pamqp takes for no name, is put in afterwards."""
-    address = getattr(method, "queue", None)
-    if not address or not address.startswith("$"):
-        return method_frame(1, method)
-    method.queue = ""
-    data = method_frame(1, method)
-    name = address.encode()
-    payload = data[7:13] + bytes([len(name)]) + name + data[14:-1]
-    return frame(METHOD, 1, payload)
-
-
 class Mqtt(Client):
     """A connected client. It acknowledges at once, unless `hold`: then `unacked` has what waits, in order.
 
+    With `hold_release` PUBREL is not answered either: `unreleased` has the packet identifiers. The broker may
+    use `alias_maximum` topic aliases; `packet_maximum`: the largest packet it takes.
     `reason`: of CONNACK; `present`: whether it said "session present".
     """
 
@@ -314,14 +302,22 @@ class Mqtt(Client):
         expiry_s: int = 0,
         receive_maximum: int = 0,
         hold: bool = False,
+        hold_release: bool = False,
+        alias_maximum: int = 0,
+        packet_maximum: int = 0,
         will: dict[str, Any] | None = None,
         user: str = "",
     ) -> None:
         super().__init__(name, port)
         self.version = version
         self.hold = hold
+        self.hold_release = hold_release
+        self.unreleased: list[int] = []
+        self._aliases: dict[int, str] = {}  # those of this client
+        self._told_aliases: dict[int, str] = {}  # those of the broker
         self.unacked: list[Event] = []
         self.answers: dict[tuple[int, int], bytes] = {}
+        self._packets = PacketReader()
         self.pongs = 0
         self.next_id = 0
         self.connack: bytes | None = None
@@ -332,11 +328,15 @@ class Mqtt(Client):
                 props += b"\x11" + struct.pack(">I", expiry_s)
             if receive_maximum:
                 props += b"\x21" + struct.pack(">H", receive_maximum)
+            if alias_maximum:
+                props += b"\x22" + struct.pack(">H", alias_maximum)
+            if packet_maximum:
+                props += b"\x27" + struct.pack(">I", packet_maximum)
         after = b""
         if will is not None:
             flags |= 4 | will["qos"] << 3 | (0x20 if will.get("retain") else 0)
             will_props = b""
-            if will.get("delay_s"):
+            if will.get("delay_s") and version == mqtt.V5:
                 will_props = b"\x18" + struct.pack(">I", will["delay_s"])
             after += mqtt.properties(version, will_props) + mqtt.string(will["topic"])
             after += mqtt.string(will["body"])
@@ -367,6 +367,11 @@ class Mqtt(Client):
         self.send(mqtt.subscribe(topic_filter, options, version=self.version, packet_id=number, props=props))
         return self._answer(mqtt.SUBACK, number)[-1]
 
+    def begin_subscribe(self, topic_filter: str, options: int) -> None:
+        """Send SUBSCRIBE without waiting for its answer."""
+        number = self.packet_id()
+        self.send(mqtt.subscribe(topic_filter, options, version=self.version, packet_id=number))
+
     def unsubscribe(self, topic_filter: str) -> int:
         number = self.packet_id()
         body = struct.pack(">H", number) + mqtt.properties(self.version) + mqtt.string(topic_filter)
@@ -382,22 +387,57 @@ class Mqtt(Client):
         *,
         retain: bool = False,
         expiry_s: int | None = None,
+        response: str = "",
+        alias: int = 0,
         user: dict[str, str] | None = None,
+        again: int = 0,
     ) -> int:
-        """Send one message; its packet identifier, 0 at QoS 0."""
+        """Send one message; its packet identifier, 0 at QoS 0. `alias`: a topic alias, sent with the
+        topic where that is new for it. `again`: the packet identifier of an earlier try.
+        """
         props = b""
         if self.version == mqtt.V5:
             if expiry_s is not None:
                 props += b"\x02" + struct.pack(">I", expiry_s)
+            if response:
+                props += b"\x08" + mqtt.string(response) + b"\x09" + mqtt.string(body)
+            if alias:
+                props += b"\x23" + struct.pack(">H", alias)
+                known = self._aliases.get(alias) == topic
+                self._aliases[alias] = topic
+                topic = "" if known else topic
             for key, value in (user or {}).items():
                 props += mqtt.user_property(key, value)
-        number = self.packet_id() if qos else 0
+        number = again or (self.packet_id() if qos else 0)
         self.send(
             mqtt.publish(
-                topic, body, version=self.version, qos=qos, packet_id=number, retain=retain, props=props
+                topic,
+                body,
+                version=self.version,
+                qos=qos,
+                packet_id=number,
+                retain=retain,
+                dup=again > 0,
+                props=props,
             )
         )
         return number
+
+    def received(self, number: int) -> int:
+        """Wait for PUBREC, whose reason code it is."""
+        answer = self._answer(mqtt.PUBREC, number)
+        return answer[0] if answer else 0
+
+    def release(self, number: int, *, wait: bool = True) -> None:
+        """Send PUBREL, and wait for PUBCOMP."""
+        self.send(mqtt.acknowledgement(mqtt.PUBREL, number))
+        if wait:
+            self._answer(mqtt.PUBCOMP, number)
+
+    def complete(self, number: int) -> None:
+        """Send PUBCOMP, that `hold_release` has held back."""
+        self.unreleased.remove(number)
+        self.send(mqtt.acknowledgement(mqtt.PUBCOMP, number))
 
     def reason_of(self, number: int, qos: int) -> int:
         """The reason code of PUBACK or PUBREC; completes QoS 2."""
@@ -422,8 +462,11 @@ class Mqtt(Client):
 
     barrier = ping
 
-    def disconnect(self, *, with_will: bool = False) -> None:
-        body = b"\x04" if with_will and self.version == mqtt.V5 else b""
+    def disconnect(self, *, with_will: bool = False, expiry_s: int | None = None) -> None:
+        body = b""
+        if self.version == mqtt.V5 and (with_will or expiry_s is not None):
+            props = b"" if expiry_s is None else b"\x11" + struct.pack(">I", expiry_s)
+            body = bytes([4 if with_will else 0]) + mqtt.properties(self.version, props)
         self.send(mqtt.packet(mqtt.DISCONNECT, 0, body))
         self.socket.close()
         self._end("disconnected")
@@ -432,28 +475,17 @@ class Mqtt(Client):
         self.wait(lambda: (kind, number) in self.answers, f"answer {kind} to {number}")
         return self.answers.pop((kind, number))
 
-    def _parse(self) -> None:
-        buffer = self.buffer
-        while len(buffer) >= 2:
-            size, position = 0, 1
-            while True:
-                if position >= len(buffer):
-                    return
-                digit = buffer[position]
-                size |= (digit & 0x7F) << 7 * (position - 1)
-                position += 1
-                if not digit & 0x80:
-                    break
-            if len(buffer) < position + size:
-                return
-            first = buffer[0]
-            body = bytes(buffer[position : position + size])
-            del buffer[: position + size]
+    def _parse(self, data: bytes) -> None:
+        for first, body in self._packets.feed(data):
             self._packet(first >> 4, first & 15, body)
 
     def _packet(self, kind: int, flags: int, body: bytes) -> None:
         if kind == mqtt.PUBLISH:
             event = Event("deliver", time.time(), _publish_fields(self.version, flags, body))
+            alias = event.fields.get("alias")
+            if alias:
+                topic = event.fields["topic"] or self._told_aliases[alias]
+                event.fields["topic"] = self._told_aliases[alias] = topic
             self.events.append(event)
             if event.fields["qos"]:
                 if self.hold:
@@ -463,7 +495,10 @@ class Mqtt(Client):
         elif kind == mqtt.PUBREL:
             (number,) = struct.unpack_from(">H", body)
             self.events.append(Event("released", time.time(), {"packet_id": number}))
-            self.send(mqtt.acknowledgement(mqtt.PUBCOMP, number))
+            if self.hold_release:
+                self.unreleased.append(number)
+            else:
+                self.send(mqtt.acknowledgement(mqtt.PUBCOMP, number))
         elif kind == mqtt.CONNACK:
             self.connack = body
         elif kind == mqtt.PINGRESP:
@@ -508,9 +543,15 @@ def _publish_fields(version: int, flags: int, body: bytes) -> dict[str, Any]:
             elif kind in _SIZES:
                 if kind == 0x02:
                     (fields["expiry_s"],) = struct.unpack_from(">I", body, position)
+                elif kind == 0x23:
+                    (fields["alias"],) = struct.unpack_from(">H", body, position)
                 position += _SIZES[kind]
             else:
-                _, position = _string(body, position)
+                text, position = _string(body, position)
+                if kind == 0x08:
+                    fields["response"] = text
+                elif kind == 0x09:
+                    fields["correlation"] = text
     fields["body"] = body[position:].decode("latin1")
     return fields
 
@@ -532,14 +573,30 @@ def _string(data: bytes, position: int) -> tuple[str, int]:
     return data[position + 2 : end].decode("utf-8", "replace"), end
 
 
-_BASIC = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+BASIC = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
+
+
+_PLACES = ("queues", "exchanges", "bindings", "sessions", "retained")
+
+
+def within(vhost: str, path: str) -> str:
+    """The path of the same in another virtual host than `/`."""
+    if vhost == "/" or path.startswith("/api/v1/vhosts"):
+        return path
+    if path.startswith("/api/v1/"):
+        place = path.split("/")[3].partition("?")[0]
+        return path.replace("/api/v1/", f"/api/v1/vhosts/{vhost}/", 1) if place in _PLACES else path
+    if path.startswith("/api/"):
+        return path.replace("%2F", vhost)
+    return f"{path}{'&' if '?' in path else '?'}vhost={vhost}"
 
 
 class Http:
-    """Calls over one connection that is kept; `at` is the time of the last answer."""
+    """Calls about a virtual host, over one connection that is kept."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, vhost: str = "/") -> None:
         self._port = port
+        self._vhost = vhost
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -548,7 +605,8 @@ class Http:
         return status, json.loads(data) if data else None
 
     def raw(self, method: str, path: str, body: Any = None) -> tuple[int, bytes, dict[str, str]]:
-        headers = dict(_BASIC)
+        headers = dict(BASIC)
+        path = within(self._vhost, path)
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body)
             headers["Content-Type"] = "application/json"

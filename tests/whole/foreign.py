@@ -7,6 +7,8 @@ as short as it gets. What is left out here, because it is known to differ and ea
 
 - mosquitto sends a copy for each of several subscriptions that match; here a client has one at a time;
 - mosquitto answers QoS 2 that nobody is subscribed to with 0x00; SluiceMQ with 0x10, as at QoS 1;
+- mosquitto has a will wait also where the session ends with the connection; here such wills have no delay;
+- mosquitto keeps a client's own will of QoS 0 for its session; here it may come, or not;
 - mosquitto publishes no will where a session is taken over and resumed; here nobody takes over;
 - RabbitMQ's classic queues tell no x-delivery-count, and a dead letter is `redelivered` as its original was.
 """
@@ -22,9 +24,11 @@ from typing import Any
 from tests.whole.clients import Amqp, Mqtt
 from tests.whole.generate import sequence
 from tests.whole.queues import Mismatch
-from tests.whole.routes import BUILT_IN
+from tests.whole.routes import BUILT_IN, filter_matches
+from tests.whole.sessions import Copy
 from tests.whole.shrink import kind_of, shrink
 from tests.whole.whole import EXCHANGES, Whole
+from tests.whole.wills import Will
 from tests.whole.world import Operation, Skip
 
 QUEUES = ("q1", "q2", "q3", "d1")
@@ -47,7 +51,18 @@ class Foreign(Whole):
     def do_m_open(self, name: str, *arguments: Any, **options: Any) -> None:
         if name in self.mqtt:
             raise Skip
+        will = options.get("will")
+        if will is not None and not options.get("lasting"):
+            options["will"] = {key: value for key, value in will.items() if key != "delay_s"}
         super().do_m_open(name, *arguments, **options)
+
+    def publish_will(self, name: str, will: Will) -> None:
+        super().publish_will(name, will)
+        session = self.sessions.sessions.get(name)
+        if session is not None:
+            ways = [way for way in session.subscriptions if filter_matches(way, will.topic)]
+            if ways and not min(will.qos, max(session.subscriptions[way].qos for way in ways)):
+                session.pending.append(Copy(will.body, will.topic, 0, False, [], False, any_options=True))
 
     def do_sub(self, name: str, topic: str, *arguments: Any, **options: Any) -> None:
         session = self.sessions.sessions.get(name)

@@ -26,6 +26,12 @@ class HttpOperations(World):
             raise Skip
         return queue
 
+    def no_stream(self, q: str) -> Queue:
+        queue = self.open_queue(q)
+        if queue.settings.stream:
+            raise Skip
+        return queue
+
     def do_h_pub(self, name: str, q: str, delay_ms: int = 0, n: int = 1) -> None:
         """Publish to a queue by /api/v1."""
         queue = self.open_queue(q)
@@ -44,6 +50,8 @@ class HttpOperations(World):
             if status not in allowed:
                 raise Mismatch(f"{message.body!r} answered {status} {answer}, the oracle says {verdict}")
             if status != 200:
+                if not delay_ms:
+                    self.queues.refused(queue, message, time.time())
                 continue
             now = time.time()
             if delay_ms:
@@ -60,8 +68,9 @@ class HttpOperations(World):
             message = Message(f"m{self.next_number()}", key, x)
             route = self.routes.route(x, [key], {}, set(self.queues.queues))
             verdicts = {target: self.queues.queues[target].verdict(time.time()) for target in route.queues}
-            refused = "refuse" in verdicts.values()
-            unsure = "either" in verdicts.values()
+            room = self.sessions.verdict(route.topics, int(mode == 2))
+            refused = "refuse" in verdicts.values() or room == "refuse"
+            unsure = "either" in verdicts.values() or room == "either"
             status, answer = self.http.call(
                 "POST",
                 f"/api/exchanges/%2F/{x or 'amq.default'}/publish",
@@ -75,15 +84,21 @@ class HttpOperations(World):
             self.counts["messages published"] += 1
             if (status == 200 and refused) or (status != 200 and not refused and not unsure):
                 raise Mismatch(f"{message.body!r} answered {status} {answer}, the oracle says {verdicts}")
-            heard = 0
-            for topic in route.topics:
-                heard += self.sessions.publish(topic, message.body, 1 if mode == 2 else 0)
-            if status == 200 and answer["routed"] != bool(verdicts or heard):
+            if room == "refuse":  # nobody gets what a session refuses
+                continue
+            sure = room == "take" or status == 200
+            qos = 1 if mode == 2 else 0
+            heard = [self.sessions.publish(topic, message.body, qos, required=sure) for topic in route.topics]
+            routed = bool(verdicts) or max(heard, default=0) > 0
+            if status == 200 and answer["routed"] != routed and (routed or -1 not in heard):
                 raise Mismatch(f"{message.body!r} says {answer}, the oracle says {verdicts} and {heard}")
             for target, verdict in verdicts.items():
+                queue, now = self.queues.queues[target], time.time()
                 if verdict != "refuse":
-                    sure = verdict == "take" or status == 200
-                    self.queues.append(self.queues.queues[target], message, time.time(), required=sure)
+                    sure = (verdict == "take" and room == "take") or status == 200
+                    self.queues.append(queue, message, now, required=sure)
+                if verdict == "refuse" or (verdict == "either" and status != 200):
+                    self.queues.refused(queue, message, now, sure=verdict == "refuse")
 
     @staticmethod
     def _ready_for_a_get(queue: Queue) -> list[Item]:
@@ -93,7 +108,7 @@ class HttpOperations(World):
 
     def do_h_get(self, name: str, q: str, count: int = 1, requeue: bool = False) -> None:
         """Take messages by RabbitMQ's API."""
-        queue = self.open_queue(q)
+        queue = self.no_stream(q)
         ready = self._ready_for_a_get(queue)
         if requeue and queue.settings.attempts_max:
             raise Skip
@@ -153,7 +168,7 @@ class HttpOperations(World):
     def do_counts(self, name: str, q: str) -> None:
         """What is told of each group agrees with the oracle."""
         queue = self.queues.queues.get(q)
-        if queue is not None and queue.exclusive:
+        if queue is not None and (queue.exclusive or queue.settings.stream):
             raise Skip
         self.expect(200 if queue else 404, "GET", f"/api/v1/queues/{q}")
         if queue is None:
@@ -191,7 +206,7 @@ class HttpOperations(World):
     # ---- MQ-Core
 
     def do_mq_post(self, name: str, q: str) -> None:
-        queue = self.open_queue(q)
+        queue = self.no_stream(q)
         if self.mqcore is None:
             raise Skip
         verdict = queue.verdict(time.time())
@@ -203,10 +218,12 @@ class HttpOperations(World):
             raise Mismatch(f"{message.body!r} answered {status} {answer!r}, the oracle says {verdict}")
         if status == 201:
             self.queues.append(queue, message, time.time())
+        else:
+            self.queues.refused(queue, message, time.time())
 
     def do_mq_take(self, name: str, q: str, back: bool = False) -> None:
         """Fetch a message, then delete it, or (`back`) give it back."""
-        queue = self.open_queue(q)
+        queue = self.no_stream(q)
         if self.mqcore is None:
             raise Skip
         ready = self._ready_for_a_get(queue)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.whole.clients import Mqtt
-from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.queues import HELD, READY, Consumer, Item, Message, Mismatch, Queue, Settings
 from tests.whole.routes import Route
 from tests.whole.sessions import Subscription
+from tests.whole.wills import Will, Wills
 from tests.whole.world import Skip, World
 
-SUCCESS, NO_SUBSCRIBERS, QUOTA = 0x00, 0x10, 0x97
+SUCCESS, NO_SUBSCRIBERS, REFUSED_TOPIC, QUOTA = 0x00, 0x10, 0x90, 0x97
+SOON_S = 0.15  # an operation takes as long as this, mostly: none begins so shortly before something happens
+SESSION_ENDS_S = 0.15  # after its time is over
+LEASE_ENDS_S = 0.7  # leases are looked at twice a second
+LARGE_BYTES = 200
 
 
 def queue_filter(version: int, q: str, group: str, pattern: str) -> str:
@@ -26,8 +33,67 @@ class MqttOperations(World):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.wills: dict[str, dict[str, Any]] = {}
-        self.delayed_wills: list[tuple[str, float, dict[str, Any]]] = []
+        self.wills = Wills()
+        self.leases: list[tuple[float, Item, Any]] = []
+        self.settled_tags: list[tuple[Queue, Any]] = []
+
+    # ---- time
+
+    def wait_for_clock(self) -> None:
+        """Sleep over each moment at which something is about to happen by itself, and have it happen."""
+        while True:
+            soon = time.time() + SOON_S
+            found = [one for one in self._moments() if one[0] < soon]
+            if not found:
+                return
+            _, high, happen = min(found, key=lambda one: one[1])
+            time.sleep(max(0.0, high + 0.05 - time.time()))
+            self.queues.advance(time.time())
+            happen()
+            self.settle()
+
+    def _moments(self) -> list[tuple[float, float, Callable[[], None]]]:
+        """When something happens by itself, at the earliest and at the latest, and what."""
+        found: list[tuple[float, float, Callable[[], None]]] = []
+        for name, waiting in self.wills.waiting.items():
+            found.append((waiting.low, waiting.high, partial(self._will_is_due, name)))
+        for name, session in self.sessions.sessions.items():
+            if session.ends is not None:
+                low, high = session.ends
+                found.append((low, high + SESSION_ENDS_S, partial(self._session_ends, name)))
+        for low, item, tag in self.leases:
+            found.append((low, low + LEASE_ENDS_S, partial(self._lease_ends, low, item, tag)))
+        return found
+
+    def _will_is_due(self, name: str) -> None:
+        self.publish_will(name, self.wills.waiting.pop(name).will)
+
+    def _session_ends(self, name: str) -> None:
+        self.counts["sessions that expired"] += 1
+        if name in self.wills.waiting:  # due at the end of the session, at the latest
+            self._will_is_due(name)
+        self.sessions.end(name)
+
+    def _lease_ends(self, low: float, item: Item, tag: Any) -> None:
+        self.leases.remove((low, item, tag))
+        if item.state == HELD and item.tag == tag:
+            self.counts["leases that ran out"] += 1
+            self.queues.back(item, time.time())
+
+    def do_wait(self, name: str, ms: int = 1_300) -> None:
+        """Let time pass, until something happened by itself."""
+        now = time.time()
+        times = [low for low, _, _ in self._moments()]
+        times += [copy.expires for copy in self.sessions.copies() if copy.expires and copy.expires > now]
+        times += [item.expires for item in self.queues.items() if item.expires and item.expires > now]
+        if not times:
+            raise Skip
+        time.sleep(max(0.0, min(ms / 1000, min(times) + 0.02 - now)))
+        self.wait_for_clock()
+
+    def do_bounds(self, name: str, n: int, drop: str) -> None:
+        """The host has chosen a broker with these bounds for sessions: see `run.Host`."""
+        self.sessions.bounds = n, drop
 
     # ---- connections
 
@@ -39,11 +105,16 @@ class MqttOperations(World):
         lasting: bool = False,
         receive_maximum: int = 0,
         hold: bool = False,
+        hold_release: bool = False,
+        alias_maximum: int = 0,
+        packet_maximum: int = 0,
+        expiry_s: int = 600,
         will: dict[str, Any] | None = None,
     ) -> None:
-        """CONNECT, also of a client that is there: it takes over."""
+        """CONNECT, also of a client that is there: it takes over. `expiry_s`: if it is `lasting`."""
         if version != 5:
-            lasting, receive_maximum = not clean, 0
+            lasting, receive_maximum, packet_maximum, expiry_s = not clean, 0, 0, 600
+            will = {key: value for key, value in will.items() if key != "delay_s"} if will else None
         if will is not None:
             will = {**will, "body": f"m{self.next_number()}"}
             if will.get("retain"):
@@ -56,15 +127,17 @@ class MqttOperations(World):
         if old is not None and old_session is not None and not old_session.lasting:
             wanted_present = False
         self.client_names.add(name)
-        expiry = 600 if lasting else 0
         client = Mqtt(
             name,
             self.broker.mqtt_port,
             version,
             clean=clean,
-            expiry_s=expiry,
+            expiry_s=expiry_s if lasting else 0,
             receive_maximum=receive_maximum,
             hold=hold,
+            hold_release=hold_release,
+            alias_maximum=alias_maximum,
+            packet_maximum=packet_maximum,
             will=will,
         )
         if old is not None:
@@ -78,13 +151,22 @@ class MqttOperations(World):
         if client.present != wanted_present:
             raise Mismatch(f"CONNACK says session present {client.present}, not {wanted_present}")
         session = self.sessions.start(
-            name, version, clean=clean, lasting=lasting, receive_maximum=receive_maximum or 65_535
+            name,
+            version,
+            clean=clean,
+            lasting=lasting,
+            receive_maximum=receive_maximum or 65_535,
+            expiry_s=expiry_s if lasting else 0,
+            packet_maximum=packet_maximum,
         )
+        due = self.wills.back(name, resumed=client.present)
+        if due is not None:
+            self.publish_will(name, due)
         session.queue_in_flight = 0
         self.mqtt[name] = client
         self.held[name] = {}
         if will is not None:
-            self.wills[name] = will
+            self.wills.connected[name] = Will(**will)
         if session.queue_filters:
             for queue_name, options in list(session.queue_filters.items()):
                 self._consume(name, client, queue_name, *options)
@@ -98,23 +180,51 @@ class MqttOperations(World):
         for name, client in list(self.mqtt.items()):
             self._feed_only(name, client)
 
-    def do_m_close(self, name: str, rude: bool = False, with_will: bool = False) -> None:
-        """DISCONNECT, or (`rude`) just the end of the connection."""
+    def do_m_close(
+        self, name: str, rude: bool = False, with_will: bool = False, expiry_s: int | None = None
+    ) -> None:
+        """DISCONNECT, or (`rude`) just the end of the connection. `expiry_s`: new for the session."""
         client = self.need_mqtt(name)
         self._feed_mqtt()
+        session = self.sessions.sessions[name]
         if rude:
             client.drop()
         else:
-            client.disconnect(with_will=with_will)
+            if not session.lasting or client.version != 5:
+                expiry_s = None
+            client.disconnect(with_will=with_will, expiry_s=expiry_s)
+            if expiry_s is not None:
+                session.expiry_s, session.lasting = expiry_s, expiry_s > 0
         self.lost_mqtt(name, will=rude or (with_will and client.version == 5))
         self.wait_gone(name)
 
     def _will(self, name: str, *, published: bool) -> None:
-        will = self.wills.pop(name, None)
-        if will is None or not published:
+        if not published:
+            self.wills.connected.pop(name, None)
             return
-        message = Message(will["body"], will["topic"], "amq.topic")
-        self._spread(message, will["topic"], will["qos"], will.get("retain", False), name, None)
+        will = self.wills.leave(name, self.sessions.sessions.get(name))
+        if will is not None:
+            self.publish_will(name, will)
+
+    def publish_will(self, name: str, will: Will) -> None:
+        """To its topic, or into its queue, where nobody is told of a refusal."""
+        self.counts["wills published"] += 1
+        if not will.topic.startswith("$queue/"):
+            message = Message(will.body, will.topic, "amq.topic", durable=will.qos > 0)
+            self._spread(message, will.topic, will.qos, will.retain, name, None)
+            return
+        queue = self._queue_or_new(will.topic.split("/")[1])
+        verdict = queue.verdict(time.time())
+        if verdict != "refuse":
+            message = Message(will.body, will.topic, durable=will.qos > 0)
+            self.queues.append(queue, message, time.time(), required=verdict == "take")
+
+    def _queue_or_new(self, q: str) -> Queue:
+        """The queue; whoever comes first makes it."""
+        queue = self.queues.queues.get(q)
+        if queue is None:
+            queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
+        return queue
 
     # ---- subscribe
 
@@ -168,7 +278,7 @@ class MqttOperations(World):
         if (name, q) in self.consumers:
             raise Skip
         queue = self.queues.queues.get(q)
-        refused = queue is not None and queue.exclusive is not None
+        refused = queue is not None and (queue.exclusive is not None or queue.settings.stream)
         if refused:
             raise Skip
         if queue is None:
@@ -192,9 +302,7 @@ class MqttOperations(World):
     ) -> None:
         session = self.sessions.sessions[name]
         explicit = explicit and client.version == 5  # a session that 3.1.1 resumes settles by PUBACK
-        queue = self.queues.queues.get(q)
-        if queue is None:
-            queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
+        queue = self._queue_or_new(q)
         made = queue.group(group or name, time.time(), pattern)
 
         def credit() -> float:
@@ -224,12 +332,42 @@ class MqttOperations(World):
     # ---- publish
 
     def do_mpub(
-        self, name: str, topic: str, qos: int = 1, retain: bool = False, n: int = 1, empty: bool = False
+        self,
+        name: str,
+        topic: str,
+        qos: int = 1,
+        retain: bool = False,
+        n: int = 1,
+        empty: bool = False,
+        alias: int = 0,
+        large: bool = False,
+        response: str = "",
+        expiry_s: int | None = None,
     ) -> None:
         """Publish to an ordinary topic."""
         client = self.need_mqtt(name)
-        bodies = ["" if empty and retain else f"m{self.next_number()}" for _ in range(n)]
-        numbers = [client.publish(topic, body.encode(), qos, retain=retain) for body in bodies]
+        route = self.routes.route("amq.topic", [topic.replace("/", ".")], {}, set(self.queues.queues))
+        if client.version != 5:
+            expiry_s, response = None, ""
+            full = any(self._may_refuse(q, n) for q in route.queues)
+            if full or self.sessions.verdict(route.topics, qos, count=n) != "take":
+                raise Skip  # the client would be sent away
+        padding = "." * LARGE_BYTES if large else ""
+        bodies = ["" if empty and retain else f"m{self.next_number()}{padding}" for _ in range(n)]
+        if response:
+            self.responses.update(dict.fromkeys(filter(None, bodies), response))
+        numbers = [
+            client.publish(
+                topic,
+                body.encode(),
+                qos,
+                retain=retain,
+                alias=alias,
+                response=response if body else "",
+                expiry_s=expiry_s,
+            )
+            for body in bodies
+        ]
         self.counts["messages published"] += n
         if retain:
             self.retained_topics.add(topic)
@@ -237,8 +375,15 @@ class MqttOperations(World):
             client.wait(client.ping(), "PINGRESP")
         for number, body in zip(numbers, bodies, strict=True):
             message = Message(body, topic, "amq.topic", durable=qos > 0)
+            if expiry_s is not None:
+                message.ttl_ms = expiry_s * 1000
             reason = client.reason_of(number, qos) if qos else None
             self._spread(message, topic, qos, retain, name, reason, version=client.version, burst=n > 1)
+
+    def _may_refuse(self, q: str, n: int) -> bool:
+        queue = self.queues.queues[q]
+        bounded = queue.settings.max_length is not None and queue.settings.overflow != "drop-head"
+        return queue.verdict(time.time()) != "take" or (n > 1 and bounded)
 
     def _spread(
         self,
@@ -260,32 +405,53 @@ class MqttOperations(World):
         verdicts = {
             target: self.queues.queues[target].verdict(now, burst=burst) for target in sorted(route.queues)
         }
+        room = self.sessions.verdict(route.topics, qos, by, 4 if burst else 1)
+        if room != "take":
+            verdicts["(sessions)"] = room
         refused = "refuse" in verdicts.values()
         if reason is not None and version == 5:
             if reason == QUOTA and not refused and "either" not in verdicts.values():
                 raise Mismatch(f"{message.body!r} answered {reason:#x}, the oracle says {verdicts}")
             if reason != QUOTA and refused:
                 raise Mismatch(f"{message.body!r} answered {reason:#x}, the oracle says {verdicts}")
+        verdicts.pop("(sessions)", None)
+        if room == "refuse":
+            return
+        if room == "either" and reason != SUCCESS:  # a full session has none get it
+            required = False
+        expires = None if message.ttl_ms is None else now + message.ttl_ms / 1000
         elsewhere = {found for found in route.topics if found != topic}
-        takers = self.sessions.publish(topic, message.body, qos, retain=retain, by=by, required=required)
+        found = [
+            self.sessions.publish(
+                topic, message.body, qos, retain=retain, by=by, required=required, expires=expires
+            )
+        ]
         for other in elsewhere:
-            takers += self.sessions.publish(other, message.body, qos, by=by, required=required)
+            found.append(
+                self.sessions.publish(other, message.body, qos, by=by, required=required, expires=expires)
+            )
+        takers = max(found) or min(found)
         for target, verdict in verdicts.items():
             if verdict == "refuse" or (verdict == "either" and reason == QUOTA and not refused):
+                self.queues.refused(self.queues.queues[target], message, now, sure=verdict == "refuse")
                 continue
             sure = required and (verdict == "take" or reason == SUCCESS)
+            if verdict == "either" and reason != SUCCESS:
+                self.queues.refused(self.queues.queues[target], message, now, sure=False)
             self.queues.append(self.queues.queues[target], message, now, required=sure, burst=burst)
         if reason is not None and version == 5 and reason != QUOTA:
             wanted = SUCCESS if takers or verdicts or retain else NO_SUBSCRIBERS
             if reason != wanted and takers != -1 and self.tells_nobody:
                 raise Mismatch(f"{message.body!r} answered {reason:#x}, not {wanted:#x}")
 
-    def do_qpub(self, name: str, q: str, key: str = "", qos: int = 1, n: int = 1) -> None:
+    def do_qpub(
+        self, name: str, q: str, key: str = "", qos: int = 1, n: int = 1, expiry_s: int | None = None
+    ) -> None:
         """Publish to `$queue/...`."""
         client = self.need_mqtt(name)
-        queue = self.queues.queues.get(q)
-        if queue is None:
-            queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
+        if client.version != 5:
+            expiry_s = None
+        queue = self._queue_or_new(q)
         topic = f"$queue/{q}/{key}" if key else f"$queue/{q}"
         refuses = queue.verdict(time.time()) != "take"
         if n > 1 and queue.settings.max_length is not None and queue.settings.overflow != "drop-head":
@@ -293,7 +459,11 @@ class MqttOperations(World):
         if refuses and client.version != 5:
             raise Skip  # the client would be sent away
         messages = [Message(f"m{self.next_number()}", topic, durable=qos > 0) for _ in range(n)]
-        numbers = [client.publish(topic, message.body.encode(), qos) for message in messages]
+        for message in messages:
+            message.ttl_ms = None if expiry_s is None else expiry_s * 1000
+        numbers = [
+            client.publish(topic, message.body.encode(), qos, expiry_s=expiry_s) for message in messages
+        ]
         self.counts["messages published"] += n
         if not qos:
             client.wait(client.ping(), "PINGRESP")
@@ -308,6 +478,8 @@ class MqttOperations(World):
                 verdict = "refuse" if reason else "take"
             if verdict != "refuse":
                 self.queues.append(queue, message, time.time(), required=verdict == "take", burst=n > 1)
+            else:
+                self.queues.refused(queue, message, time.time())
 
     # ---- settle
 
@@ -335,8 +507,14 @@ class MqttOperations(World):
                 "PUBREL",
             )
         if queue_item is None:
-            self.sessions.acknowledged(session, fields["packet_id"])
+            if client.hold_release and fields["qos"] == 2:
+                self.sessions.held_release(session, fields["packet_id"])
+            else:
+                self.sessions.acknowledged(session, fields["packet_id"])
             return
+        if client.hold_release and fields["qos"] == 2 and not refuse:
+            client.complete(fields["packet_id"])
+            client.wait(client.ping(), "PINGRESP")
         session.queue_in_flight -= 1
         consumer = queue_item.holder
         del self.held[name][fields["packet_id"]]
@@ -349,6 +527,24 @@ class MqttOperations(World):
         else:
             self.queues.done(queue_item, time.time())
 
+    def do_mcomp(self, name: str, i: int = 0) -> None:
+        """PUBCOMP for what was received and released."""
+        found = [other for other in (name, *sorted(self.mqtt)) if self._releasing(other)]
+        if not found:
+            raise Skip
+        name = found[0]
+        held = self._releasing(name)
+        number = held[i % len(held)]
+        self.mqtt[name].complete(number)
+        del self.sessions.sessions[name].releasing[number]
+
+    def _releasing(self, name: str) -> list[int]:
+        """What the client may send PUBCOMP for."""
+        if name not in self.mqtt:
+            return []
+        unreleased, session = self.mqtt[name].unreleased, self.sessions.sessions[name]
+        return [number for number in unreleased if number in session.releasing]
+
     def _explicit(self, name: str) -> list[Item]:
         """What the client holds of explicit subscriptions."""
         return [
@@ -357,8 +553,16 @@ class MqttOperations(World):
             if item.state == HELD and item.holder is not None and item.holder.explicit
         ]
 
-    def do_verb(self, name: str, verb: str, i: int = 0, by: str = "") -> None:
-        """Settle a delivery of an explicit subscription by a control topic, maybe from another client."""
+    def do_verb(
+        self, name: str, verb: str, i: int = 0, by: str = "", delay_ms: int = 0, late: bool = False
+    ) -> None:
+        """Settle a delivery of an explicit subscription by a control topic, maybe from another client.
+
+        `verb` may be `extend`, by 200 ms. `delay_ms`: of `nack`. `late`: name what was settled before.
+        """
+        if late:
+            self._late_verb(by or name, verb, i)
+            return
         found = [
             other for other in (name, *sorted(self.mqtt)) if other in self.mqtt and self._explicit(other)
         ]
@@ -366,19 +570,28 @@ class MqttOperations(World):
             raise Skip
         name = found[0]
         held = self._explicit(name)
-        sender = self.need_mqtt(by or name)
+        sender = self.mqtt[by] if by in self.mqtt else self.mqtt[name]
         if sender.version != 5:
             raise Skip
         item: Item = held[i % len(held)]
-        message_id, group_id, attempts = item.tag
         queue = item.group.queue if item.group else None
         assert queue is not None
-        user = {"message-id": message_id, "group-id": group_id, "attempts": attempts}
-        number = sender.publish(f"$queue/{queue.name}/${verb}", b"", 1, user=user)
-        reason = sender.reason_of(number, 1)
+        more = {}
+        if verb == "nack" and delay_ms:
+            more = {"delay": str(delay_ms)}
+        elif verb == "extend":
+            more = {"lease": "200"}
+        before = time.time()
+        reason = self._control(sender, queue, verb, item.tag, more)
         if reason:
             raise Mismatch(f"${verb} of {item.message.body!r} answered {reason:#x}")
+        self.counts[f"${verb}"] += 1
         now = time.time()
+        if verb == "extend":
+            self.leases = [lease for lease in self.leases if lease[1] is not item]
+            self.leases.append((before + 0.2, item, item.tag))
+            return
+        self.settled_tags.append((queue, item.tag))
         for tag, one in list(self.held[name].items()):
             if one is item and tag < 0:
                 del self.held[name][tag]
@@ -386,5 +599,30 @@ class MqttOperations(World):
             self.queues.done(item, now)
         elif verb == "nack":
             self.queues.back(item, now)
+            if delay_ms and item.state == READY:
+                item.not_before, item.loose = before + delay_ms / 1000, True
         else:
             self.queues.die(queue, item, "rejected", now)
+
+    @staticmethod
+    def _control(sender: Mqtt, queue: Queue, verb: str, tag: Any, more: dict[str, str]) -> int:
+        """Publish to a control topic; the reason code."""
+        message_id, group_id, attempts = tag
+        user = {"message-id": message_id, "group-id": group_id, "attempts": attempts, **more}
+        return sender.reason_of(sender.publish(f"$queue/{queue.name}/${verb}", b"", 1, user=user), 1)
+
+    def _late_verb(self, name: str, verb: str, i: int) -> None:
+        """What names a claim that is settled changes nothing."""
+        tags = [
+            (queue, tag) for queue, tag in self.settled_tags if self.queues.queues.get(queue.name) is queue
+        ]
+        sender = self.need_mqtt(name)
+        if not tags or sender.version != 5:
+            raise Skip
+        queue, tag = tags[i % len(tags)]
+        if any(item.state == HELD and item.tag == tag for item in self.queues.items()):
+            raise Skip  # its attempts were counted anew
+        reason = self._control(sender, queue, verb, tag, {"lease": "200"} if verb == "extend" else {})
+        if reason != REFUSED_TOPIC:
+            raise Mismatch(f"a late ${verb} of {tag} answered {reason:#x}")
+        self.counts["late verbs"] += 1

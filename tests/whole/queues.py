@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.whole.known import KNOWN
+from tests.whole.identities import Identities, Identity
+from tests.whole.replies import Asker
 from tests.whole.routes import filter_matches
 
 READY, HELD, DONE, FAILED = "ready", "held", "done", "failed"
@@ -41,6 +42,8 @@ class Message:
     priority: int = 0
     ttl_ms: int | None = None
     durable: bool = True
+    identity: Identity = Identity()
+    asker: Asker | None = None
 
 
 @dataclass(eq=False)
@@ -78,10 +81,15 @@ class Item:
     tag: Any = None
     expires: float | None = None
     not_before: float = 0.0
+    is_over: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
     entry: int = 0
     copies: list[Item] = field(default_factory=list)
+
+    def settled_elsewhere(self, how: str) -> bool:
+        """Whether it is none of a queue, and is settled with this."""
+        return False
 
     def copy_for(self, group: Group, *, required: bool) -> Item:
         return Item(
@@ -127,18 +135,31 @@ class Consumer:
     told: bool = False
     exclusive: bool = False
     explicit: bool = False
+    priority: int = 0
+    joined: int = -1
     last_place: tuple[int, int] | None = None
 
 
 @dataclass(eq=False)
 class Group:
-    """A consumer group: all the items of its queue, in order."""
+    """A consumer group: all the items of its queue, in order. `too_long`: it was made with more than may
+    wait.
+    """
 
     queue: Queue
     name: str | None
     items: list[Item] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
     pattern: str = "#"
+    too_long: bool = False
+    _active: Consumer | None = None
+
+    def active(self) -> Consumer:
+        """Of a single active consumer: it stays until it leaves; next is the highest, then the oldest."""
+        if self._active not in self.consumers:
+            self._active = max(self.consumers, key=lambda consumer: consumer.priority)
+        assert self._active is not None
+        return self._active
 
     def wants(self, message: Message) -> bool:
         """Whether its pattern takes the routing key of the message in this queue."""
@@ -150,12 +171,6 @@ class Group:
         else:
             topic = f"{prefix}/{message.key.removeprefix(prefix + '/')}"
         return filter_matches(f"{prefix}/{self.pattern}", topic)
-
-    def left_with(self) -> bool:
-        """Whether a consumer that was cancelled holds something."""
-        return "successor waits" in KNOWN and any(
-            item.state == HELD and item.holder not in self.consumers for item in self.items
-        )
 
     def ready(self) -> list[Item]:
         return [item for item in self.items if item.state == READY]
@@ -172,10 +187,13 @@ class Group:
         """
         return self.pattern == "#" or not self.consumers or self.queue.settings.max_length is not None
 
-    def find(self, body: str, state: str, death: tuple[str, str] | None = None) -> Item | None:
-        """The item with this body; of several (it died into its own queue) one with this last death."""
+    def find(self, body: str, state: str, death: tuple[str, ...] | None = None) -> Item | None:
+        """The item with this body; of several (it died into its own queue) one with this last death.
+
+        `death`: () if it never died, None if that is not told.
+        """
         found = [item for item in self.items if item.message.body == body and item.state == state]
-        alike = [item for item in found if death is None or item.deaths[-1:] == (death,)]
+        alike = [item for item in found if death is None or item.deaths[-1:] == ((death,) if death else ())]
         return min(alike or found, key=lambda item: (not item.sure(), item.place), default=None)
 
 
@@ -193,6 +211,7 @@ class Settings:
     attempts_max: int = 0
     max_priority: int = 0
     single_active: bool = False
+    stream: bool = False
 
 
 @dataclass(eq=False)
@@ -201,13 +220,14 @@ class Queue:
 
     name: str
     settings: Settings
+    declared: Settings | None = None  # where that was changed since
     auto_created: bool = False
     exclusive: str | None = None
     no_publish: bool = False
     no_deliver: bool = False
     groups: dict[str | None, Group] = field(default_factory=dict)
     scheduled: list[tuple[float, Item]] = field(default_factory=list)
-    identifiers: dict[str, str] = field(default_factory=dict)
+    identities: Identities = field(default_factory=Identities)
     had_consumer: bool = False
 
     def __post_init__(self) -> None:
@@ -231,6 +251,7 @@ class Queue:
         group.items.sort(key=lambda item: item.place)
         limit = self.settings.max_length
         if limit is not None and self.settings.overflow == "drop-head" and len(group.items) > limit:
+            group.too_long = True
             for item in group.items:  # what is above the limit may give way, of any group
                 item.required = False
         self.groups[name] = group
@@ -256,6 +277,21 @@ class Queue:
             promised = any(item.state in (READY, HELD) and item.sure() for item in items)
             kept.append(items[0].copy_for(group, required=promised))
         return kept
+
+    def takes_whole(self, message: Message, *, required: bool, loose: bool) -> bool:
+        """Whether it keeps messages by itself, not in groups; then it has it."""
+        return False
+
+    def emptied(self) -> None:
+        """It was purged; its groups see to themselves."""
+
+    def restarted(self, *, killed: bool) -> None:
+        """The broker came back: its consumers are gone."""
+        for group in self.groups.values():
+            group.consumers.clear()
+
+    def consumer_count(self) -> int:
+        return sum(len(group.consumers) for group in self.groups.values())
 
     def depth(self) -> tuple[int, int]:
         counts = [group.waiting() for group in self.groups.values()]
@@ -288,6 +324,7 @@ class Queues:
         self.step = 0
         self._dead = dead
         self.touched: dict[Group, list[Item]] = {}
+        self.given: list[tuple[Consumer, str]] = []
         self._homeless: list[tuple[Queue, Item, str]] = []
 
     def __iter__(self) -> Iterator[Queue]:
@@ -314,6 +351,8 @@ class Queues:
         burst: bool = False,
     ) -> list[Item]:
         """Put a message at the end of every group; drops the head where the queue is too long for it."""
+        if queue.takes_whole(message, required=required and either is None, loose=loose):
+            return []
         settings = queue.settings
         level = min(message.priority, settings.max_priority)
         place = (-level, next(_places))
@@ -362,6 +401,9 @@ class Queues:
         item.holder = None
         item.changed, item.step = now, self.step
         targets = self._targets(queue, item, reason)
+        if targets is None and reason == "maxlen":
+            item.state = DONE
+            return
         if targets is None and queue.settings.dead_exchange is not None and item.group_less():
             item.state, item.required = READY, False  # kept, and offered again later
             self._homeless.append((queue, item, reason))
@@ -387,6 +429,14 @@ class Queues:
             )
         if item.state != FAILED:
             item.state = DONE
+
+    def refused(self, queue: Queue, message: Message, now: float, *, sure: bool = True) -> None:
+        """A publish found no room: where the queue says so, a copy goes where dead letters go."""
+        if queue.settings.overflow != "reject-publish-dlx" or queue.no_publish:
+            return
+        copy = Item(message, (0, 0), now, queue.groups[BY_QUEUE], required=sure)
+        if self._targets(queue, copy, "maxlen"):
+            self.die(queue, copy, "maxlen", now, sure=sure)
 
     def _targets(self, queue: Queue, item: Item, reason: str) -> list[Queue] | None:
         """Queues that get the dead letter; None: there is none to get it."""
@@ -420,10 +470,10 @@ class Queues:
         targets = self._targets(queue, item, reason)
         if targets is None:
             item.either, item.required = None, False
-            if queue.settings.dead_exchange is not None:
+            if queue.settings.dead_exchange is not None and reason != "maxlen":
                 self._homeless.append((queue, item, reason))
             return
-        if len(targets) > 1 or len(queue.groups) > 1:  # too many ways to follow
+        if len(targets) > 1 or len(queue.groups) > 1 or not targets[0].groups:  # too many ways to follow
             item.either, item.required = None, False
             for target in targets:
                 self.append(target, item.message, now, required=False, deaths=deaths, ttl=False, loose=True)
@@ -435,11 +485,34 @@ class Queues:
                     copy.either, copy.required = None, False
                 item.either, item.required = None, False
 
+    def _may_die_again(self, queue: Queue, item: Item, either: Either, now: float) -> None:
+        """What may be in one of several places expires in one of them."""
+        targets = self._targets(queue, item, "expired")
+        deaths = (*item.deaths, (queue.name, "expired"))
+        follows = targets is not None and len(targets) == len(queue.groups) == len(targets[0].groups) == 1
+        if not follows:
+            either.required = False
+        for target in targets or ():
+            self.append(
+                target,
+                item.message,
+                now,
+                required=False,
+                deaths=deaths,
+                either=either if follows else None,
+                ttl=False,
+                loose=True,
+            )
+
     def done(self, item: Item, now: float) -> None:
+        if item.settled_elsewhere("ack"):
+            return
         item.state, item.holder, item.changed, item.step = DONE, None, now, self.step
 
     def back(self, item: Item, now: float, *, counted: bool = True) -> None:
         """It returns to its place, or fails after its last attempt, or expires where its time is over."""
+        if item.settled_elsewhere("requeue"):
+            return
         assert item.group is not None
         queue = item.group.queue
         limit = queue.settings.attempts_max
@@ -475,10 +548,18 @@ class Queues:
                     for entered in made:
                         entered.not_before = item.not_before
             for group in list(queue.groups.values()):
+                if group.too_long:
+                    group.too_long = False
+                    for item in group.ready():
+                        self.may_die(queue, item, "maxlen", now)
                 for item in list(group.items):
                     over = item.expires is not None and now >= item.expires
-                    if over and item.state == READY and item.sure():
-                        self.may_die(queue, item, "expired", now)
+                    if over and item.state == READY and not item.is_over:
+                        item.is_over = True  # also what a late group has that is kept, or not
+                        if item.either is None:
+                            self.may_die(queue, item, "expired", now)
+                        else:
+                            self._may_die_again(queue, item, item.either, now)
 
     def next_time(self) -> float | None:
         """When something becomes due, or is over, next."""
@@ -496,14 +577,17 @@ class Queues:
         body: str,
         at: float,
         tag: Any,
-        death: tuple[str, str] | None = None,
+        death: tuple[str, ...] | None = None,
     ) -> Item:
-        """Check a delivery and take it down; `death`: its last one, where that is told. Raises Mismatch."""
+        """Check a delivery and take it down; `death`: see `Group.find`. Raises Mismatch."""
         group, queue = consumer.group, consumer.queue
         where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
         if queue.no_deliver:
             raise Mismatch(f"delivered {where} although the queue is paused")
         item = group.find(body, READY, death)
+        if item is None:  # it may have died elsewhere a little before its time as it is known here
+            self.advance(time.time() + EARLY_S)
+            item = group.find(body, READY, death)
         if item is None:
             states = [found.state for found in group.items if found.message.body == body]
             raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")
@@ -513,6 +597,8 @@ class Queues:
             raise Mismatch(f"delivered {where}, {item.not_before - at:.3f} s before it is due")
         if consumer.credit() <= 0:
             raise Mismatch(f"delivered {where} beyond its credit")
+        if queue.settings.single_active and consumer in group.consumers and group.active() is not consumer:
+            raise Mismatch(f"delivered {where}, not to the active {group.active().tag}")
         if not item.loose and item.step != self.step:
             if consumer.last_place is not None and item.place < consumer.last_place:
                 raise Mismatch(f"delivered {where} out of order")
@@ -521,6 +607,7 @@ class Queues:
         item.attempts = (item.attempts[0] + 1, item.attempts[1] + 1)
         item.changed = at
         self.touched.setdefault(group, []).append(item)
+        self.given.append((consumer, body))
         if consumer.takes == "done":
             item.state = DONE
         else:
@@ -553,11 +640,28 @@ class Queues:
                         f"{item.message.body!r} of {group.queue.name}/{group.name!r} was overtaken"
                     )
         self.touched.clear()
+        self._check_ranks()
         for queue in self:
             for group in queue.groups.values():
+                if queue.settings.single_active and group.consumers:
+                    group.active()  # from now on, whatever joins
                 for consumer in group.consumers:
                     consumer.last_place = None
         self.step += 1
+
+    def _check_ranks(self) -> None:
+        """What has credit now had it during this step: nothing went to a lower consumer. Raises Mismatch."""
+        given, self.given = self.given, []
+        for consumer, body in given:
+            if consumer.queue.settings.single_active or consumer not in consumer.group.consumers:
+                continue
+            for other in consumer.group.consumers:
+                was_there = other.joined not in (-1, self.step)
+                if was_there and other.priority > consumer.priority and other.credit() > 0:
+                    raise Mismatch(
+                        f"{body!r} of {consumer.queue.name} went to {consumer.client}/{consumer.tag}, "
+                        f"{other.tag} of priority {other.priority} had credit"
+                    )
 
     def owed(self, now: float) -> str | None:
         """What somebody should have been given by now."""
@@ -567,9 +671,8 @@ class Queues:
             for group in queue.groups.values():
                 if not group.consumers:
                     continue
-                credits = [consumer.credit() for consumer in group.consumers]
-                open_to = min(credits) if queue.settings.single_active else max(credits)
-                if open_to <= 0 or (queue.settings.single_active and group.left_with()):
+                able = [group.active()] if queue.settings.single_active else group.consumers
+                if all(consumer.credit() <= 0 for consumer in able):
                     continue
                 for item in group.items:
                     if item.state == READY and item.sure():
@@ -579,6 +682,7 @@ class Queues:
     # ---- ends
 
     def purge(self, queue: Queue, now: float) -> None:
+        queue.emptied()
         for group in queue.groups.values():
             for item in group.items:
                 if item.state == READY:
@@ -606,8 +710,7 @@ class Queues:
         for queue in [queue for queue in self if not queue.settings.durable or queue.exclusive]:
             del self.queues[queue.name]
         for queue in self:
-            for group in queue.groups.values():
-                group.consumers.clear()
+            queue.restarted(killed=killed)
         for item in list(self.items()):
             assert item.group is not None
             fresh = killed and now - item.changed < UNWRITTEN_S

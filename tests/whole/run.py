@@ -3,83 +3,107 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerProcess, command_line
+from tests.e2e.broker_process import BrokerProcess
 from tests.whole.generate import RESTARTS, sequence
 from tests.whole.queues import Mismatch
 from tests.whole.shrink import shrink
+from tests.whole.store import left_in_store
 from tests.whole.whole import Whole
 from tests.whole.world import Operation
 
-VERIFY_EVERY = 250
+VERIFY_EVERY = 500
+MEMORY = Path("/dev/shm")
+
+
+@cache
+def _place() -> str:
+    """A directory for all files of this process, gone with it. In memory, if there is such a place: no kill
+    asks a disk for anything, so commits need not wait for one.
+    """
+    where = MEMORY if MEMORY.is_dir() else None
+    made = tempfile.mkdtemp(prefix="whole-", dir=where)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 class Host:
-    """A broker for many sequences; a new one where a mismatch left what cannot be cleared away.
+    """Brokers for many sequences, one for each configuration; a new one where a mismatch left what cannot be
+    cleared away.
 
     `effective`: of the last sequence with a mismatch, the operations that did something, up to the mismatch.
     """
 
     def __init__(self) -> None:
-        self._broker: BrokerProcess | None = None
+        self._brokers: dict[str, BrokerProcess] = {}
         self.effective: list[Operation] = []
 
-    def broker(self) -> BrokerProcess:
-        if self._broker is None or not self._broker.alive:
-            directory = Path(tempfile.mkdtemp(prefix="whole-"))
-            broker = BrokerProcess(directory, {"log": {"level": "warning"}})
+    def broker(self, sessions: dict[str, Any] | None = None) -> BrokerProcess:
+        """The broker that serves, with these settings of sessions."""
+        key = json.dumps(sessions)
+        broker = self._brokers.get(key)
+        if broker is None or not broker.alive:
+            directory = Path(tempfile.mkdtemp(dir=_place()))
+            config: dict[str, Any] = {"log": {"level": "warning"}}
+            if sessions:
+                config["mqtt"] = {"sessions": sessions}
+            broker = BrokerProcess(directory, config)
             broker.ports_wanted["mqcore"] = 0
-            self._broker = broker.start()
-        return self._broker
+            self._brokers[key] = broker.start()
+        return broker
 
     def run(self, operations: list[Operation], counts: Counter[str] | None = None) -> Mismatch | None:
         """The mismatch of a sequence, or None."""
-        world = Whole(self.broker(), counts)
+        broker = self.broker(bounds_of(operations))
+        world = Whole(broker, counts)
         try:
             world.run(operations)
         except Mismatch as mismatch:
             self.effective = [*world.effective, *([world.attempted] if world.attempted else [])]
             if not world.clear_away():
-                self.end()
+                broker.kill9()
+                shutil.rmtree(broker.directory, ignore_errors=True)
             return mismatch
         world.reset()
         return None
 
     def verify(self) -> str | None:
-        """Stop the broker, after sequences that left nothing: is anything left in its store?"""
-        if self._broker is None:
-            return None
-        broker, self._broker = self._broker, None
-        status = broker.stop()
-        try:
-            return f"exit status {status}" if status else left_in_store(broker.storage)
-        finally:
+        """Stop the brokers, after sequences that left nothing: is anything left in their stores?"""
+        brokers, self._brokers = self._brokers, {}
+        found = None
+        for broker in brokers.values():
+            if broker.alive:
+                status = broker.stop()
+                found = found or (f"exit status {status}" if status else left_in_store(broker.storage))
             shutil.rmtree(broker.directory, ignore_errors=True)
+        return found
 
     def end(self) -> None:
-        if self._broker is not None:
-            self._broker.kill9()
-            shutil.rmtree(self._broker.directory, ignore_errors=True)
-            self._broker = None
+        for broker in self._brokers.values():
+            broker.kill9()
+            shutil.rmtree(broker.directory, ignore_errors=True)
+        self._brokers.clear()
 
 
-def left_in_store(storage: str) -> str | None:
-    """What `store verify` finds, or what there is more than in an empty store."""
-    done = subprocess.run(
-        command_line("store", "verify", "--storage", storage),
-        cwd=WORKING_DIRECTORY,
-        capture_output=True,
-        text=True,
-    )
-    return None if done.returncode == 0 else done.stdout + done.stderr
+def bounds_of(operations: list[Operation]) -> dict[str, Any] | None:
+    """The settings of sessions that the first operation asks for."""
+    if not operations or operations[0][0] != "bounds":
+        return None
+    wanted = operations[0][2]
+    return {"max_queued_messages": wanted["n"], "drop": wanted["drop"]}
 
 
 def write_down(operations: list[Operation], mismatch: Mismatch, directory: Path, seed: int) -> Path:
@@ -146,6 +170,10 @@ def main() -> int:
     parser.add_argument("--worker", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
+    if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+        # or every start of a broker would compile all modules
+        os.environ |= {"PYTHONPYCACHEPREFIX": f"{_place()}/compiled", "PYTHONDONTWRITEBYTECODE": ""}
     if options.worker >= 0 or options.processes == 1:
         first = options.seed + max(options.worker, 0)
         counts, ran, failed = work(
@@ -165,10 +193,20 @@ def main() -> int:
     else:
         counts, ran, failed = _many(options.processes)
     took = time.monotonic() - started
-    print(f"{ran} sequences from seed {options.seed} on, {failed} mismatches, {took:.0f} s")
-    for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
-        print(f"{count:10} {name}")
+    rate = f"{took:.0f} s, {ran / took:.2f} sequences per second"
+    print(f"{ran} sequences from seed {options.seed} on, {failed} mismatches, {rate}")
+    print_counts(counts)
     return 1 if failed else 0
+
+
+def print_counts(counts: Counter[str]) -> None:
+    """A table of operations by kind: how often each did something, and how often there was nothing to do."""
+    idle = " (nothing to do)"
+    kinds = {name.removesuffix(idle) for name in counts} - {"messages published"}
+    print(f"{'done':>8} {'idle':>8}")
+    for kind in sorted(kinds, key=lambda kind: (-counts[kind], kind)):
+        print(f"{counts[kind]:8} {counts[kind + idle]:8} {kind}")
+    print(f"{counts['messages published']:8} messages published")
 
 
 def _many(processes: int) -> tuple[Counter[str], int, int]:
@@ -181,17 +219,21 @@ def _many(processes: int) -> tuple[Counter[str], int, int]:
     ]
     total: Counter[str] = Counter()
     ran = failed = 0
-    for worker in workers:
-        assert worker.stdout is not None
-        for line in worker.stdout:
-            if line.startswith("COUNTS "):
-                counts, one_ran, one_failed = json.loads(line[7:])
-                total.update(counts)
-                ran += one_ran
-                failed += one_failed
-            else:
-                print(line, end="", flush=True)
-        failed += worker.wait() != 0
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            for line in worker.stdout:
+                if line.startswith("COUNTS "):
+                    counts, one_ran, one_failed = json.loads(line[7:])
+                    total.update(counts)
+                    ran += one_ran
+                    failed += one_failed
+                else:
+                    print(line, end="", flush=True)
+            failed += worker.wait() != 0
+    finally:
+        for worker in workers:
+            worker.terminate()
     return total, ran, failed
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.whole.queues import UNWRITTEN_S, Mismatch
+from tests.whole.queues import EARLY_S, LATE_S, UNWRITTEN_S, Mismatch
 from tests.whole.routes import filter_matches
+
+ENDED_S = 0.3  # the broker saw the end of a connection so much earlier, at most, than it was noted here
 
 
 @dataclass
@@ -25,7 +27,8 @@ class Subscription:
 class Copy:
     """One message on its way to one session. `qos` and `identifiers` are those it must come with.
 
-    `packet_id`: under which it was sent; `shared`: the group it was sent for.
+    `packet_id`: under which it was sent; `shared`: the group it was sent for; `perhaps_shared`: it may have
+    been that of a group.
     """
 
     body: str
@@ -36,18 +39,27 @@ class Copy:
     required: bool = True
     packet_id: int = 0
     again: bool = False
-    stored: bool = False
     expires: float | None = None
     step: int = 0
     shared: SharedGroup | None = None
+    perhaps_shared: bool = False
     any_options: bool = False
+    weight: int = 1
+    gave_way: bool = False
+
+    def is_due(self, now: float) -> bool:
+        """Whether it must come, also where it took as long as it may."""
+        return self.required and (self.expires is None or now < self.expires - EARLY_S)
 
 
 @dataclass(eq=False)
 class Session:
     """A client's session. `window()` of a connected client: how many more of QoS 1 and 2 it may be sent.
 
-    `kept`: it lasts, or did under an earlier connection.
+    `kept`: it lasts, or did under an earlier connection. `ends`: when it ends if nobody comes, at the
+    earliest and at the latest. `releasing`: received, while PUBREL is not answered. `unreleased`: what
+    PUBREL is owed for again; `maybe_unreleased`: what it may come for. `packet_maximum`: what is larger is
+    not sent.
     """
 
     client: str
@@ -61,12 +73,31 @@ class Session:
     in_flight: list[Copy] = field(default_factory=list)
     repeats: list[Copy] = field(default_factory=list)
     receive_maximum: int = 65_535
+    packet_maximum: int = 0
+    expiry_s: float = 0
+    ends: tuple[float, float] | None = None
+    releasing: dict[int, Copy] = field(default_factory=dict)
+    unreleased: set[int] = field(default_factory=set)
+    maybe_unreleased: dict[int, Copy] = field(default_factory=dict)
     queue_in_flight: int = 0
     recent: list[tuple[float, Copy]] = field(default_factory=list)
     queue_filters: dict[str, tuple[str, bool, int, str]] = field(default_factory=dict)
 
     def window(self) -> int:
-        return self.receive_maximum - len(self.in_flight) - self.queue_in_flight
+        return self.receive_maximum - len(self.in_flight) - len(self.releasing) - self.queue_in_flight
+
+    def takes(self, copy: Copy) -> bool:
+        """Whether its body alone is not too large for the client."""
+        return not self.packet_maximum or len(copy.body) <= self.packet_maximum
+
+    def stored_filters(self) -> int:
+        return sum(found.qos > 0 for found in self.subscriptions.values())
+
+    def waiting(self) -> tuple[int, int]:
+        """How much is stored and was not sent yet, at least and at most."""
+        stored = [copy for copy in self.pending if copy.qos]
+        again = sum(copy.again for copy in [*self.in_flight, *self.repeats])
+        return sum(copy.required for copy in stored), sum(copy.weight for copy in stored) + again
 
 
 @dataclass(eq=False)
@@ -86,16 +117,27 @@ class Retained:
     body: str
     qos: int
     required: bool = True
+    expires: float | None = None
+
+
+def _granted(qos: int, wanted: int) -> int:
+    """With which QoS a subscription brings what was published with one, of which 3 is any."""
+    return qos if qos == 3 and wanted else min(qos, wanted)
 
 
 class Sessions:
-    """All sessions of a virtual host, and the retained messages."""
+    """All sessions of a virtual host, and the retained messages. `bounds`: so many messages may wait for a
+    session, and what gives way then, `oldest` or `reject`.
+    """
+
+    bounds: tuple[int, str] | None = None
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.groups: dict[tuple[str, str], SharedGroup] = {}
         self.retained: dict[str, list[Retained]] = {}
         self.step = 0
+        self.given: list[tuple[Session, Copy]] = []  # in this step, of shared groups
 
     def members(self, group: SharedGroup) -> list[Session]:
         return [session for session in self.sessions.values() if group.key() in session.shared]
@@ -116,6 +158,7 @@ class Sessions:
         by: str = "",
         required: bool = True,
         by_topics: Collection[str] = (),
+        expires: float | None = None,
     ) -> int:
         """Make the copies; how many sessions and groups are to have one (-1: none, but it may seem so).
 
@@ -138,15 +181,16 @@ class Sessions:
                 if session.kept and any(matches(found) for found in session.subscriptions):
                     unsure = True  # stored for the filter, though the session does not want it
                 continue
-            takers += self._copy(session, ways, topic, body, qos, retain, required)
+            takers += self._copy(session, ways, topic, body, qos, retain, required, expires)
+            unsure = unsure or session.kept  # which may not keep it
         for group in self.groups.values():
             if matches(group.topic_filter) and self.members(group):
-                takers += self._share(group, topic, body, qos, retain, required)
+                takers += self._share(group, topic, body, qos, retain, required, expires)
         if retain:
             if not body:
                 self.retained.pop(topic, None)
             else:
-                kept = Retained(body, qos, required)
+                kept = Retained(body, qos, required, expires)
                 self.retained[topic] = [kept] if required else [*self.retained.get(topic, []), kept]
         return takers or (-1 if unsure else 0)
 
@@ -159,8 +203,9 @@ class Sessions:
         qos: int,
         retain: bool,
         required: bool,
+        expires: float | None,
     ) -> int:
-        granted = min(qos, max(way.qos for way in ways))
+        granted = _granted(qos, max(way.qos for way in ways))
         if not session.connected and not (session.lasting and granted):
             return 0
         copy = Copy(
@@ -171,17 +216,70 @@ class Sessions:
             sorted(way.identifier for way in ways if way.identifier),
             required,
             step=self.step,
+            expires=expires,
+            weight=sum(way.qos > 0 for way in ways) or 1,
         )
         session.pending.append(copy)
+        self._hold_to_bounds(session)
         return 1
 
+    def verdict(self, topics: Collection[str], qos: int, by: str = "", count: int = 1) -> str:
+        """`take`, `refuse` or `either` for `count` messages more, of those sessions that may refuse."""
+        if self.bounds is None or self.bounds[1] != "reject" or not qos:
+            return "take"
+        verdict = "take"
+        for session in self.sessions.values():
+            ways = [
+                found
+                for topic_filter, found in session.subscriptions.items()
+                if found.qos and any(filter_matches(topic_filter, topic) for topic in topics)
+            ]
+            if not ways or not session.kept:
+                continue
+            low, high = session.waiting()
+            sure = session.lasting and len(session.subscriptions) == 1
+            if low + 1 > self.bounds[0] and sure and count == 1:
+                return "refuse"
+            if high + count * len(ways) > self.bounds[0]:
+                verdict = "either"
+        return verdict
+
+    def _hold_to_bounds(self, session: Session) -> None:
+        """Where the oldest give way, only so many of the newest have to come."""
+        if self.bounds is None or self.bounds[1] != "oldest":
+            return
+        if session.connected and session.window() > 0:
+            return
+        room = self.bounds[0]
+        for copy in reversed(session.pending):
+            if copy.qos:
+                room -= copy.weight
+                if room < 0:
+                    copy.required, copy.gave_way = False, True
+
+    def _gave_way(self, session: Session) -> None:
+        """What must have given way when the session is resumed is not there."""
+        stored = [copy for copy in session.pending if copy.qos]
+        if session.stored_filters() == 1 and all(copy.required or copy.gave_way for copy in stored):
+            session.pending = [copy for copy in session.pending if not copy.gave_way]
+
     def _share(
-        self, group: SharedGroup, topic: str, body: str, qos: int, retain: bool, required: bool
+        self,
+        group: SharedGroup,
+        topic: str,
+        body: str,
+        qos: int,
+        retain: bool,
+        required: bool,
+        expires: float | None,
     ) -> int:
         there = any(member.connected for member in self.members(group))
         if not there and not (qos and self.lasts(group)):
             return 0
-        group.pending.append(Copy(body, topic, qos, retain, [], required, step=self.step, shared=group))
+        copy = Copy(body, topic, qos, retain, [], required, step=self.step, shared=group, expires=expires)
+        if not all(member.takes(copy) for member in self.members(group)):
+            copy.required = False  # given to one that it is too large for
+        group.pending.append(copy)
         return 1
 
     # ---- subscribe
@@ -192,6 +290,7 @@ class Sessions:
             _, name, rest = topic_filter.split("/", 2)
             session.shared[name, rest] = wanted
             self.groups.setdefault((name, rest), SharedGroup(name, rest))
+            self._may_be_too_large(session)
             return
         new = topic_filter not in session.subscriptions
         if session.subscriptions.get(topic_filter, wanted) != wanted:
@@ -203,6 +302,8 @@ class Sessions:
             if not filter_matches(topic_filter, topic):
                 continue
             for one in kept:
+                if one.expires is not None and time.time() > one.expires + LATE_S:
+                    continue
                 session.pending.append(
                     Copy(
                         one.body,
@@ -212,6 +313,7 @@ class Sessions:
                         [wanted.identifier] if wanted.identifier else [],
                         one.required and len(kept) == 1,
                         step=self.step,
+                        expires=one.expires,
                     )
                 )
 
@@ -248,7 +350,15 @@ class Sessions:
     # ---- sessions
 
     def start(
-        self, client: str, version: int, *, clean: bool, lasting: bool, receive_maximum: int
+        self,
+        client: str,
+        version: int,
+        *,
+        clean: bool,
+        lasting: bool,
+        receive_maximum: int,
+        expiry_s: float = 0,
+        packet_maximum: int = 0,
     ) -> Session:
         """A CONNECT: the session it has, an old one where that lasted and is wanted."""
         old = self.sessions.get(client)
@@ -262,10 +372,20 @@ class Sessions:
             old = self.sessions[client] = Session(client, version, lasting)
         old.connected, old.version, old.lasting = True, version, lasting
         old.kept = old.kept or lasting
-        old.receive_maximum = receive_maximum
+        old.receive_maximum, old.packet_maximum = receive_maximum, packet_maximum
+        old.expiry_s, old.ends = expiry_s, None
+        old.unreleased = set(old.releasing)
+        self._gave_way(old)
         old.repeats = list(old.in_flight)
         old.in_flight = []
+        self._may_be_too_large(old)
         return old
+
+    def _may_be_too_large(self, session: Session) -> None:
+        """What waits for its groups may be given to the client, which does not take it."""
+        for key in session.shared:
+            for copy in self.groups[key].pending:
+                copy.required = copy.required and session.takes(copy)
 
     def lose(self, client: str) -> None:
         """The connection ended."""
@@ -275,12 +395,19 @@ class Sessions:
         session.connected = False
         session.in_flight = [*session.repeats, *session.in_flight]
         session.repeats = []
+        for packet_id, copy in list(session.releasing.items()):
+            if copy.shared is not None or copy.perhaps_shared:  # what groups gave ends with the connection
+                del session.releasing[packet_id]
+            if copy.perhaps_shared:
+                session.maybe_unreleased[packet_id] = copy
         for copy in [copy for copy in session.in_flight if copy.shared is not None]:
             session.in_flight.remove(copy)
             self._returned(copy)
         if not session.lasting:
             self.end(client)
             return
+        now = time.time()
+        session.ends = now - ENDED_S + session.expiry_s, now + session.expiry_s
         session.pending = [copy for copy in session.pending if copy.qos]
         for group in self.groups.values():
             members = self.members(group)
@@ -321,11 +448,31 @@ class Sessions:
                 for copy in session.pending:
                     copy.again = True
 
+    def restarted(self) -> None:
+        """The broker is there again: the time of who was connected begins now, at the latest."""
+        now = time.time()
+        for session in self.sessions.values():
+            if session.ends is not None:
+                session.ends = session.ends[0], now + session.expiry_s
+
     # ---- deliveries
 
     def delivered(self, session: Session, fields: dict[str, Any], at: float) -> Copy:
         """Check a delivery and take it down. Raises Mismatch."""
+        copy = self._found(session, fields)
+        if fields["dup"]:  # what was sent in time may be sent again later
+            return copy
+        if copy.expires is not None and at > copy.expires + LATE_S:
+            raise Mismatch(f"{copy.body!r} to {session.client} {at - copy.expires:.3f} s after it expired")
+        if copy.expires is not None and session.version == 5:
+            left, told = copy.expires - at, fields.get("expiry_s")
+            if told is None or not left - 1.2 <= told <= left + 1.2:
+                raise Mismatch(f"{copy.body!r} says it expires in {told} s, it is {left:.3f}")
+        return copy
+
+    def _found(self, session: Session, fields: dict[str, Any]) -> Copy:
         body, topic, qos = fields["body"], fields["topic"], fields["qos"]
+        now = time.time()
         what = f"{body!r} on {topic} with QoS {qos} to {session.client}"
         if fields["dup"]:
             return self._repeated(session, fields, what)
@@ -333,37 +480,79 @@ class Sessions:
         if session.version != 5:  # which has no identifiers
             for copy in session.pending:
                 copy.identifiers = []
+        shared = [
+            (kept, wanted)
+            for kept, wanted in self._as_member(session, body, topic)
+            if not self._differs(wanted, fields)
+        ]
         for position, copy in enumerate(session.pending):
             if copy.body != body or copy.topic != topic:
                 continue
             wrong = self._differs(copy, fields)
             if wrong:
                 continue
-            if qos and copy.required:
-                for earlier in session.pending[:position]:
-                    if earlier.required and earlier.qos and not earlier.retain and earlier.step < copy.step:
-                        raise Mismatch(f"{what}, before {earlier.body!r}")
+            earlier = self._overtaken(session, position, now) if qos and copy.required else None
+            if earlier is not None:
+                wrong = f"before {earlier.body!r}"
+                if shared:
+                    break  # `$share` has an order of its own
+                raise Mismatch(f"{what}, {wrong}")
+            if shared and qos:  # which of the two it was cannot be told
+                for either in (copy, *shared[0]):
+                    either.required, either.again, either.perhaps_shared = False, True, True
             session.pending.remove(copy)
             return self._sent(session, copy, fields)
-        for key, way in session.shared.items():
-            group = self.groups[key]
-            for copy in group.pending:
-                if copy.body != body or copy.topic != topic:
-                    continue
-                granted = min(copy.qos, way.qos)
-                idents = [way.identifier] if way.identifier and session.version == 5 else []
-                wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
-                wrong = self._differs(wanted, fields)
-                if wrong:
-                    continue
-                group.pending.remove(copy)
-                wanted.shared = group
-                return self._sent(session, wanted, fields)
+        for kept, wanted in shared:
+            assert wanted.shared is not None
+            wanted.shared.pending.remove(kept)
+            self.given.append((session, wanted))
+            return self._sent(session, wanted, fields)
+        exchanged = self._exchanged(session, fields)
+        if exchanged is not None:
+            return self._sent(session, exchanged, fields)
         for copy in session.repeats:
             if copy.again and copy.body == body and copy.topic == topic:
                 session.repeats.remove(copy)
                 return self._sent(session, copy, fields)
         raise Mismatch(f"{what}: {wrong}")
+
+    def _as_member(self, session: Session, body: str, topic: str) -> Iterator[tuple[Copy, Copy]]:
+        """What waits with this body for groups of the session: as it is kept, and as a member gets it."""
+        for key, way in session.shared.items():
+            group = self.groups[key]
+            for copy in group.pending:
+                if copy.body != body or copy.topic != topic:
+                    continue
+                granted = _granted(copy.qos, way.qos)
+                idents = [way.identifier] if way.identifier and session.version == 5 else []
+                wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
+                wanted.expires = copy.expires
+                wanted.shared = group
+                yield copy, wanted
+
+    @staticmethod
+    def _overtaken(session: Session, position: int, now: float) -> Copy | None:
+        """What should have come before the copy at this position."""
+        copy = session.pending[position]
+        for earlier in session.pending[:position]:
+            is_there = session.takes(earlier) and earlier.is_due(now)
+            if is_there and earlier.qos and not earlier.retain and earlier.step < copy.step:
+                return earlier
+        return None
+
+    def _exchanged(self, session: Session, fields: dict[str, Any]) -> Copy | None:
+        """The copy of a group that was taken for that of another group when another member had it."""
+        for other, copy in self.given:
+            mine = copy.shared
+            if mine is None or copy.body != fields["body"] or mine.key() not in session.shared:
+                continue
+            for theirs in [self.groups[key] for key in other.shared]:
+                for waiting in theirs.pending:
+                    if waiting.body == copy.body and waiting.topic == copy.topic:
+                        theirs.pending.remove(waiting)
+                        copy.shared = theirs
+                        return replace(copy, shared=mine, qos=fields["qos"])
+        return None
 
     @staticmethod
     def _differs(copy: Copy, fields: dict[str, Any]) -> str:
@@ -409,26 +598,58 @@ class Sessions:
             session.in_flight.remove(copy)
             session.recent.append((time.time(), copy))
 
-    def released(self, session: Session, packet_id: int) -> None:
-        """QoS 2 is complete: it must not come again, whatever happens."""
+    def held_release(self, session: Session, packet_id: int) -> None:
+        """A message was received, and PUBREL is not answered for now."""
+        copy = next(copy for copy in session.in_flight if copy.packet_id == packet_id)
+        session.in_flight.remove(copy)
+        session.releasing[packet_id] = copy
+
+    def released(self, session: Session, packet_id: int, *, completed: bool) -> None:
+        """QoS 2 is complete: it must not come again, whatever happens. `completed`: PUBREL was answered."""
+        session.unreleased.discard(packet_id)
+        copy = session.maybe_unreleased.pop(packet_id, None)
+        if copy is not None:
+            session.releasing[packet_id] = copy
+        if completed:
+            session.releasing.pop(packet_id, None)
         session.recent = [
             (at, copy) for at, copy in session.recent if copy.qos != 2 or copy.packet_id != packet_id
         ]
 
+    def copies(self) -> list[Copy]:
+        """All that wait."""
+        holders = [*self.sessions.values(), *self.groups.values()]
+        return [copy for holder in holders for copy in holder.pending]
+
+    def settled(self) -> None:
+        """The clients have what they take: what was too large for them is over."""
+        self.given.clear()
+        for session in self.sessions.values():
+            if not session.connected or not session.packet_maximum:
+                continue
+            for waiting in (session.repeats, session.pending):
+                for copy in [copy for copy in waiting if not session.takes(copy)]:
+                    copy.required = False  # it is over, or waits for room
+                    if session.window() > 0:
+                        waiting.remove(copy)
+
     def owed(self) -> str | None:
         """What somebody should have been sent by now."""
+        now = time.time()
         for session in self.sessions.values():
             if not session.connected:
                 continue
+            for packet_id in session.unreleased:
+                return f"PUBREL {packet_id} again to {session.client}"
             for copy in session.repeats:
-                if copy.required:
+                if copy.is_due(now) and session.takes(copy) and session.window() > 0:
                     return f"{copy.body!r} again to {session.client}"
             for copy in session.pending:
-                if copy.required and (not copy.qos or session.window() > 0):
+                if copy.is_due(now) and session.takes(copy) and (not copy.qos or session.window() > 0):
                     return f"{copy.body!r} on {copy.topic} to {session.client}"
         for group in self.groups.values():
             there = [member for member in self.members(group) if member.connected]
             for copy in group.pending:
-                if copy.required and any(member.window() > 0 for member in there):
+                if copy.is_due(now) and any(member.window() > 0 for member in there):
                     return f"{copy.body!r} on {copy.topic} to a member of $share/{group.name}"
         return None

@@ -9,18 +9,22 @@ from typing import Any
 from pamqp import commands
 
 from tests.e2e.raw_mqtt import PUBACK
+from tests.whole.admin_operations import AdminOperations
 from tests.whole.amqp_operations import AmqpOperations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
-from tests.whole.http_operations import HttpOperations
-from tests.whole.mqtt_operations import MqttOperations
+from tests.whole.interruptions import Interruptions
 from tests.whole.queues import Either, Message, Mismatch
 from tests.whole.routes import BUILT_IN
+from tests.whole.store import left_in_store
+from tests.whole.stream_operations import StreamOperations
+from tests.whole.vhosts import VhostOperations
+from tests.whole.world import Skip
 
 DRAIN = "A9"
 EXCHANGES = ("x1", "x2")
 
 
-class Whole(AmqpOperations, MqttOperations, HttpOperations):
+class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
     """Runs sequences against one broker process."""
 
     # ---- time and the process
@@ -81,11 +85,16 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
         except (Gone, Silent):
             pass
 
-    def do_restart(self, name: str, kill: bool = False, during: dict[str, Any] | None = None) -> None:
+    def do_restart(
+        self, name: str, kill: bool = False, verify: bool = False, during: dict[str, Any] | None = None
+    ) -> None:
         """The broker ends, by SIGTERM or by SIGKILL, and comes back with what it had stored.
 
-        `during`: a client publishes meanwhile, so that it is killed with publishes under way.
+        `during`: a client publishes meanwhile, so that it is killed with publishes under way. `verify`: have
+        the store verified before the start.
         """
+        if self.beside is not None:
+            raise Skip
         self._feed()
         flood = self._flood(during) if kill and during else None
         if kill:
@@ -101,6 +110,7 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
                 pass
         if flood is not None:
             flood()
+        self._wills_of_a_stop(killed=kill)
         for amqp_name in list(self.amqp):
             self._feed_before_close(amqp_name)
             self.amqp.pop(amqp_name).drop()
@@ -110,46 +120,45 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
             client.drop()
             del self.mqtt[mqtt_name]
             self.held[mqtt_name].clear()
-            will = self.wills.pop(mqtt_name, None)
-            if will is not None:
-                self.sessions.publish(
-                    will["topic"],
-                    will["body"],
-                    will["qos"],
-                    retain=will.get("retain", False),
-                    by=mqtt_name,
-                    required=False,
-                )
-                self._maybe_queued(will)
+        self.leases.clear()
+        self.settled_tags.clear()
         self.transactions.clear()
         self.consumers.clear()
+        self.readers.clear()
+        self.replies.asking.clear()
         self.may_end.clear()
         now = time.time()
         self.sessions.restart(killed=kill)
         self.queues.restart(now, killed=kill)
         self.routes.crash(set(self.queues.queues))
+        if verify and (wrong := left_in_store(self.broker.storage)):
+            raise Mismatch(f"store verify after the end of the broker: {wrong}")
         self.broker.start()
+        self.sessions.restarted()
+        self.wills.restarted(now)
         self.connect_http()
 
-    def _maybe_queued(self, will: dict[str, object]) -> None:
-        """A will that may have been published into queues bound to `amq.topic`, or not."""
-        key = str(will["topic"]).replace("/", ".")
-        route = self.routes.route("amq.topic", [key], {}, set(self.queues.queues))
-        for target in sorted(route.queues):
-            message = Message(str(will["body"]), key, "amq.topic")
-            self.queues.append(self.queues.queues[target], message, time.time(), required=False, loose=True)
+    def _wills_of_a_stop(self, *, killed: bool) -> None:
+        """A stop publishes the wills of who is there, a kill does not; a delayed one of a session that lasts
+        waits for the next start.
+        """
+        for name in list(self.wills.connected):
+            session = self.sessions.sessions.get(name)
+            will = self.wills.leave(name, session if session is not None and session.lasting else None)
+            if will is not None and not killed:
+                self.publish_will(name, will)
 
     def connect_http(self) -> None:
         self.http.close()
-        self.http = Http(self.broker.ports["http"])
+        self.http = Http(self.broker.ports["http"], self.vhost)
         if self.mqcore is not None:
             self.mqcore.close()
-            self.mqcore = Http(self.broker.ports["mqcore"])
+            self.mqcore = Http(self.broker.ports["mqcore"], self.vhost)
 
     def wait_gone(self, name: str) -> None:
         """Wait until the broker has seen that a connection ended."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        wanted = len(self.amqp) + len(self.mqtt)
+        wanted = self.connections()
         while True:
             _, answer = self.http.call("GET", "/api/v1/connections")
             if answer["total"] <= wanted:
@@ -160,6 +169,7 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
     # ---- the end
 
     def finish(self) -> None:
+        self.finish_beside()
         for queue in list(self.queues):
             if queue.no_publish or queue.no_deliver:
                 self.do_resume("H", queue.name)
@@ -172,15 +182,20 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
                 self.do_m_close(name)
                 self.settle()
         self._drain_sessions()
+        self.read_all()
         self._drain_queues()
         self._delete()
         self._nothing_left()
 
     def _drain_sessions(self) -> None:
+        self.wait_for_clock()
         for name, session in list(self.sessions.sessions.items()):
+            if name not in self.sessions.sessions:
+                continue
             session.queue_filters = dict(session.queue_filters)
             self.do_m_open(name, session.version, clean=False, lasting=True)
             self.settle()
+            self.wait_for_clock()
         for name in list(self.mqtt):
             self.do_m_close(name)
             self.settle()
@@ -198,7 +213,7 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
             self.settle()
         if not len(self.queues.queues):
             return
-        drain = self.amqp[DRAIN] = Amqp(DRAIN, self.broker.amqp_port, "plain")
+        drain = self.amqp[DRAIN] = Amqp(DRAIN, self.broker.amqp_port, "plain", self.vhost)
         self.held[DRAIN] = {}
         for queue in list(self.queues):
             if self.queues.queues.get(queue.name) is not queue:
@@ -268,6 +283,7 @@ class Whole(AmqpOperations, MqttOperations, HttpOperations):
     def clear_away(self) -> bool:
         """After a mismatch: delete all there is; whether nothing is left."""
         try:
+            self.clear_beside()
             for client in self.clients():
                 client.drop()
             self.amqp.clear()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
-from tests.whole.known import KNOWN
-from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Queues
+from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues
+from tests.whole.replies import Replies, WrongReply
 from tests.whole.routes import Routes
 from tests.whole.sessions import Sessions
 
@@ -28,21 +29,29 @@ class Skip(Exception):
     """The operation makes no sense here."""
 
 
-class World:
+def last_death(fields: dict[str, Any]) -> tuple[str, ...]:
+    """Queue and reason of the newest death that a delivery tells of; () if it never died."""
+    told = fields["headers"].get("x-death")
+    return (told[0]["queue"], told[0]["reason"]) if told else ()
+
+
+class World(ABC):
     """State of one sequence: `broker` serves many of them, one after the other."""
 
     counts_deliveries = True  # in `x-delivery-count`, and by `redelivered` in each queue
 
-    def __init__(self, broker: BrokerProcess, counts: Counter[str] | None = None) -> None:
+    def __init__(self, broker: BrokerProcess, counts: Counter[str] | None = None, vhost: str = "/") -> None:
         self.broker = broker
+        self.vhost = vhost
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.amqp: dict[str, Amqp] = {}
         self.mqtt: dict[str, Mqtt] = {}
-        self.http = Http(broker.ports["http"])
-        self.mqcore = Http(broker.ports["mqcore"]) if "mqcore" in broker.ports else None
+        self.http = Http(broker.ports["http"], vhost)
+        self.mqcore = Http(broker.ports["mqcore"], vhost) if "mqcore" in broker.ports else None
         self.routes = Routes()
         self.queues = Queues(self._dead)
         self.sessions = Sessions()
+        self.replies = Replies()
         self.consumers: dict[tuple[str, str], Consumer] = {}
         self.held: dict[str, dict[int, Item]] = {}
         self.returned: list[tuple[str, Event]] = []
@@ -51,7 +60,9 @@ class World:
         self.may_end: set[str] = set()
         self.retained_topics: set[str] = set()
         self.client_names: set[str] = set()
+        self.responses: dict[str, str] = {}
         self.number = 0
+        self.dares = True
         self.effective: list[Operation] = []
         self.attempted: Operation | None = None
 
@@ -76,9 +87,15 @@ class World:
             raise Mismatch(f"{where}: {type(error).__name__}: {error}{place}") from error
 
     def step(self, operation: Operation) -> None:
+        """Do an operation. With the argument `dare` false it does nothing where it would be refused, so that
+        what channels hold lives long enough to meet something.
+        """
         name, client, arguments = operation
-        self.queues.advance(time.time())
+        self.dares = arguments.get("dare", True)
+        arguments = {key: value for key, value in arguments.items() if key != "dare"}
         self.attempted = operation
+        self.wait_for_clock()
+        self.queues.advance(time.time())
         try:
             getattr(self, f"do_{name}")(client, **arguments)
         except Skip:
@@ -99,11 +116,11 @@ class World:
         self._feed()
         while True:
             self.queues.advance(time.time())
-            owed = self.queues.owed(time.time()) or self.sessions.owed()
+            owed = self.owed()
             if owed is None:
                 self._barrier()
                 self._feed()
-                owed = self.queues.owed(time.time()) or self.sessions.owed()
+                owed = self.owed()
                 if owed is None:
                     break
             if time.monotonic() > deadline:
@@ -116,8 +133,25 @@ class World:
             if (client, tag) not in self.may_cancel:
                 raise Mismatch(f"consumer {client}/{tag} was cancelled for no reason")
         self.cancelled.clear()
+        self.end_step()
+
+    def end_step(self) -> None:
+        """An operation is over, and all that came of it is there. Raises Mismatch."""
         self.queues.end_step()
+        self.sessions.settled()
         self.sessions.step += 1
+
+    @abstractmethod
+    def wait_for_clock(self) -> None:
+        """Sleep until what is about to happen by itself has happened: see the operations of MQTT."""
+
+    def is_read(self, name: str, fields: dict[str, Any]) -> bool:
+        """Whether a delivery was of a stream: see the operations of these."""
+        return False
+
+    def owed(self) -> str | None:
+        """What somebody should have been given by now."""
+        return self.queues.owed(time.time()) or self.sessions.owed() or self.replies.owed()
 
     def _ends(self, name: str) -> None:
         """Wait for the end of a client whose subscription was ended by the broker."""
@@ -134,6 +168,10 @@ class World:
     def clients(self) -> list[Client]:
         return [*self.amqp.values(), *self.mqtt.values()]
 
+    def connections(self) -> int:
+        """How many there should be."""
+        return len(self.amqp) + len(self.mqtt)
+
     def _barrier(self) -> None:
         waiting = [(client, client.barrier()) for client in self.clients()]
         for client, answered in waiting:
@@ -145,6 +183,7 @@ class World:
     # ---- what came
 
     def _feed(self) -> None:
+        self.queues.advance(time.time())  # what is due may have come already
         for name, amqp in self.amqp.items():
             events, amqp.events = amqp.events, []
             for event in events:
@@ -166,16 +205,22 @@ class World:
             self.returned.append((name, event))
         elif event.kind == "cancel":
             self.cancelled.append((name, fields["consumer"]))
-        else:
+        elif not self._is_reply(name, fields) and not self.is_read(name, fields):
             consumer = self.consumers.get((name, fields["consumer"]))
             if consumer is None:
                 raise Mismatch(f"{fields['body']!r} to {name}/{fields['consumer']}, which is cancelled")
-            told = fields["headers"].get("x-death")
-            death = (told[0]["queue"], told[0]["reason"]) if told else None
-            item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"], death)
+            item = self.queues.delivered(
+                consumer, fields["body"], event.at, fields["tag"], last_death(fields)
+            )
             self.check_delivery(item, fields)
             if consumer.takes == "hold":
                 self.held[name][fields["tag"]] = item
+
+    def _is_reply(self, name: str, fields: dict[str, Any]) -> bool:
+        try:
+            return self.replies.delivered(name, fields["consumer"], fields["body"])
+        except WrongReply as wrong:
+            raise Mismatch(str(wrong)) from None
 
     def check_delivery(self, item: Item, fields: dict[str, Any]) -> None:
         """`redelivered`, `x-delivery-count`, the routing key and the headers that tell of a death."""
@@ -198,6 +243,7 @@ class World:
             raise Mismatch(f"{fields['body']!r} does not say its x-delivery-count")
         if "BCC" in headers:
             raise Mismatch(f"{fields['body']!r} shows BCC")
+        self._check_reply_to(item, fields)
         deaths = headers.get("x-death")
         if item.deaths:
             if not deaths or (deaths[0]["queue"], deaths[0]["reason"]) != item.deaths[-1]:
@@ -205,14 +251,39 @@ class World:
         elif deaths:
             raise Mismatch(f"{fields['body']!r} has x-death and never died: {deaths}")
 
+    def _check_reply_to(self, item: Item, fields: dict[str, Any]) -> None:
+        """Where it wants its answer: the address of an asker, or the response topic of an MQTT publisher."""
+        told, topic = fields["properties"], self.responses.get(fields["body"])
+        if topic is not None:
+            if (told.reply_to, told.correlation_id) != (topic, fields["body"]):
+                raise Mismatch(
+                    f"{fields['body']!r} says reply_to {told.reply_to}, {told.correlation_id}, not {topic}"
+                )
+            return
+        try:
+            self.replies.told(item.message.asker, told.reply_to)
+        except WrongReply as wrong:
+            raise Mismatch(f"{fields['body']!r}: {wrong}") from None
+
     def _mqtt_event(self, name: str, mqtt: Mqtt, event: Event) -> None:
         session = self.sessions.sessions[name]
         fields = event.fields
+        if event.kind == "deliver" and mqtt.version == 5:
+            wanted = self.responses.get(fields["body"])
+            told = fields.get("response")
+            asked_by_amqp = wanted is None and (told or "").startswith("amq.rabbitmq.reply-to.")
+            as_sent = told == wanted and fields.get("correlation") == (wanted and fields["body"])
+            if not as_sent and not asked_by_amqp:
+                raise Mismatch(f"{fields['body']!r} says the response topic {told}, not {wanted}")
         if event.kind == "released":
-            self.sessions.released(session, fields["packet_id"])
+            self.sessions.released(session, fields["packet_id"], completed=not mqtt.hold_release)
             return
         if not fields["topic"].startswith("$queue/"):
-            self.sessions.delivered(session, fields, event.at)
+            try:
+                self.sessions.delivered(session, fields, event.at)
+            except Mismatch:  # a dead letter may come a little before its time as it is known here
+                self.queues.advance(time.time() + EARLY_S)
+                self.sessions.delivered(session, fields, event.at)
             if fields["qos"] and not mqtt.hold:
                 self.sessions.acknowledged(session, fields["packet_id"])
             return
@@ -289,6 +360,7 @@ class World:
     def forget_channel(self, name: str, *, connection: bool = False) -> None:
         """The consumers of an AMQP client end, what it holds returns; with `connection` exclusive queues."""
         now = time.time()
+        self.replies.end(name)
         gone = [consumer for key, consumer in self.consumers.items() if key[0] == name]
         held = [item for item in self.held[name].values() if item.state == HELD]
         for consumer in gone:
@@ -318,9 +390,6 @@ class World:
         for key in [key for key in self.consumers if key[0] == name]:
             consumer = self.consumers.pop(key)
             if self.queues.queues.get(consumer.queue.name) is consumer.queue:
-                if client.hold and "claimed and not sent" in KNOWN:
-                    for item in consumer.group.ready():
-                        item.attempts = (item.attempts[0], item.attempts[1] + 1)
                 self.queues.leave(consumer, now)
                 self.left(consumer.queue)
         self.held[name].clear()
@@ -330,11 +399,12 @@ class World:
         self.sessions.lose(name)
         self._will(name, published=will)
 
+    @abstractmethod
     def _will(self, name: str, *, published: bool) -> None:
-        """Nothing yet: see the operations of MQTT."""
+        """A client is gone: its will is published, or not."""
 
     # ---- the end
 
+    @abstractmethod
     def finish(self) -> None:
         """Drain every queue and session, delete everything, and see that nothing is left."""
-        raise NotImplementedError

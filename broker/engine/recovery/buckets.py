@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_prefix
 from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.recovery.buckets import StoredBucket, restore_bucket
@@ -36,9 +36,9 @@ async def _open_buckets(
 ) -> list[tuple[tuple[str, int], StoredBucket]]:
     """Storage ID of the cursor and bucket ID of each, in order, with what the scans tell of it."""
     found: dict[tuple[str, int], StoredBucket] = {}
-    async for key, value in scan_prefix(store, active.PREFIX):
+    async for key, value in scan_prefix(store, active.prefix()):
         found[active.parse_key(key)] = StoredBucket(active=value)
-    async for key, value in scan_prefix(store, settlements.PREFIX):
+    async for key, value in scan_prefix(store, settlements.prefix()):
         storage_id, bucket_id, _ = settlements.parse_key(key)
         found.setdefault((storage_id, bucket_id), StoredBucket()).settlements.append((key, value))
     for storage_id, cursor in cursors.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_records
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.group.group import Group
 from queue_manager.log.removals import GroupRemoval, QueueRemoval
@@ -17,43 +17,38 @@ async def restore_released(
     store: Store, manager: QueueManager, cursors: dict[str, Cursor], groups: dict[Cursor, Group]
 ) -> None:
     """What groups claimed or passed out of order, and what was let go of where they cannot tell."""
-    async for key, value in scan_prefix(store, claimed_bitmap.PREFIX):
-        storage_id, chunk = claimed_bitmap.parse_key(key)
+    async for (storage_id, chunk), bitmap in scan_records(store, claimed_bitmap):
         if storage_id in cursors:
             cursor = cursors[storage_id]
-            queues.restore_claimed(groups[cursor], cursor, chunk, claimed_bitmap.decode(value))
-    async for key, value in scan_prefix(store, released_offsets.PREFIX):
-        part = manager.queues.part(released_offsets.parse_key(key))
+            queues.restore_claimed(groups[cursor], cursor, chunk, bitmap)
+    async for name, released in scan_records(store, released_offsets):
+        part = manager.queues.part(name)
         if part is not None:
-            queues.restore_gaps(part, released_offsets.decode(value))
+            queues.restore_gaps(part, released)
     await _restore_group_removals(store, manager)
-    async for key, value in scan_prefix(store, skipped_offsets.PREFIX):
-        storage_id = skipped_offsets.parse_key(key)
+    async for storage_id, skipped in scan_records(store, skipped_offsets):
         if storage_id in cursors:
-            queues.restore_reset(cursors[storage_id], *skipped_offsets.decode(value))
+            queues.restore_reset(cursors[storage_id], *skipped)
 
 
 async def restore_attempts(store: Store, cursors: dict[str, Cursor]) -> None:
     """What is known of the attempts at messages that are not done."""
-    async for key, value in scan_prefix(store, attempts.PREFIX):
-        storage_id, message_id = attempts.parse_key(key)
+    async for (storage_id, message_id), made in scan_records(store, attempts):
         cursor = cursors.get(storage_id)
         if cursor is not None:
-            cursor.claims.buckets.restore_attempts(message_id, attempts.decode(value))
+            cursor.claims.buckets.restore_attempts(message_id, made)
 
 
 async def _restore_group_removals(store: Store, manager: QueueManager) -> None:
     """Take up what is left of deleted and reset groups; with a deleted queue it goes by its removal."""
     deleted = {r.name: r for r in manager.context.removals if isinstance(r, QueueRemoval)}
-    async for key, value in scan_prefix(store, group_removal.PREFIX):
-        parsed = group_removal.parse_key(key)
-        pending = group_removal.decode(value)
-        name, _ = layout.split_group_queue_id(parsed.queue_id)
+    async for key, pending in scan_records(store, group_removal):
+        name, _ = layout.split_group_queue_id(key.queue_id)
         part = manager.queues.part(name)
         if part is None or part.log.log_id != pending.log_id:
             removal = deleted.get(name)
             if removal is not None:
-                removal.add_storage_id(parsed.queue_id)
+                removal.add_storage_id(key.queue_id)
                 removal.keep(pending.log_ranges)
             continue
-        queues.restore_group_removal(part, GroupRemoval.restored(part.log, parsed, pending))
+        queues.restore_group_removal(part, GroupRemoval.restored(part.log, key, pending))

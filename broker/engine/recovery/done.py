@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_prefix
 from config import limits
 from queue_manager.claims.purge import Purge
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.manager import QueueManager
 from queue_manager.recovery.buckets import purge_of_record, restore_failed
 from queue_manager.recovery.queues import restore_released

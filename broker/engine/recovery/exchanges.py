@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_records
 from queue_manager.manager import QueueManager
 from storage.errors import CorruptRecord
-from storage.records import binding, exchange
+from storage.records import TO_EXCHANGE, binding, exchange
 from storage.store import Store
 
 
 async def restore_exchanges(store: Store, manager: QueueManager) -> None:
     """Restore every durable exchange, then every binding."""
     exchanges = manager.queues.exchanges
-    async for key, value in scan_prefix(store, exchange.PREFIX):
-        exchanges.restore(exchange.parse_key(key), exchange.decode(value))
-    async for key, value in scan_prefix(store, binding.PREFIX):
-        found = binding.parse_key(key)
+    async for name, stored in scan_records(store, exchange):
+        exchanges.restore(name, stored)
+    async for found, arguments in scan_records(store, binding):
         source = exchanges.get(found.exchange)
-        by_name = exchanges if found.kind == binding.TO_EXCHANGE else manager.queues
+        by_name = exchanges if found.kind == TO_EXCHANGE else manager.queues
         destination = by_name.get(found.destination)
         if source is None or destination is None:
             # both end together with their bindings, in one commit
             raise CorruptRecord(
-                binding.NAME, "key", f"{found.exchange!r} or {found.destination!r} is missing"
+                binding.name, "key", f"{found.exchange!r} or {found.destination!r} is missing"
             )
-        exchanges.restore_binding(source, destination, found.routing_key, binding.decode(value))
+        exchanges.restore_binding(source, destination, found.routing_key, arguments)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncIterator
 
-from broker.engine.scan import last_rows
+from broker.engine.log_steps import last_rows
 from config import limits
 from storage.encoding import prefix_end
 from storage.records import filter_log_entry
-from storage.records.filter_log_entry import EntryHead
+from storage.records.filter_log_entries import EntryHead, decode_entry_head
 from storage.store import Store
 
 
@@ -27,14 +27,12 @@ async def read_log_ends(store: Store) -> dict[int, EntryHead]:
         while position < len(part):
             log = _log_of(part[position])
             position = bisect_left(part, (_end_of(log),), lo=position)
-            ends[log] = filter_log_entry.decode_head(part[position - 1][1])
+            ends[log] = decode_entry_head(part[position - 1][1])
     for start in range(0, len(long_logs), limits.RECOVERY_LOGS_AT_ONCE):
         logs = long_logs[start : start + limits.RECOVERY_LOGS_AT_ONCE]
         newest = await last_rows(store, [filter_log_entry.prefix(log) for log in logs])
         ends |= {
-            log: filter_log_entry.decode_head(row[1])
-            for log, row in zip(logs, newest, strict=True)
-            if row is not None
+            log: decode_entry_head(row[1]) for log, row in zip(logs, newest, strict=True) if row is not None
         }
     return ends
 
@@ -44,7 +42,7 @@ async def _parts(store: Store, long_logs: list[int]) -> AsyncIterator[list[tuple
 
     A part is about as long as a look-up takes where logs are long, and longer where they are short.
     """
-    start, end = filter_log_entry.PREFIX, prefix_end(filter_log_entry.PREFIX)
+    start, end = filter_log_entry.prefix(), prefix_end(filter_log_entry.prefix())
     wanted_bytes = limits.RECOVERY_ENDS_BYTES_MAX
     row_count = limits.RECOVERY_ENDS_ROWS_MIN
     while True:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_records
 from queue_manager.cursor.cursor import Cursor, storage_id
-from queue_manager.definitions import AWAITS_HISTORY, StoredQueue
 from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
 from queue_manager.manager import QueueManager
@@ -20,10 +19,13 @@ from queue_manager.recovery.queues import (
     restore_group,
     restore_queue,
 )
+from queue_manager.spec_records import AWAITS_HISTORY, StoredQueue
 from storage import layout
 from storage.envelope import read_head
 from storage.metadata_log import MetadataLog
 from storage.records import (
+    ClaimState,
+    QueueSpec,
     claim_state,
     group_position,
     log_cursor,
@@ -32,8 +34,6 @@ from storage.records import (
     queue_spec,
     stream_chunk,
 )
-from storage.records.claim_state import ClaimState
-from storage.records.queue_spec import QueueSpec
 from storage.store import Store
 
 SCANS_AT_ONCE: Final = 32  # one by one where there are no more queues than that
@@ -41,14 +41,8 @@ SCANS_AT_ONCE: Final = 32  # one by one where there are no more queues than that
 
 async def restore_queues(store: Store, manager: QueueManager, now_ms: int) -> dict[Cursor, Group]:
     """Restore every durable queue; gives the cursors of the groups."""
-    specs = {
-        queue_spec.parse_key(key): queue_spec.decode(value)
-        async for key, value in scan_prefix(store, queue_spec.PREFIX)
-    }
-    metas = {
-        queue_meta.parse_key(key): queue_meta.decode(value)
-        async for key, value in scan_prefix(store, queue_meta.PREFIX)
-    }
+    specs = {queue_id: spec async for queue_id, spec in scan_records(store, queue_spec)}
+    metas = {name: meta async for name, meta in scan_records(store, queue_meta)}
     places = await _Places.read(store)
     log_ends = await _log_ends(store, manager.context.metadata_log, specs)
     logs: dict[str, StoredLog] = {
@@ -106,26 +100,15 @@ class _Places:
     @classmethod
     async def read(cls, store: Store) -> _Places:
         """All groups' places."""
-        cursors = {
-            log_cursor.parse_key(key)[0]: log_cursor.decode(value)
-            async for key, value in scan_prefix(store, log_cursor.PREFIX)
-        }
-        claims = {
-            claim_state.parse_key(key): claim_state.decode(value)
-            async for key, value in scan_prefix(store, claim_state.PREFIX)
-        }
-        positions = {
-            group_position.parse_key(key): group_position.decode(value)
-            async for key, value in scan_prefix(store, group_position.PREFIX)
-        }
+        cursors = {key.queue_id: sequence async for key, sequence in scan_records(store, log_cursor)}
+        claims = {queue_id: state async for queue_id, state in scan_records(store, claim_state)}
+        positions = {queue_id: offset async for queue_id, offset in scan_records(store, group_position)}
         return cls(cursors, claims, positions)
 
 
 async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
-    rows = [
-        (stream_chunk.parse_key(key).first_offset, stream_chunk.decode(value))
-        async for key, value in scan_prefix(store, stream_chunk.prefix(stream.name))
-    ]
+    scan = scan_records(store, stream_chunk, stream.name)
+    rows = [(key.first_offset, chunk) async for key, chunk in scan]
     stream.restore(rows, now_ms)
 
 

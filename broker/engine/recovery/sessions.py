@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from broker.engine.log_steps import scan_records
 from broker.engine.recovery.log_ends import read_log_ends
-from broker.engine.scan import scan_prefix
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.manager import QueueManager
-from queue_manager.sessions.directory import Sessions
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
+from queue_manager.sessions.vhost_sessions import Sessions
 from storage.errors import CorruptRecord
 from storage.records import (
+    NO_LOG,
     filter_log,
     session,
     session_progress,
@@ -21,8 +22,7 @@ from storage.records import (
     session_subscription,
     session_will,
 )
-from storage.records.filter_log_entry import EntryHead
-from storage.records.session_subscription import NO_LOG
+from storage.records.filter_log_entries import EntryHead
 from storage.store import Store
 
 
@@ -30,19 +30,17 @@ async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> 
     """Restore every session that was stored, and the wills of those that there were."""
     logs = _StoredLogs(await _read_logs(store))
     sessions = await _restore_sessions(store, manager, now_ms)
-    async for key, raw in scan_prefix(store, session_subscription.PREFIX):
-        number, topic_filter = session_subscription.parse_key(key)
-        value = session_subscription.decode(raw)
+    async for (number, topic_filter), value in scan_records(store, session_subscription):
         found = sessions.get(number)
         if found is None:
-            raise CorruptRecord(session_subscription.NAME, "session", f"there is none of number {number}")
+            raise CorruptRecord(session_subscription.name, "session", f"there is none of number {number}")
         of_vhost, owner = found
         log = None if value.log == NO_LOG else logs.restored(value.log, of_vhost)
         of_vhost.restore_subscription(owner, topic_filter, value, log)
     logs.restore_rest(manager.sessions.of(DEFAULT_VHOST))
     manager.sessions.restored(now_ms)
-    async for key, raw in scan_prefix(store, session_will.PREFIX):
-        manager.sessions.restore_will(session_will.parse_key(key), session_will.decode(raw))
+    async for number, will in scan_records(store, session_will):
+        manager.sessions.restore_will(number, will)
 
 
 class _StoredLog(NamedTuple):
@@ -68,7 +66,7 @@ class _StoredLogs:
         if log is None:
             stored = self._stored.pop(number, None)
             if stored is None:
-                raise CorruptRecord(session_subscription.NAME, "log", f"there is none of number {number}")
+                raise CorruptRecord(session_subscription.name, "log", f"there is none of number {number}")
             log = self._restored[number] = of_vhost.logs.restore(number, *stored)
         return log
 
@@ -80,11 +78,10 @@ class _StoredLogs:
 
 async def _read_logs(store: Store) -> dict[int, _StoredLog]:
     ends = await read_log_ends(store)
-    logs = {}
-    async for key, raw in scan_prefix(store, filter_log.PREFIX):
-        number = filter_log.parse_key(key)
-        logs[number] = _StoredLog(filter_log.decode(raw), *_extent(ends.get(number)))
-    return logs
+    return {
+        number: _StoredLog(topic_filter, *_extent(ends.get(number)))
+        async for number, topic_filter in scan_records(store, filter_log)
+    }
 
 
 def _extent(newest: EntryHead | None) -> tuple[int, int]:
@@ -97,17 +94,13 @@ def _extent(newest: EntryHead | None) -> tuple[int, int]:
 async def _restore_sessions(
     store: Store, manager: QueueManager, now_ms: int
 ) -> dict[int, tuple[Sessions, Session]]:
-    progress = {}
-    async for key, raw in scan_prefix(store, session_progress.PREFIX):
-        progress[session_progress.parse_key(key)] = session_progress.decode(raw)
+    progress = {number: sent async for number, sent in scan_records(store, session_progress)}
     received = defaultdict(list)
-    async for key, _ in scan_prefix(store, session_received.PREFIX):
-        number, packet_id = session_received.parse_key(key)
+    async for (number, packet_id), _ in scan_records(store, session_received):
         received[number].append(packet_id)
     sessions = {}
-    async for key, raw in scan_prefix(store, session.PREFIX):
-        value = session.decode(raw)
+    async for client_id, value in scan_records(store, session):
         sessions[value.number] = manager.sessions.restore(
-            session.parse_key(key), value, progress.get(value.number), received[value.number], now_ms
+            client_id, value, progress.get(value.number), received[value.number], now_ms
         )
     return sessions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.engine.log_steps import scan_records
 from broker.engine.recovery.buckets import restore_buckets
 from broker.engine.recovery.claims import restore_attempts, restore_released
 from broker.engine.recovery.exchanges import restore_exchanges
@@ -10,9 +11,8 @@ from broker.engine.recovery.retained import restore_retained
 from broker.engine.recovery.rules import restore_rules
 from broker.engine.recovery.sessions import restore_sessions
 from broker.engine.recovery.vhosts import restore_vhosts
-from broker.engine.scan import scan_prefix
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.manager import QueueManager
 from storage.metadata_log import (
@@ -49,8 +49,8 @@ async def _stored_instance_id(store: Store, segment_ids: list[int]) -> str | Non
 
 async def open_message_ids(store: Store) -> SequenceAllocator:
     """The message IDs, beginning after everything that may have been given out."""
-    block = await store.get(message_ids.KEY)
-    return SequenceAllocator(message_ids.KEY, None if block is None else decode_block(block))
+    block = await store.get(message_ids.key())
+    return SequenceAllocator(message_ids.key(), None if block is None else decode_block(block))
 
 
 async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Cursor, RangeSet]:
@@ -75,18 +75,17 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
 
 async def _restore_removals(store: Store, manager: QueueManager) -> None:
     """Deletions of queues that were under way go on."""
-    async for key, value in scan_prefix(store, removal.PREFIX):
-        pending = removal.decode(value)
-        released = None
+    async for log_id, pending in scan_records(store, removal):
+        head_offset, released = 0, None
         if pending.released is not None:
-            released = RangeSet()
-            released.add_pairs(pending.released)
+            head_offset, released = pending.released.head_offset, RangeSet()
+            released.add_pairs(pending.released.ranges)
         manager.queues.restore_removal(
             QueueRemoval(
                 pending.queue_name,
-                removal.parse_key(key),
+                log_id,
                 pending.queue_ids,
-                pending.head_offset,
+                head_offset,
                 released,
                 is_restored=True,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.scan import scan_prefix
+from broker.engine.log_steps import scan_records
 from queue_manager.manager import QueueManager
 from storage.records import vhost
 from storage.store import Store
@@ -10,5 +10,5 @@ from storage.store import Store
 
 async def restore_vhosts(store: Store, manager: QueueManager) -> None:
     """Restore every one that is kept."""
-    async for key, value in scan_prefix(store, vhost.PREFIX):
-        manager.vhosts.restore(vhost.parse_key(key), vhost.decode(value))
+    async for name, stored in scan_records(store, vhost):
+        manager.vhosts.restore(name, stored)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from broker.http.problems import RETRY_AFTER_S, Problem
-from broker.hub import Hub
+from broker.vhosts.hub import Hub
 from config import limits
 from storage.errors import StorageError
 

@@ -9,9 +9,8 @@ from broker.engine.traffic import PublishPlan, Source
 from broker.http.mqcore.journal import Journal, unavailable
 from broker.http.problems import Problem
 from broker.http.station import Delivery, Station
-from broker.hub import Hub
-from broker.properties import amqp
 from broker.publication import with_properties
+from broker.vhosts.hub import Hub
 from config import limits
 from queue_manager import outcomes
 from queue_manager.api import OPERATOR, QueueStatus
@@ -155,9 +154,8 @@ class Queues:
         targets = publishing.named(name)
         if not targets:
             raise QueueNotFound(f"no queue {name!r}")
-        options = amqp.options_of(properties)
-        raw = with_properties.for_consumers(properties)
-        plan = with_properties.plan_of(publishing, "", name, raw, options, persistent=True)
+        seen, options = with_properties.take_apart(properties)
+        plan = with_properties.plan_of(publishing, "", name, seen, options, persistent=True)
         publishing.aim(plan, targets)
         self._plans[name, properties] = plan
         return plan

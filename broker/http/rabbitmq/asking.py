@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from broker.access.login import Login
+from broker.access.credentials import VhostRefused
+from broker.access.login import Identity, Login
+from broker.access.rights import Action, Kind
 from broker.http.endpoints import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
+from broker.http.site import Site
 from broker.http.totals import in_steps
-from broker.vhost import VhostNotFound
+from broker.vhosts.vhost import VhostNotFound
 from config import limits
+from queue_manager.address import local_name
 from queue_manager.errors import ExchangeNotFound, QueueNotFound
 
 V = TypeVar("V")
 
 MANAGEMENT: Final = frozenset({"administrator", "monitoring", "management", "policymaker"})
 
+NO_ENTRY: Final = "User not authorised to access virtual host"
+
 _HEADERS: Final = {"cache-control": "no-cache", "vary": "accept, accept-encoding, origin"}
 _NOT_THERE: Final = {"error": "Object Not Found", "reason": "Not Found"}
 _CHALLENGE: Final = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
-class Asking:
-    """A request that was let in."""
+Call: TypeAlias = "Callable[[Asking], Awaitable[Response]]"
 
-    def __init__(self, request: Request) -> None:
+
+class Asking:
+    """A request that was let in, to the `site` of `/`."""
+
+    def __init__(self, request: Request, site: Site) -> None:
         """Raises Problem for who may not use the API."""
         self.request = request
+        self.site = site
         self.query = request.query_params
         self.login: Login = identity_of(request.scope).login
         if not self.login.tags & MANAGEMENT:
@@ -42,6 +52,38 @@ class Asking:
     def part(self, name: str) -> str:
         """A part of the path; "" if there is none of that name."""
         return unquote(self.request.path_params.get(name, ""))
+
+    def place(self) -> Site:
+        """The virtual host that the path names; raises Problem where there is none, or the user may not enter
+        it.
+        """
+        return self.entered()[0]
+
+    def entered(self) -> tuple[Site, Identity]:
+        """As `place`, and the identity of the user there."""
+        name = self.part("vhost")
+        try:
+            return self.site.of_vhost(name), self.login.enter(name)
+        except VhostNotFound:
+            raise Problem(404, "not_found", "Not Found") from None
+        except VhostRefused:
+            raise Problem(401, "not_authorised", NO_ENTRY) from None
+
+    def places(self) -> list[Site]:
+        """The virtual host that the path names, or all that the user may enter."""
+        if self.part("vhost"):
+            return [self.place()]
+        names = self.site.hub.vhosts()
+        return [self.site.of_vhost(name) for name in names if self.login.may_enter(name)]
+
+    def seeing(self, place: Site) -> Callable[[str], bool]:
+        """Tells of the name of a queue in a virtual host whether the user may see it: who has any right on
+        the queue, or may look at everything.
+        """
+        if self.login.is_monitoring:
+            return lambda name: True
+        identity = self.login.enter(place.vhost)
+        return lambda name: any(identity.may(action, Kind.QUEUE, name) for action in Action)
 
     def check_monitoring(self) -> None:
         """Raises Problem unless the user may look at everything."""
@@ -67,6 +109,29 @@ class Asking:
             told = ",".join(f"{{key_missing,{name}}}" for name in missing)
             raise Problem(400, "bad_request", f"[{told}]")
         return value
+
+
+class Calls(list[tuple[str, str, Call]]):
+    """Calls of the API, each with its method and its path below `/api`."""
+
+    def add(self, method: str, *paths: str) -> Callable[[Call], Call]:
+        """Declare the function below it as the call of these paths."""
+
+        def declare(call: Call) -> Call:
+            self.extend([(method, path, call) for path in paths])
+            return call
+
+        return declare
+
+
+def no_queue(error: QueueNotFound, vhost: str) -> Problem:
+    """What is told of a queue that is not there."""
+    return Problem(404, "not_found", f"no queue '{local_name(error.name or '')}' in vhost '{vhost}'")
+
+
+def no_exchange(error: ExchangeNotFound, vhost: str) -> Problem:
+    """What is told of an exchange that is not there."""
+    return Problem(404, "not_found", f"no exchange '{local_name(error.name)}' in vhost '{vhost}'")
 
 
 def answer(value: Any, status: int = 200) -> Response:

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from broker.connection_views import ConnectionView
+from broker.connections.connection_views import ConnectionView
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
-from broker.http.rabbitmq.asking import Asking, answer, nothing
+from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
 from broker.http.rabbitmq.listing import listing
-from broker.http.rabbitmq.places import Place, Places
 from broker.http.rates import NO_RATES, Counts, Rates
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
@@ -24,214 +23,244 @@ _PROTOCOLS: Final = {"mqcore": "http/mqcore", "mqcores": "https/mqcore"}
 """Of listeners that RabbitMQ would call otherwise."""
 
 
-class BrokerCalls:
-    """What is asked about the broker, not its queues."""
+calls: Final = Calls()
 
-    def __init__(self, site: Site, places: Places, node: str) -> None:
-        self._site = site
-        self._places = places
-        self._node = node
 
-    async def overview(self, asking: Asking) -> Response:
-        """Sums over the virtual hosts that the user may enter."""
-        sums = _Sums()
-        places = self._places.seen(asking)
-        for place in places:
-            await sums.add(place)
-        names = {place.vhost for place in places}
-        connections = [
-            view for view in await self._site.node.connections() if view.description.vhost in names
-        ]
-        listeners = self._listeners()
-        return answer(
-            {
-                "management_version": RABBITMQ_VERSION,
-                "rates_mode": "basic",
-                "sample_retention_policies": {"global": [60], "basic": [60], "detailed": [60]},
-                "exchange_types": [
-                    {"name": name, "description": "", "enabled": True} for name in sorted(EXCHANGE_TYPES)
-                ],
-                "product_version": VERSION,
-                "product_name": PRODUCT,
-                "rabbitmq_version": RABBITMQ_VERSION,
-                "cluster_name": self._node,
-                "erlang_version": "none",
-                "erlang_full_version": f"Python {platform.python_version()}",
-                "disable_stats": False,
-                "enable_queue_totals": False,
-                "message_stats": shapes.message_stats(*sums.counts, sums.rates),
-                "churn_rates": {},
-                "queue_totals": _queue_totals(sums),
-                "object_totals": {
-                    "channels": sum(len(each.description.channels) for each in connections),
-                    "connections": len(connections),
-                    "consumers": sum(len(shapes.consumers_of(each)) for each in connections),
-                    "exchanges": sums.exchange_count,
-                    "queues": sums.queue_count,
-                },
-                "statistics_db_event_queue": 0,
-                "node": self._node,
-                "listeners": listeners,
-                "contexts": self._contexts(listeners),
-            }
-        )
-
-    def _contexts(self, listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Where this API is."""
-        context = {"node": self._node, "description": "RabbitMQ Management", "path": "/"}
-        return [{**context, "port": str(each["port"])} for each in listeners if each["protocol"] == "http"]
-
-    def _listeners(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "node": self._node,
-                "protocol": _PROTOCOLS.get(each.name, each.name),
-                "ip_address": each.bind,
-                "port": each.port,
-                "socket_opts": {},
-            }
-            for each in self._site.node.listeners()
-        ]
-
-    async def nodes(self, asking: Asking) -> Response:
-        """The one node there is."""
-        asking.check_monitoring()
-        return answer([self._node_item()])
-
-    async def node(self, asking: Asking) -> Response:
-        """The one node there is, by its name."""
-        asking.check_monitoring()
-        if asking.part("node") != self._node:
-            raise Problem(404, "not_found", "Not Found")
-        return answer(self._node_item())
-
-    def _node_item(self) -> dict[str, Any]:
-        view = self._site.node.view()
-        return {
-            "name": self._node,
-            "type": "disc",
-            "running": True,
-            "os_pid": str(view.pid),
-            "uptime": view.uptime_ms,
-            "mem_used": view.memory_bytes,
-            "mem_alarm": False,
-            "disk_free_alarm": False,
-            "partitions": [],
-            "being_drained": False,
-            "run_queue": 0,
-            "processors": 1,
+@calls.add("GET", "/overview")
+async def overview(asking: Asking) -> Response:
+    """Sums over the virtual hosts that the user may enter."""
+    sums = _Sums()
+    places = asking.places()
+    for place in places:
+        await sums.add(place)
+    names = {place.vhost for place in places}
+    connections = [view for view in await asking.site.node.connections() if view.description.vhost in names]
+    listeners = _listeners(asking)
+    return answer(
+        {
+            "management_version": RABBITMQ_VERSION,
             "rates_mode": "basic",
-            "applications": [{"name": PRODUCT, "description": PRODUCT, "version": VERSION}],
+            "sample_retention_policies": {"global": [60], "basic": [60], "detailed": [60]},
+            "exchange_types": [
+                {"name": name, "description": "", "enabled": True} for name in sorted(EXCHANGE_TYPES)
+            ],
+            "product_version": VERSION,
+            "product_name": PRODUCT,
+            "rabbitmq_version": RABBITMQ_VERSION,
+            "cluster_name": shapes.NODE,
+            "erlang_version": "none",
+            "erlang_full_version": f"Python {platform.python_version()}",
+            "disable_stats": False,
+            "enable_queue_totals": False,
+            "message_stats": shapes.message_stats(*sums.counts, sums.rates),
+            "churn_rates": {},
+            "queue_totals": _queue_totals(sums),
+            "object_totals": {
+                "channels": sum(len(each.description.channels) for each in connections),
+                "connections": len(connections),
+                "consumers": sum(len(shapes.consumers_of(each)) for each in connections),
+                "exchanges": sums.exchange_count,
+                "queues": sums.queue_count,
+            },
+            "statistics_db_event_queue": 0,
+            "node": shapes.NODE,
+            "listeners": listeners,
+            "contexts": _contexts(listeners),
         }
+    )
 
-    # clients
 
-    async def connections(self, asking: Asking) -> Response:
-        """Who is connected; without a tag for more, only the user's own."""
-        views = await self._connections(asking)
-        if not asking.login.is_monitoring:
-            views = [view for view in views if view.description.user == asking.login.user]
-        return await listing(
-            views,
-            lambda view: shapes.connection(view, self._node),
-            asking.query,
-            shapes.connection_name,
-        )
+def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where this API is."""
+    context = {"node": shapes.NODE, "description": "RabbitMQ Management", "path": "/"}
+    return [{**context, "port": str(each["port"])} for each in listeners if each["protocol"] == "http"]
 
-    async def _connections(self, asking: Asking) -> list[ConnectionView]:
-        """Those of the virtual host that the path names, or all; raises Problem."""
-        views = await self._site.node.connections()
-        if not asking.part("vhost"):
-            return views
-        vhost = self._places.of(asking).vhost
-        return [view for view in views if view.description.vhost == vhost]
 
-    async def connection(self, asking: Asking) -> Response:
-        """One connection, by its name."""
-        for view in await self._site.node.connections():
-            mine = asking.login.is_monitoring or view.description.user == asking.login.user
-            if mine and shapes.connection_name(view) == asking.part("name"):
-                return answer(shapes.connection(view, self._node))
+def _listeners(asking: Asking) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": shapes.NODE,
+            "protocol": _PROTOCOLS.get(each.name, each.name),
+            "ip_address": each.bind,
+            "port": each.port,
+            "socket_opts": {},
+        }
+        for each in asking.site.node.listeners()
+    ]
+
+
+@calls.add("GET", "/nodes")
+async def nodes(asking: Asking) -> Response:
+    """The one node there is."""
+    asking.check_monitoring()
+    return answer([_node_item(asking)])
+
+
+@calls.add("GET", "/nodes/{node}")
+async def node(asking: Asking) -> Response:
+    """The one node there is, by its name."""
+    asking.check_monitoring()
+    if asking.part("node") != shapes.NODE:
         raise Problem(404, "not_found", "Not Found")
+    return answer(_node_item(asking))
 
-    async def close_connection(self, asking: Asking) -> Response:
-        """Send a client away."""
-        reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
-        for view in await self._site.node.connections():
-            mine = asking.login.is_administrator or view.description.user == asking.login.user
-            if mine and shapes.connection_name(view) == asking.part("name"):
-                await self._site.node.close_connection(view.id, reason)
-                return nothing()
-        raise Problem(404, "not_found", "Not Found")
 
-    async def channels(self, asking: Asking) -> Response:
-        """All channels."""
-        asking.check_monitoring()
-        found = [
-            (view, channel)
-            for view in await self._connections(asking)
-            for channel in view.description.channels
-        ]
-        return await listing(found, lambda pair: shapes.channel(*pair, self._node), asking.query)
+def _node_item(asking: Asking) -> dict[str, Any]:
+    view = asking.site.node.view()
+    return {
+        "name": shapes.NODE,
+        "type": "disc",
+        "running": True,
+        "os_pid": str(view.pid),
+        "uptime": view.uptime_ms,
+        "mem_used": view.memory_bytes,
+        "mem_alarm": False,
+        "disk_free_alarm": False,
+        "partitions": [],
+        "being_drained": False,
+        "run_queue": 0,
+        "processors": 1,
+        "rates_mode": "basic",
+        "applications": [{"name": PRODUCT, "description": PRODUCT, "version": VERSION}],
+    }
 
-    async def consumers(self, asking: Asking) -> Response:
-        """All consumers."""
-        asking.check_monitoring()
-        found = [
-            (view, number, consumer)
-            for view in await self._connections(asking)
-            for number, consumer in shapes.consumers_of(view)
-        ]
-        return await listing(found, lambda each: shapes.consumer(*each, self._node), asking.query)
 
-    # small
+# clients
 
-    async def whoami(self, asking: Asking) -> Response:
-        """Who asks."""
-        login = asking.login
-        return answer({"name": login.user, "tags": sorted(login.tags)})
 
-    async def cluster_name(self, asking: Asking) -> Response:
-        """The name of the broker."""
-        return answer({"name": self._node})
+@calls.add("GET", "/connections", "/vhosts/{vhost}/connections")
+async def connections(asking: Asking) -> Response:
+    """Who is connected; without a tag for more, only the user's own."""
+    views = await _connections(asking)
+    if not asking.login.is_monitoring:
+        views = [view for view in views if view.description.user == asking.login.user]
+    return await listing(
+        views,
+        lambda view: shapes.connection(view),
+        asking.query,
+        shapes.connection_name,
+    )
 
-    async def empty(self, asking: Asking) -> Response:
-        """What RabbitMQ has and this broker has none of."""
-        return answer([])
 
-    async def extensions(self, asking: Asking) -> Response:
-        """What rabbitmqadmin asks first."""
-        return answer([{"javascript": "dispatcher.js"}])
+async def _connections(asking: Asking) -> list[ConnectionView]:
+    """Those of the virtual host that the path names, or all; raises Problem."""
+    views = await asking.site.node.connections()
+    if not asking.part("vhost"):
+        return views
+    vhost = asking.place().vhost
+    return [view for view in views if view.description.vhost == vhost]
 
-    async def auth(self, asking: Asking) -> Response:
-        """How one logs in."""
-        return answer({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
 
-    async def alive(self, asking: Asking) -> Response:
-        """Whether messages are taken and made durable."""
-        if asking.part("vhost"):
-            self._places.of(asking)
-        self._site.admin.check()
-        await self._site.hub.client.commits.durable()
-        return answer({"status": "ok"})
+@calls.add("GET", "/connections/{name}")
+async def connection(asking: Asking) -> Response:
+    """One connection, by its name."""
+    for view in await asking.site.node.connections():
+        mine = asking.login.is_monitoring or view.description.user == asking.login.user
+        if mine and shapes.connection_name(view) == asking.part("name"):
+            return answer(shapes.connection(view))
+    raise Problem(404, "not_found", "Not Found")
 
-    async def listens(self, asking: Asking) -> Response:
-        """Whether a port, or a protocol, is listened on."""
-        wanted = asking.part("what")
-        listeners = self._listeners()
-        if asking.part("check") == "port-listener":
-            ports = [each["port"] for each in listeners]
-            if not wanted.isdigit():
-                raise Problem(400, "bad_request", "a port is a number")
-            if int(wanted) in ports:
-                return answer({"status": "ok", "port": int(wanted)})
-            missing: dict[str, Any] = {"missing": int(wanted), "ports": ports}
-        else:
-            protocols = [each["protocol"] for each in listeners]
-            if wanted in protocols:
-                return answer({"status": "ok", "protocol": wanted})
-            missing = {"missing": wanted, "protocols": protocols}
-        return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
+
+@calls.add("DELETE", "/connections/{name}")
+async def close_connection(asking: Asking) -> Response:
+    """Send a client away."""
+    reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
+    for view in await asking.site.node.connections():
+        mine = asking.login.is_administrator or view.description.user == asking.login.user
+        if mine and shapes.connection_name(view) == asking.part("name"):
+            await asking.site.node.close_connection(view.id, reason)
+            return nothing()
+    raise Problem(404, "not_found", "Not Found")
+
+
+@calls.add("GET", "/channels", "/vhosts/{vhost}/channels")
+async def channels(asking: Asking) -> Response:
+    """All channels."""
+    asking.check_monitoring()
+    found = [(view, channel) for view in await _connections(asking) for channel in view.description.channels]
+    return await listing(found, lambda pair: shapes.channel(*pair), asking.query)
+
+
+@calls.add("GET", "/consumers", "/consumers/{vhost}")
+async def consumers(asking: Asking) -> Response:
+    """All consumers."""
+    asking.check_monitoring()
+    found = [
+        (view, number, consumer)
+        for view in await _connections(asking)
+        for number, consumer in shapes.consumers_of(view)
+    ]
+    return await listing(found, lambda each: shapes.consumer(*each), asking.query)
+
+
+# small
+
+
+@calls.add("GET", "/whoami")
+async def whoami(asking: Asking) -> Response:
+    """Who asks."""
+    login = asking.login
+    return answer({"name": login.user, "tags": sorted(login.tags)})
+
+
+@calls.add("GET", "/cluster-name")
+async def cluster_name(asking: Asking) -> Response:
+    """The name of the broker."""
+    return answer({"name": shapes.NODE})
+
+
+@calls.add("GET", "/feature-flags", "/topic-permissions")
+async def empty(asking: Asking) -> Response:
+    """What RabbitMQ has and this broker has none of."""
+    return answer([])
+
+
+@calls.add("GET", "/extensions")
+async def extensions(asking: Asking) -> Response:
+    """What rabbitmqadmin asks first."""
+    return answer([{"javascript": "dispatcher.js"}])
+
+
+@calls.add("GET", "/auth")
+async def auth(asking: Asking) -> Response:
+    """How one logs in."""
+    return answer({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+
+
+@calls.add(
+    "GET",
+    "/aliveness-test/{vhost}",
+    "/health/checks/alarms",
+    "/health/checks/local-alarms",
+    "/health/checks/virtual-hosts",
+)
+async def alive(asking: Asking) -> Response:
+    """Whether messages are taken and made durable."""
+    if asking.part("vhost"):
+        asking.place()
+    asking.site.admin.check()
+    await asking.site.hub.client.commits.durable()
+    return answer({"status": "ok"})
+
+
+@calls.add("GET", "/health/checks/{check}/{what}")
+async def listens(asking: Asking) -> Response:
+    """Whether a port, or a protocol, is listened on."""
+    wanted = asking.part("what")
+    listeners = _listeners(asking)
+    if asking.part("check") == "port-listener":
+        ports = [each["port"] for each in listeners]
+        if not wanted.isdigit():
+            raise Problem(400, "bad_request", "a port is a number")
+        if int(wanted) in ports:
+            return answer({"status": "ok", "port": int(wanted)})
+        missing: dict[str, Any] = {"missing": int(wanted), "ports": ports}
+    else:
+        protocols = [each["protocol"] for each in listeners]
+        if wanted in protocols:
+            return answer({"status": "ok", "protocol": wanted})
+        missing = {"missing": wanted, "protocols": protocols}
+    return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
 
 
 class _Sums:
@@ -242,9 +271,9 @@ class _Sums:
         self.queue_count = self.exchange_count = 0
         self.ready = self.unacknowledged = 0
 
-    async def add(self, place: Place) -> None:
+    async def add(self, place: Site) -> None:
         """Add those of one more."""
-        views = await place.site.queues()
+        views = await place.queues()
         await place.meter.look(views)
         counts, rates = await place.meter.total(views)
         self.counts = Counts(*map(sum, zip(self.counts, counts, strict=True)))

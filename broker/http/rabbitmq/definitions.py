@@ -11,15 +11,14 @@ from starlette.responses import Response
 
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
-from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
+from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
-from broker.http.rabbitmq.places import Places
 from broker.http.rabbitmq.policies import Policies
 from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
+from queue_manager.api import BindingDefinition, ExchangeDeclaration, QueueView
 from queue_manager.errors import QueueManagerError
 
 T = TypeVar("T")
@@ -39,135 +38,140 @@ NOT_TAKEN: Final = (
 _LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
 
 
-class Definitions:
-    """Export and import."""
+calls: Final = Calls()
 
-    def __init__(self, site: Site, places: Places) -> None:
-        self._site = site
-        self._places = places
 
-    async def export(self, asking: Asking) -> Response:
-        """All that is kept on the store, of one virtual host or of all."""
-        asking.check_administrator()
-        where = self._where(asking)
-        is_of_vhost = where is not None
-        names = self._site.hub.vhosts() if where is None else [where]
-        document: dict[str, Any] = {
-            "rabbit_version": RABBITMQ_VERSION,
-            "rabbitmq_version": RABBITMQ_VERSION,
-            "product_name": PRODUCT,
-            "product_version": VERSION,
-            "parameters": [],
-            "policies": [],
-            "queues": [],
-            "exchanges": [],
-            "bindings": [],
+@calls.add("GET", "/definitions", "/definitions/{vhost}")
+async def export(asking: Asking) -> Response:
+    """All that is kept on the store, of one virtual host or of all."""
+    asking.check_administrator()
+    where = _where(asking)
+    is_of_vhost = where is not None
+    names = asking.site.hub.vhosts() if where is None else [where]
+    document: dict[str, Any] = {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": PRODUCT,
+        "product_version": VERSION,
+        "parameters": [],
+        "policies": [],
+        "queues": [],
+        "exchanges": [],
+        "bindings": [],
+    }
+    for vhost in names:
+        for kind, entries in (await _kept(asking.site, vhost, is_told=not is_of_vhost)).items():
+            document[kind] += entries
+    if not is_of_vhost:
+        document |= {
+            "users": [],
+            "vhosts": [{"name": name} for name in names],
+            "permissions": [],
+            "topic_permissions": [],
+            "global_parameters": [],
         }
-        for vhost in names:
-            for kind, entries in (await self._kept(vhost, is_told=not is_of_vhost)).items():
-                document[kind] += entries
-        if not is_of_vhost:
-            document |= {
-                "users": [],
-                "vhosts": [{"name": name} for name in names],
-                "permissions": [],
-                "topic_permissions": [],
-                "global_parameters": [],
-            }
-        return answer(document)
+    return answer(document)
 
-    def _where(self, asking: Asking) -> str | None:
-        """The virtual host that the path names; raises Problem where there is none."""
-        name = asking.part("vhost")
-        if not name:
-            return None
-        if name not in self._site.hub.vhosts():
-            raise Problem(400, "bad_request", "vhost_not_found")
-        return self._places.of(asking).vhost
 
-    async def _kept(self, vhost: str, *, is_told: bool) -> dict[str, list[dict[str, Any]]]:
-        """The entries of a virtual host, which they name if that `is_told`."""
-        client = self._site.hub.of_vhost(vhost).client
-        queues = [view for view in await client.queues.views() if view.durable]
-        exchanges = [view for view in await client.exchanges.views() if view.durable]
-        names = {view.name for view in queues}
-        made = [view for view in exchanges if view.name and not view.name.startswith("amq.")]
-        bindings = [
-            each
-            for each in await client.exchanges.bindings()
-            if each.destination_type == "exchange" or each.destination in names
-        ]
-        place = {"vhost": vhost} if is_told else {}
-        return {
-            "queues": [_queue_entry(view, place) for view in queues],
-            "exchanges": [_exchange_entry(view, place) for view in made],
-            "bindings": [_binding_entry(each, place) for each in bindings],
-        }
+def _where(asking: Asking) -> str | None:
+    """The virtual host that the path names; raises Problem where there is none."""
+    name = asking.part("vhost")
+    if not name:
+        return None
+    if name not in asking.site.hub.vhosts():
+        raise Problem(400, "bad_request", "vhost_not_found")
+    return asking.place().vhost
 
-    async def load(self, asking: Asking) -> Response:
-        """Make what a document has and is not there yet. What exists otherwise is an error.
 
-        What is not taken is told by the header `x-not-taken` and a line in the log; with `?verbose=true` the
-        answer says it one by one.
-        """
-        asking.check_administrator()
-        try:
-            document = await asking.body(bytes_max=limits.RABBITMQ_DEFINITIONS_BYTES_MAX)
-        except Problem as problem:
-            if problem.error == "not_json":
-                raise Problem(400, "bad_request", "failed_to_parse_json") from None
-            raise
-        where = self._where(asking)
-        if where is not None:
-            document = _within(document, where)
-        policies = Policies(_entries(document, "policies", is_plain=True))
-        vhosts = _vhosts(document)
-        known = {*self._site.hub.vhosts(), *vhosts}
-        made: list[tuple[str, str, str, Any]] = []
-        for kind in _READERS:
-            async for step in _steps(_entries(document, kind)):
-                made += [_read(kind, entry, known) for entry in step]
-        for name, bounds in vhosts.items():
-            await self._make_vhost(name, bounds)
-        async for step in _steps(made):
-            for kind, vhost, name, wanted in step:
-                try:
-                    await self._make(kind, vhost, wanted, policies)
-                except QueueManagerError as error:
-                    raise error.at(f"{kind} {name!r}") from error
-            self._site.hub.settle_turn()  # so that it is many commits, too
-        await self._site.hub.client.commits.durable()
-        counts, lines = _not_taken(document, policies)
-        told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
-        if told:
-            _log.warning("definitions.not_taken", kinds=told)
-        if asking.query.get("verbose") == "true":
-            kinds = {kind: sum(each[0] == kind for each in made) for kind in _READERS}
-            return answer({"made": {"vhosts": len(vhosts), **kinds}, "not_taken": lines})
-        return nothing(204, {"x-not-taken": told} if told else None)
+async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict[str, Any]]]:
+    """The entries of a virtual host, which they name if that `is_told`."""
+    client = site.hub.of_vhost(vhost).client
+    queues = [view for view in await client.queues.views() if view.durable]
+    exchanges = [view for view in await client.exchanges.views() if view.durable]
+    names = {view.name for view in queues}
+    made = [view for view in exchanges if view.name and not view.name.startswith("amq.")]
+    bindings = [
+        each
+        for each in await client.exchanges.bindings()
+        if each.destination_type == "exchange" or each.destination in names
+    ]
+    hidden = () if is_told else ("vhost",)
+    return {
+        "queues": [_without(_queue_entry(view, vhost), *hidden) for view in queues],
+        "exchanges": [
+            _without(shapes.exchange(view, vhost), "user_who_performed_action", *hidden) for view in made
+        ],
+        "bindings": [_without(shapes.binding(each, vhost), "properties_key", *hidden) for each in bindings],
+    }
 
-    async def _make_vhost(self, name: str, bounds: dict[str, int]) -> None:
-        if bounds or name not in self._site.hub.vhosts():
-            await self._site.admin.vhosts.declare(
-                name, max_connections=bounds.get("max-connections"), max_queues=bounds.get("max-queues")
-            )
 
-    async def _make(self, kind: str, vhost: str, wanted: Any, policies: Policies) -> None:
-        hub = self._site.hub.of_vhost(vhost)
-        client = hub.client
-        if kind == "queues":
-            declaration = policies.declaration(
-                wanted,
-                vhost,
-                hub.default_policy,
-                durable=wanted["durable"],
-                auto_delete=wanted["auto_delete"],
-            )
-            await client.queues.declare(declaration)
-        elif kind == "exchanges":
-            await client.exchanges.declare(wanted)
-        else:
-            await client.exchanges.bind(wanted)
+@calls.add("POST", "/definitions", "/definitions/{vhost}")
+async def load(asking: Asking) -> Response:
+    """Make what a document has and is not there yet. What exists otherwise is an error.
+
+    What is not taken is told by the header `x-not-taken` and a line in the log; with `?verbose=true` the
+    answer says it one by one.
+    """
+    asking.check_administrator()
+    try:
+        document = await asking.body(bytes_max=limits.RABBITMQ_DEFINITIONS_BYTES_MAX)
+    except Problem as problem:
+        if problem.error == "not_json":
+            raise Problem(400, "bad_request", "failed_to_parse_json") from None
+        raise
+    where = _where(asking)
+    if where is not None:
+        document = _within(document, where)
+    policies = Policies(_entries(document, "policies", is_plain=True))
+    vhosts = _vhosts(document)
+    known = {*asking.site.hub.vhosts(), *vhosts}
+    made: list[tuple[str, str, str, Any]] = []
+    for kind in _READERS:
+        async for step in _steps(_entries(document, kind)):
+            made += [_read(kind, entry, known) for entry in step]
+    for name, bounds in vhosts.items():
+        await _make_vhost(asking.site, name, bounds)
+    async for step in _steps(made):
+        for kind, vhost, name, wanted in step:
+            try:
+                await _make(asking.site, kind, vhost, wanted, policies)
+            except QueueManagerError as error:
+                raise error.at(f"{kind} {name!r}") from error
+        asking.site.hub.settle_turn()  # so that it is many commits, too
+    await asking.site.hub.client.commits.durable()
+    counts, lines = _not_taken(document, policies)
+    told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
+    if told:
+        _log.warning("definitions.not_taken", kinds=told)
+    if asking.query.get("verbose") == "true":
+        kinds = {kind: sum(each[0] == kind for each in made) for kind in _READERS}
+        return answer({"made": {"vhosts": len(vhosts), **kinds}, "not_taken": lines})
+    return nothing(204, {"x-not-taken": told} if told else None)
+
+
+async def _make_vhost(site: Site, name: str, bounds: dict[str, int]) -> None:
+    if bounds or name not in site.hub.vhosts():
+        await site.admin.vhosts.declare(
+            name, max_connections=bounds.get("max-connections"), max_queues=bounds.get("max-queues")
+        )
+
+
+async def _make(site: Site, kind: str, vhost: str, wanted: Any, policies: Policies) -> None:
+    hub = site.hub.of_vhost(vhost)
+    client = hub.client
+    if kind == "queues":
+        declaration = policies.declaration(
+            wanted,
+            vhost,
+            hub.default_policy,
+            durable=wanted["durable"],
+            auto_delete=wanted["auto_delete"],
+        )
+        await client.queues.declare(declaration)
+    elif kind == "exchanges":
+        await client.exchanges.declare(wanted)
+    else:
+        await client.exchanges.bind(wanted)
 
 
 async def _steps(entries: Sequence[T]) -> AsyncIterator[Sequence[T]]:
@@ -284,36 +288,17 @@ def _binding(entry: dict[str, Any], name: str) -> BindingDefinition:
     )
 
 
-def _queue_entry(view: QueueView, place: dict[str, str]) -> dict[str, Any]:
+def _without(item: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in names}
+
+
+def _queue_entry(view: QueueView, vhost: str) -> dict[str, Any]:
     return {
         "name": view.name,
-        **place,
+        "vhost": vhost,
         "durable": True,
         "auto_delete": view.auto_delete,
         "arguments": shapes.arguments_of(view),
-    }
-
-
-def _exchange_entry(view: ExchangeView, place: dict[str, str]) -> dict[str, Any]:
-    return {
-        "name": view.name,
-        **place,
-        "type": view.type,
-        "durable": True,
-        "auto_delete": view.auto_delete,
-        "internal": view.internal,
-        "arguments": dict(view.arguments),
-    }
-
-
-def _binding_entry(binding: BindingDefinition, place: dict[str, str]) -> dict[str, Any]:
-    return {
-        "source": binding.source,
-        **place,
-        "destination": binding.destination,
-        "destination_type": binding.destination_type,
-        "routing_key": binding.routing_key,
-        "arguments": dict(binding.arguments),
     }
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from broker.amqp.declarations import queue_declaration
+from broker.amqp.topology.declarations import queue_declaration
 from queue_manager.api import QueueDeclaration, QueuePolicy
 from queue_manager.errors import InvalidArgument
 

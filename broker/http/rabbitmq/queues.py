@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
-from broker.amqp import permissions
-from broker.amqp.declarations import queue_declaration
+from broker.amqp.connection import permissions
+from broker.amqp.topology.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
-from broker.http.rabbitmq.asking import Asking, answer, flag, nothing, table
+from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, no_exchange, no_queue, nothing, table
 from broker.http.rabbitmq.listing import columns_of, listing, with_columns
-from broker.http.rabbitmq.places import Place, Places, seeing, seen_by
 from broker.http.site import Site
 from queue_manager.api import EXCHANGE_TYPES, BindingDefinition, ExchangeDeclaration, ExchangeView, QueueView
 from queue_manager.errors import ExchangeNotFound, QueueNotFound
@@ -22,171 +21,212 @@ from queue_manager.errors import ExchangeNotFound, QueueNotFound
 DEFAULT_EXCHANGE = "amq.default"
 
 
-class Topology:
-    """What stays when clients go."""
+# queues
 
-    def __init__(self, site: Site, places: Places, node: str) -> None:
-        self._broker = site.node
-        self._places = places
-        self._node = node
 
-    # queues
+calls: Final = Calls()
 
-    async def queues(self, asking: Asking) -> Response:
-        """All queues the user may see."""
-        found: list[tuple[Place, QueueView]] = []
-        for place in self._places.seen(asking):
-            views = await place.site.queues()
-            await place.meter.look(views)
-            found += [(place, view) for view in seen_by(asking, place, views)]
-        return await listing(found, self._queue_item, asking.query, lambda each: each[1].name)
 
-    def _queue_item(self, found: tuple[Place, QueueView]) -> dict[str, Any]:
-        place, view = found
-        return shapes.queue(view, place.vhost, place.meter.of(view), self._node)
+@calls.add("GET", "/queues", "/queues/{vhost}")
+async def queues(asking: Asking) -> Response:
+    """All queues the user may see."""
+    found: list[tuple[Site, QueueView]] = []
+    for place in asking.places():
+        views = await place.queues()
+        await place.meter.look(views)
+        sees = asking.seeing(place)
+        found += [(place, view) for view in views if sees(view.name)]
+    return await listing(found, _queue_item, asking.query, lambda each: each[1].name)
 
-    async def queue(self, asking: Asking) -> Response:
-        """One queue, with its consumers."""
-        place = self._places.of(asking)
-        view = await place.admin.queue(asking.part("queue"))
-        if not seen_by(asking, place, [view]):
-            raise Problem(404, "not_found", "Not Found")
-        await place.meter.look(await place.site.queues())
-        item = self._queue_item((place, view))
-        details = []
-        for connection in await self._broker.connections():
-            if connection.description.vhost != place.vhost:
-                continue
-            for number, consumer in shapes.consumers_of(connection):
-                if consumer.queue == view.name:
-                    details.append(shapes.consumer(connection, number, consumer, self._node))
-        item |= {"consumer_details": details, "incoming": [], "deliveries": []}
-        return answer(with_columns(item, columns_of(asking.query)))
 
-    async def declare_queue(self, asking: Asking) -> Response:
-        """Make a queue."""
-        place, identity = self._places.entered(asking)
-        name = asking.part("queue")
-        body = await asking.body()
-        arguments = table(body.get("arguments"), "arguments")
-        permissions.check_queue(identity, name, arguments)
-        declaration = queue_declaration(
-            name,
-            arguments,
-            place.site.hub.default_policy,
-            vhost=place.vhost,
-            durable=flag(body.get("durable"), "durable", True),
-            auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
-        )
-        return nothing(201 if await place.admin.declare_queue(declaration) else 204)
+def _queue_item(found: tuple[Site, QueueView]) -> dict[str, Any]:
+    place, view = found
+    return shapes.queue(view, place.vhost, place.meter.of(view))
 
-    async def delete_queue(self, asking: Asking) -> Response:
-        """Delete a queue."""
-        place, identity = self._places.entered(asking)
-        name = asking.part("queue")
-        identity.check(Action.CONFIGURE, Kind.QUEUE, name)
-        await place.admin.delete(
-            name,
-            if_unused=asking.query.get("if-unused") == "true",
-            if_empty=asking.query.get("if-empty") == "true",
-        )
-        return nothing()
 
-    async def purge_queue(self, asking: Asking) -> Response:
-        """Drop what waits in a queue."""
-        place, identity = self._places.entered(asking)
-        name = asking.part("queue")
-        identity.check(Action.READ, Kind.QUEUE, name)
-        await place.admin.purge(name)
-        return nothing()
+@calls.add("GET", "/queues/{vhost}/{queue}")
+async def queue(asking: Asking) -> Response:
+    """One queue, with its consumers."""
+    place = asking.place()
+    view = await place.admin.queue(asking.part("queue"))
+    if not asking.seeing(place)(view.name):
+        raise Problem(404, "not_found", "Not Found")
+    await place.meter.look(await place.queues())
+    item = _queue_item((place, view))
+    details = []
+    for connection in await asking.site.node.connections():
+        if connection.description.vhost != place.vhost:
+            continue
+        for number, consumer in shapes.consumers_of(connection):
+            if consumer.queue == view.name:
+                details.append(shapes.consumer(connection, number, consumer))
+    item |= {"consumer_details": details, "incoming": [], "deliveries": []}
+    return answer(with_columns(item, columns_of(asking.query)))
 
-    # exchanges
 
-    async def exchanges(self, asking: Asking) -> Response:
-        """All exchanges, the default one first."""
-        found: list[tuple[str, ExchangeView]] = []
-        for place in self._places.seen(asking):
-            found += [(place.vhost, view) for view in (DEFAULT_VIEW, *await place.admin.exchanges())]
-        return await listing(found, _exchange_item, asking.query, lambda each: each[1].name)
+@calls.add("PUT", "/queues/{vhost}/{queue}")
+async def declare_queue(asking: Asking) -> Response:
+    """Make a queue."""
+    place, identity = asking.entered()
+    name = asking.part("queue")
+    body = await asking.body()
+    arguments = table(body.get("arguments"), "arguments")
+    permissions.check_queue(identity, name, arguments)
+    declaration = queue_declaration(
+        name,
+        arguments,
+        place.hub.default_policy,
+        vhost=place.vhost,
+        durable=flag(body.get("durable"), "durable", True),
+        auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
+    )
+    return nothing(201 if await place.admin.declare_queue(declaration) else 204)
 
-    async def exchange(self, asking: Asking) -> Response:
-        """One exchange."""
-        place = self._places.of(asking)
-        name = exchange_name(asking)
-        view = DEFAULT_VIEW if not name else await place.site.hub.client.exchanges.look(name)
-        item = {**shapes.exchange(view, place.vhost), "incoming": [], "outgoing": []}
-        return answer(with_columns(item, columns_of(asking.query)))
 
-    async def declare_exchange(self, asking: Asking) -> Response:
-        """Make an exchange."""
-        place, identity = self._places.entered(asking)
-        name = asking.part("exchange")
-        body = await asking.body()
-        arguments = table(body.get("arguments"), "arguments")
-        permissions.check_exchange(identity, name, arguments)
-        kind = body.get("type", "direct")
-        if kind not in EXCHANGE_TYPES:
-            raise Problem(400, "bad_request", f"invalid exchange type '{kind}'")
-        declaration = ExchangeDeclaration(
-            name=name,
-            type=kind,
-            durable=flag(body.get("durable"), "durable", True),
-            auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
-            internal=flag(body.get("internal"), "internal", False),
-            arguments=arguments,
-        )
-        return nothing(201 if await place.admin.declare_exchange(declaration) else 204)
+@calls.add("DELETE", "/queues/{vhost}/{queue}")
+async def delete_queue(asking: Asking) -> Response:
+    """Delete a queue."""
+    place, identity = asking.entered()
+    name = asking.part("queue")
+    identity.check(Action.CONFIGURE, Kind.QUEUE, name)
+    await place.admin.delete(
+        name,
+        if_unused=asking.query.get("if-unused") == "true",
+        if_empty=asking.query.get("if-empty") == "true",
+    )
+    return nothing()
 
-    async def delete_exchange(self, asking: Asking) -> Response:
-        """Delete an exchange."""
-        place, identity = self._places.entered(asking)
-        name = asking.part("exchange")
-        identity.check(Action.CONFIGURE, Kind.EXCHANGE, name)
-        await place.admin.delete_exchange(name, if_unused=asking.query.get("if-unused") == "true")
-        return nothing()
 
-    # bindings
+@calls.add("DELETE", "/queues/{vhost}/{queue}/contents")
+async def purge_queue(asking: Asking) -> Response:
+    """Drop what waits in a queue."""
+    place, identity = asking.entered()
+    name = asking.part("queue")
+    identity.check(Action.READ, Kind.QUEUE, name)
+    await place.admin.purge(name)
+    return nothing()
 
-    async def bindings(self, asking: Asking) -> Response:
-        """All bindings, or those of what the path names; queues are bound to the default exchange, too."""
-        found: list[tuple[str, BindingDefinition]] = []
-        for place in self._places.seen(asking):
-            found += [(place.vhost, each) for each in await _bindings_of(asking, place)]
-        return await listing(found, _binding_item, asking.query)
 
-    async def bind(self, asking: Asking) -> Response:
-        """Bind a queue or an exchange to an exchange."""
-        place, identity = self._places.entered(asking)
-        body = await asking.body()
-        key = body.get("routing_key", "")
-        if not isinstance(key, str):
-            raise Problem(400, "bad_request", "routing_key is text")
-        wanted = _between(asking, key, table(body.get("arguments"), "arguments"))
-        _check_binding(identity, wanted)
-        try:
-            await place.admin.bind(wanted)
-        except QueueNotFound as error:
-            raise place.no_queue(error) from None
-        except ExchangeNotFound as error:
-            raise place.no_exchange(error) from None
-        location = f"{wanted.destination}/{shapes.properties_key(wanted)}"
-        return nothing(201, {"location": location.encode("ascii", "replace").decode()})
+# exchanges
 
-    async def unbind(self, asking: Asking) -> Response:
-        """Undo a binding, named by its properties key."""
-        place, identity = self._places.entered(asking)
-        found = await _binding(asking, place)
-        _check_binding(identity, found)
-        await place.admin.unbind(found)
-        return nothing()
 
-    async def binding(self, asking: Asking) -> Response:
-        """One binding."""
-        place = self._places.of(asking)
-        found = await _binding(asking, place)
-        if found.destination_type == "queue" and not seeing(asking, place)(found.destination):
-            raise Problem(404, "not_found", "Not Found")
-        return answer(_binding_item((place.vhost, found)))
+@calls.add("GET", "/exchanges", "/exchanges/{vhost}")
+async def exchanges(asking: Asking) -> Response:
+    """All exchanges, the default one first."""
+    found: list[tuple[str, ExchangeView]] = []
+    for place in asking.places():
+        found += [(place.vhost, view) for view in (DEFAULT_VIEW, *await place.admin.exchanges())]
+    return await listing(found, _exchange_item, asking.query, lambda each: each[1].name)
+
+
+@calls.add("GET", "/exchanges/{vhost}/{exchange}")
+async def exchange(asking: Asking) -> Response:
+    """One exchange."""
+    place = asking.place()
+    name = exchange_name(asking)
+    view = DEFAULT_VIEW if not name else await place.hub.client.exchanges.look(name)
+    item = {**shapes.exchange(view, place.vhost), "incoming": [], "outgoing": []}
+    return answer(with_columns(item, columns_of(asking.query)))
+
+
+@calls.add("PUT", "/exchanges/{vhost}/{exchange}")
+async def declare_exchange(asking: Asking) -> Response:
+    """Make an exchange."""
+    place, identity = asking.entered()
+    name = asking.part("exchange")
+    body = await asking.body()
+    arguments = table(body.get("arguments"), "arguments")
+    permissions.check_exchange(identity, name, arguments)
+    kind = body.get("type", "direct")
+    if kind not in EXCHANGE_TYPES:
+        raise Problem(400, "bad_request", f"invalid exchange type '{kind}'")
+    declaration = ExchangeDeclaration(
+        name=name,
+        type=kind,
+        durable=flag(body.get("durable"), "durable", True),
+        auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
+        internal=flag(body.get("internal"), "internal", False),
+        arguments=arguments,
+    )
+    return nothing(201 if await place.admin.declare_exchange(declaration) else 204)
+
+
+@calls.add("DELETE", "/exchanges/{vhost}/{exchange}")
+async def delete_exchange(asking: Asking) -> Response:
+    """Delete an exchange."""
+    place, identity = asking.entered()
+    name = asking.part("exchange")
+    identity.check(Action.CONFIGURE, Kind.EXCHANGE, name)
+    await place.admin.delete_exchange(name, if_unused=asking.query.get("if-unused") == "true")
+    return nothing()
+
+
+# bindings
+
+
+@calls.add(
+    "GET",
+    "/queues/{vhost}/{queue}/bindings",
+    "/exchanges/{vhost}/{exchange}/bindings/{side}",
+    "/bindings",
+    "/bindings/{vhost}",
+    "/bindings/{vhost}/e/{source}/q/{queue}",
+    "/bindings/{vhost}/e/{source}/e/{destination}",
+)
+async def bindings(asking: Asking) -> Response:
+    """All bindings, or those of what the path names; queues are bound to the default exchange, too."""
+    found: list[tuple[str, BindingDefinition]] = []
+    for place in asking.places():
+        found += [(place.vhost, each) for each in await _bindings_of(asking, place)]
+    return await listing(found, _binding_item, asking.query)
+
+
+@calls.add("POST", "/bindings/{vhost}/e/{source}/q/{queue}", "/bindings/{vhost}/e/{source}/e/{destination}")
+async def bind(asking: Asking) -> Response:
+    """Bind a queue or an exchange to an exchange."""
+    place, identity = asking.entered()
+    body = await asking.body()
+    key = body.get("routing_key", "")
+    if not isinstance(key, str):
+        raise Problem(400, "bad_request", "routing_key is text")
+    wanted = _between(asking, key, table(body.get("arguments"), "arguments"))
+    _check_binding(identity, wanted)
+    try:
+        await place.admin.bind(wanted)
+    except QueueNotFound as error:
+        raise no_queue(error, place.vhost) from None
+    except ExchangeNotFound as error:
+        raise no_exchange(error, place.vhost) from None
+    location = f"{wanted.destination}/{shapes.properties_key(wanted)}"
+    return nothing(201, {"location": location.encode("ascii", "replace").decode()})
+
+
+@calls.add(
+    "DELETE",
+    "/bindings/{vhost}/e/{source}/q/{queue}/{key}",
+    "/bindings/{vhost}/e/{source}/e/{destination}/{key}",
+)
+async def unbind(asking: Asking) -> Response:
+    """Undo a binding, named by its properties key."""
+    place, identity = asking.entered()
+    found = await _binding(asking, place)
+    _check_binding(identity, found)
+    await place.admin.unbind(found)
+    return nothing()
+
+
+@calls.add(
+    "GET",
+    "/bindings/{vhost}/e/{source}/q/{queue}/{key}",
+    "/bindings/{vhost}/e/{source}/e/{destination}/{key}",
+)
+async def binding(asking: Asking) -> Response:
+    """One binding."""
+    place = asking.place()
+    found = await _binding(asking, place)
+    if found.destination_type == "queue" and not asking.seeing(place)(found.destination):
+        raise Problem(404, "not_found", "Not Found")
+    return answer(_binding_item((place.vhost, found)))
 
 
 DEFAULT_VIEW = ExchangeView(
@@ -216,7 +256,7 @@ def _binding_item(found: tuple[str, BindingDefinition]) -> dict[str, Any]:
     return shapes.binding(definition, vhost)
 
 
-async def _bindings_of(asking: Asking, place: Place) -> list[BindingDefinition]:
+async def _bindings_of(asking: Asking, place: Site) -> list[BindingDefinition]:
     """The bindings of a virtual host that the path asks for, but for those of queues that the user may not
     see.
     """
@@ -224,7 +264,7 @@ async def _bindings_of(asking: Asking, place: Place) -> list[BindingDefinition]:
     source = part("source") or (part("exchange") if part("side") == "source" else "")
     queue = part("queue")
     destination = part("destination") or (part("exchange") if part("side") == "destination" else "")
-    sees = seeing(asking, place)
+    sees = asking.seeing(place)
     if queue:
         await admin.queue(queue)
         if not sees(queue):
@@ -245,12 +285,12 @@ async def _bindings_of(asking: Asking, place: Place) -> list[BindingDefinition]:
         wanted = ("exchange", destination)
         found = [each for each in found if (each.destination_type, each.destination) == wanted]
     if not destination and source in ("", DEFAULT_EXCHANGE):
-        names = [queue] if queue else [view.name for view in await place.site.queues()]
+        names = [queue] if queue else [view.name for view in await place.queues()]
         found = [*map(_default_binding, names), *found]
     return [each for each in found if each.destination_type != "queue" or sees(each.destination)]
 
 
-async def _binding(asking: Asking, place: Place) -> BindingDefinition:
+async def _binding(asking: Asking, place: Site) -> BindingDefinition:
     """The binding that the path names by its properties key; raises Problem."""
     wanted = _between(asking, "", {})
     for found in await place.admin.bindings(source=wanted.source):

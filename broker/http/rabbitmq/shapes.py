@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from typing import Any, Final
 
-from broker.connection_views import ChannelView, ConnectionView, ConsumerView
+from broker.connections.connection_views import ChannelView, ConnectionView, ConsumerView
 from broker.http.rates import Rates
 from queue_manager.api import BindingDefinition, ExchangeView, QueueView
 
 USER: Final = "sluicemq"
+NODE: Final = f"sluicemq@{socket.gethostname()}"
 
 STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
 
 
-def queue(view: QueueView, vhost: str, rates: Rates, node: str) -> dict[str, Any]:
+def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
     """One queue."""
     is_quorum = view.arguments.get("x-queue-type") == "quorum"
     ready, unacknowledged = view.ready + view.delayed, view.in_flight
@@ -27,7 +29,7 @@ def queue(view: QueueView, vhost: str, rates: Rates, node: str) -> dict[str, Any
         "auto_delete": view.auto_delete,
         "exclusive": view.exclusive,
         "arguments": arguments_of(view),
-        "node": node,
+        "node": NODE,
         "state": "running",
         "policy": None,
         "operator_policy": None,
@@ -112,14 +114,14 @@ def properties_key(definition: BindingDefinition) -> str:
     return f"{definition.routing_key}~{hashlib.sha256(text.encode()).hexdigest()[:7]}"
 
 
-def connection(view: ConnectionView, node: str) -> dict[str, Any]:
+def connection(view: ConnectionView) -> dict[str, Any]:
     """One connection."""
     told = view.description
     host, _, port = view.peer.rpartition(":")
     local_host, _, local_port = view.local.rpartition(":")
     return {
         "name": connection_name(view),
-        "node": node,
+        "node": NODE,
         "vhost": told.vhost,
         "user": told.user,
         "user_who_performed_action": told.user,
@@ -144,13 +146,13 @@ def connection_name(view: ConnectionView) -> str:
     return f"{view.peer} -> {view.local}"
 
 
-def channel(view: ConnectionView, of: ChannelView, node: str) -> dict[str, Any]:
+def channel(view: ConnectionView, of: ChannelView) -> dict[str, Any]:
     """One channel."""
     told = view.description
     return {
         "name": f"{connection_name(view)} ({of.number})",
         "number": of.number,
-        "node": node,
+        "node": NODE,
         "vhost": told.vhost,
         "user": told.user,
         "user_who_performed_action": told.user,
@@ -168,7 +170,7 @@ def channel(view: ConnectionView, of: ChannelView, node: str) -> dict[str, Any]:
     }
 
 
-def consumer(view: ConnectionView, number: int, of: ConsumerView, node: str) -> dict[str, Any]:
+def consumer(view: ConnectionView, number: int, of: ConsumerView) -> dict[str, Any]:
     """One consumer."""
     return {
         "queue": {"name": of.queue, "vhost": view.description.vhost},
@@ -182,7 +184,7 @@ def consumer(view: ConnectionView, number: int, of: ConsumerView, node: str) -> 
         "channel_details": {
             "name": f"{connection_name(view)} ({number})",
             "number": number,
-            "node": node,
+            "node": NODE,
             "connection_name": connection_name(view),
             "peer_host": view.peer.rpartition(":")[0],
             "peer_port": _number(view.peer.rpartition(":")[2]),

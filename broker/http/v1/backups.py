@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.clock import iso_time
-from broker.http.endpoints import Ask, Endpoints, NoBody, NoQuery
+from broker.http.endpoints import Endpoints
 from broker.http.problems import Problem
 from broker.http.site import Site
 from config import limits
@@ -29,8 +29,8 @@ class MadeCut:
     lifetime_s: int
 
 
-@backups.post("/cuts", MadeCut)
-async def make_cut(site: Site, ask: Ask[NoQuery, NoBody]) -> MadeCut:
+@backups.endpoint("POST", "/cuts")
+async def make_cut(site: Site) -> MadeCut:
     """Keep the storage as it is at this moment for a reader elsewhere; publishing goes on."""
     site.admin.check()
     cut = await site.hub.client.backups.cut()
@@ -43,18 +43,18 @@ async def make_cut(site: Site, ask: Ask[NoQuery, NoBody]) -> MadeCut:
     )
 
 
-@backups.post("/cuts/{cut}/keep", None)
-async def keep_cut(site: Site, ask: Ask[NoQuery, NoBody]) -> None:
+@backups.endpoint("POST", "/cuts/{cut}/keep")
+async def keep_cut(site: Site, cut: str) -> None:
     """Keep a cut for another ten minutes."""
     site.admin.check()
-    _check_found(await site.hub.client.backups.keep(ask.path["cut"]))
+    _check_found(await site.hub.client.backups.keep(cut))
 
 
-@backups.delete("/cuts/{cut}", None)
-async def drop_cut(site: Site, ask: Ask[NoQuery, NoBody]) -> None:
+@backups.endpoint("DELETE", "/cuts/{cut}")
+async def drop_cut(site: Site, cut: str) -> None:
     """Let go of a cut; what it held back is deleted in time."""
     site.admin.check()
-    _check_found(await site.hub.client.backups.drop(ask.path["cut"]))
+    _check_found(await site.hub.client.backups.drop(cut))
 
 
 def _check_found(found: bool) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
+from broker.admin.reloading import Reloaded
 from broker.engine.group_settings import problems_of
-from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery
+from broker.http.endpoints import Endpoints
 from broker.http.site import Site
-from broker.reloading import Reloaded
+from config import limits
 from config.check import check_text
 
 configuration: Final = Endpoints("configuration")
-
-
-class ConfigurationText(Body):
-    """A configuration file."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +23,23 @@ class Problems:
     problems: list[str]
 
 
-@configuration.get("/configuration", dict[str, Any])
-async def show_configuration(site: Site, ask: Ask[NoQuery, NoBody]) -> dict[str, Any]:
+@configuration.endpoint("GET", "/configuration")
+async def show_configuration(site: Site) -> dict[str, Any]:
     """The settings in force, with every default."""
     return site.settings.model_dump(mode="json")
 
 
-@configuration.post("/configuration/reload", Reloaded)
-async def reload_configuration(site: Site, ask: Ask[NoQuery, NoBody]) -> Reloaded:
+@configuration.endpoint("POST", "/configuration/reload")
+async def reload_configuration(site: Site) -> Reloaded:
     """Read the configuration, users and certificates anew, as at SIGHUP."""
     return await site.admin.reload()
 
 
-@configuration.post("/configuration/check", Problems, ConfigurationText)
-async def check_configuration(site: Site, ask: Ask[NoQuery, ConfigurationText]) -> Problems:
+@configuration.endpoint("POST", "/configuration/check")
+async def check_configuration(site: Site, *, text: str) -> Problems:
     """What is wrong with a configuration file; nothing is changed."""
-    return Problems(check_text(ask.body.text, queue_check=problems_of))
+    bytes_max = limits.CONFIG_CHECK_BYTES_MAX
+    if len(text.encode("utf-8", "replace")) > bytes_max:
+        return Problems([f"larger than {bytes_max} bytes: `sluicemq config check FILE` checks it"])
+    # reading YAML takes seconds per megabyte
+    return Problems(await asyncio.to_thread(check_text, text, queue_check=problems_of))

@@ -5,74 +5,54 @@ from __future__ import annotations
 from typing import Final
 
 from broker.access.rights import Action
-from broker.admin.views import GroupView
-from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery, Query
+from broker.admin.admin_views import GroupView
+from broker.http.endpoints import Endpoints
 from broker.http.site import Site
 
 groups: Final = Endpoints("groups")
 
-DEFAULT_GROUP: Final = "~"
 
-
-class GroupBeginning(Body):
-    """A group to be made: what it is given, and where it begins (`earliest`, `latest`, an offset, or
-    `timestamp=<ms>`).
-    """
-
-    pattern: str = "#"
-    selector: str = ""
-    start: str | int = "earliest"
-
-
-class GroupReset(Body):
-    """Where a group is to go on, as `start` of a new one; `force`: also while it has consumers."""
-
-    to: str | int = "earliest"
-    force: bool = False
-
-
-class Force(Query):
-    """Also while it has consumers or claims."""
-
-    force: bool = False
-
-
-def group_of(ask: Ask[Query, Body]) -> str:
-    """The ID of the group that a path names."""
-    name = ask.path["group"]
-    return "" if name == DEFAULT_GROUP else name
-
-
-@groups.get("/queues/{queue}/groups", list[GroupView])
-async def list_groups(site: Site, ask: Ask[NoQuery, NoBody]) -> list[GroupView]:
+@groups.endpoint("GET", "/queues/{queue}/groups")
+async def list_groups(site: Site, queue: str) -> list[GroupView]:
     """The consumer groups of a queue."""
-    return await site.admin.groups(ask.path["queue"])
+    return await site.admin.groups(queue)
 
 
-@groups.get("/queues/{queue}/groups/{group}", GroupView)
-async def show_group(site: Site, ask: Ask[NoQuery, NoBody]) -> GroupView:
+@groups.endpoint("GET", "/queues/{queue}/groups/{group}")
+async def show_group(site: Site, queue: str, group: str) -> GroupView:
     """One consumer group: lag, oldest age, what is in flight."""
-    return await site.admin.group(ask.path["queue"], group_of(ask))
+    return await site.admin.group(queue, group)
 
 
-@groups.put("/queues/{queue}/groups/{group}", GroupView, GroupBeginning, needs=Action.CONFIGURE)
-async def create_group(site: Site, ask: Ask[NoQuery, GroupBeginning]) -> GroupView:
-    """Make a group; 409 if it is there."""
-    body = ask.body
-    return await site.admin.create_group(
-        ask.path["queue"], group_of(ask), pattern=body.pattern, selector=body.selector, start=body.start
-    )
+@groups.endpoint("PUT", "/queues/{queue}/groups/{group}", needs=Action.CONFIGURE)
+async def create_group(
+    site: Site,
+    queue: str,
+    group: str,
+    *,
+    pattern: str = "#",
+    selector: str = "",
+    start: str | int = "earliest",
+) -> GroupView:
+    """Make a group that is given what matches `pattern` and `selector`, from `start` on: `earliest`,
+    `latest`, an offset, or `timestamp=<ms>`; 409 if it is there.
+    """
+    return await site.admin.create_group(queue, group, pattern=pattern, selector=selector, start=start)
 
 
-@groups.post("/queues/{queue}/groups/{group}/reset", GroupView, GroupReset, needs=Action.CONFIGURE)
-async def reset_group(site: Site, ask: Ask[NoQuery, GroupReset]) -> GroupView:
-    """Have a group go on at another place, with whatever is still kept."""
-    return await site.admin.reset_group(
-        ask.path["queue"], group_of(ask), to=ask.body.to, force=ask.body.force
-    )
+@groups.endpoint("POST", "/queues/{queue}/groups/{group}/reset", needs=Action.CONFIGURE)
+async def reset_group(
+    site: Site, queue: str, group: str, *, to: str | int = "earliest", force: bool = False
+) -> GroupView:
+    """Have a group go on at another place, as `start` of a new one, with whatever is still kept; `force`:
+    also while it has consumers.
+    """
+    return await site.admin.reset_group(queue, group, to=to, force=force)
 
 
-@groups.delete("/queues/{queue}/groups/{group}", None, Force, needs=Action.CONFIGURE)
-async def delete_group(site: Site, ask: Ask[Force, NoBody]) -> None:
-    """Delete a group with its progress and its failed messages."""
-    await site.admin.delete_group(ask.path["queue"], group_of(ask), force=ask.query.force)
+@groups.endpoint("DELETE", "/queues/{queue}/groups/{group}", needs=Action.CONFIGURE)
+async def delete_group(site: Site, queue: str, group: str, *, force: bool = False) -> None:
+    """Delete a group with its progress and its failed messages; `force`: also while it has consumers or
+    claims.
+    """
+    await site.admin.delete_group(queue, group, force=force)

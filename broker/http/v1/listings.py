@@ -2,63 +2,155 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Final, TypeVar
 
-from pydantic import Field
-
-from broker.http.endpoints import Ask, Endpoints, NoBody, Query
-from broker.http.listings import (
-    EpochPage,
-    RetainedPage,
-    SessionPage,
-    epoch_page,
-    retained_page,
-    session_page,
-)
+from broker.admin.admin_views import Listing
+from broker.engine.session_traffic import Session
+from broker.engine.traffic import RetainedMessage
+from broker.http.endpoints import Endpoints, PageLimit
 from broker.http.site import Site
 from config import limits
+from protocols.mqtt.topic_filters import matches
+from queue_manager.api import ProducerView
+from queue_manager.errors import QueueNotFound
+from queue_manager.patterns import validate
+
+T = TypeVar("T")
 
 listings: Final = Endpoints("listings")
 
 
-class NameListing(Query):
-    """Which things: by name, the first `limit` behind `after`."""
-
-    after: str = ""
-    limit: int = Field(default=limits.HTTP_PAGE_ITEMS_DEFAULT, ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)
-
-
-class SessionListing(NameListing):
-    """Which sessions: by client identifier, the first `limit` behind `after`; `away`: only those whose client
-    is not connected.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    """One session. `queued` and `queued_bytes`: what waits for its client; a message that several filters
+    matched counts for each. `dropped` had no room since the broker started. `expires_at_ms` None: never, or
+    not while the client is connected.
     """
 
-    away: bool = False
+    client_id: str
+    user: str
+    connected: bool
+    subscriptions: int
+    queued: int
+    queued_bytes: int
+    dropped: int
+    expires_at_ms: int | None
 
 
-@listings.get("/sessions", SessionPage, SessionListing)
-async def list_sessions(site: Site, ask: Ask[SessionListing, NoBody]) -> SessionPage:
-    """MQTT sessions that outlive their connection, with what waits for them."""
-    query = ask.query
-    return await session_page(site, after=query.after, limit=query.limit, away=query.away)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedView:
+    """The retained message of a topic, without its payload. `expires_at_ms` None: never."""
+
+    topic: str
+    qos: int
+    body_bytes: int
+    received_at_ms: int
+    expires_at_ms: int | None
 
 
-class RetainedListing(NameListing):
-    """Which messages: those that the topic filter `filter` matches, by topic, the first `limit` behind
-    `after`.
+@listings.endpoint("GET", "/sessions")
+async def list_sessions(
+    site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT, away: bool = False
+) -> Listing[SessionView, str]:
+    """MQTT sessions that outlive their connection, by client identifier, with what waits for them; `away`:
+    only those whose client is not connected.
     """
-
-    filter: str = "#"
-
-
-@listings.get("/retained", RetainedPage, RetainedListing)
-async def list_retained(site: Site, ask: Ask[RetainedListing, NoBody]) -> RetainedPage:
-    """Retained messages that a topic filter matches."""
-    query = ask.query
-    return await retained_page(site, query.filter, after=query.after, limit=query.limit)
+    found = site.hub.client.sessions.all()
+    if away:
+        found = [session for session in found if session.link is None]
+    items, following = await page_of(found, lambda session: session.client_id, after, limit)
+    return Listing(items=list(map(_session_view, items)), total=len(found), next=following)
 
 
-@listings.get("/queues/{queue}/epochs", EpochPage, NameListing)
-async def list_epochs(site: Site, ask: Ask[NameListing, NoBody]) -> EpochPage:
+def _session_view(session: Session) -> SessionView:
+    queued, queued_bytes = session.queued
+    return SessionView(
+        client_id=session.client_id,
+        user=session.user,
+        connected=session.link is not None,
+        subscriptions=sum(not each.is_own for each in session.subscriptions.values()),
+        queued=queued,
+        queued_bytes=queued_bytes,
+        dropped=session.dropped_count,
+        expires_at_ms=session.expires_at_ms,
+    )
+
+
+async def page_of(
+    items: Sequence[T], name: Callable[[T], str], after: str, limit: int
+) -> tuple[list[T], str | None]:
+    """The first `limit` of the items behind the name `after`, by name, and behind which name the next page
+    begins; None: this is the last.
+    """
+    found: list[T] = []
+    for begin in range(0, len(items), limits.LISTED_NAMES_PER_STEP):
+        step = items[begin : begin + limits.LISTED_NAMES_PER_STEP]
+        found = nsmallest(limit + 1, [*found, *(each for each in step if name(each) > after)], key=name)
+        await asyncio.sleep(0)
+    return found[:limit], name(found[limit - 1]) if len(found) > limit else None
+
+
+@listings.endpoint("GET", "/retained")
+async def list_retained(
+    site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT, filter: str = "#"
+) -> Listing[RetainedView, str]:
+    """Retained messages that a topic filter matches, by topic."""
+    validate(filter)
+    client = site.hub.client.retained
+    topics = client.topics()
+    found: list[str] = []
+    for begin in range(0, len(topics), limits.LISTED_NAMES_PER_STEP):
+        step = topics[begin : begin + limits.LISTED_NAMES_PER_STEP]
+        found += [topic for topic in step if matches(filter, topic)]
+        await asyncio.sleep(0)
+    names, following = await page_of(found, str, after, limit)
+    items = [_retained_view(message) for topic in names for message in client.matching(topic) if message]
+    return Listing(items=items, total=len(found), next=following)
+
+
+def _retained_view(message: RetainedMessage) -> RetainedView:
+    return RetainedView(
+        topic=message.topic,
+        qos=message.qos,
+        body_bytes=len(message.body),
+        received_at_ms=message.received_at_ms,
+        expires_at_ms=message.expires_at_ms or None,
+    )
+
+
+@listings.endpoint("GET", "/queues/{queue}/epochs")
+async def list_epochs(
+    site: Site, queue: str, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT
+) -> Listing[ProducerView, str]:
     """Who stages epochs in a queue: the last one committed, and what waits for its commit."""
-    return await epoch_page(site, ask.path["queue"], after=ask.query.after, limit=ask.query.limit)
+    client = site.hub.client.epochs
+    producers = client.producers(queue)
+    names, following = await page_of(producers, str, after, limit)
+    return Listing(items=client.views(queue, names), total=len(producers), next=following)
+
+
+async def staging_page(
+    site: Site, *, after: tuple[str, str], limit: int
+) -> Listing[tuple[str, ProducerView], tuple[str, str]]:
+    """Who stages epochs, in all queues; `after` are the names of a queue and a producer."""
+    client = site.hub.client.epochs
+    found: list[tuple[str, str]] = []
+    total = 0
+    for number, view in enumerate(await site.queues(), start=1):
+        if number % limits.LISTED_QUEUES_PER_STEP == 0:
+            await asyncio.sleep(0)
+        try:
+            producers = client.producers(view.name)
+        except QueueNotFound:  # it went meanwhile
+            continue
+        total += len(producers)
+        if len(found) <= limit:
+            behind = [(view.name, producer) for producer in producers if (view.name, producer) > after]
+            found += nsmallest(limit + 1 - len(found), behind)
+    shown = found[:limit]
+    items = [(queue, view) for queue, producer in shown for view in client.views(queue, [producer])]
+    return Listing(items=items, total=total, next=shown[-1] if len(found) > limit else None)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from broker.access.accounts_of_file import administrator
 from broker.access.login import Identity
 from broker.access.rights import Action
-from broker.access.users import administrator
-from broker.admin.views import MessageView, Page, Published, State
-from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery, Query
+from broker.admin.admin_views import MessageView, Published, State
+from broker.http.endpoints import Endpoints, Limit, PageLimit, Rate
 from broker.http.site import Site
 from broker.http.v1.queues import Count
 from broker.http.values import payload, plain, shown
@@ -21,20 +21,6 @@ from queue_manager.address import address_of
 from queue_manager.errors import InvalidArgument, QueueNotFound
 
 messages: Final = Endpoints("messages")
-
-
-class Browsing(Query):
-    """Which messages: of a `state` and `group`; `start` is where the first page of ready ones begins.
-
-    Bodies are cut at `body_bytes`; 0: none.
-    """
-
-    state: State = "ready"
-    group: str | None = None
-    after: str | None = None
-    start: str | None = None
-    limit: int = Field(default=limits.HTTP_PAGE_ITEMS_DEFAULT, ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)
-    body_bytes: int = Field(default=4096, ge=0, le=limits.MESSAGE_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,113 +55,68 @@ class MessagePage:
     next: str | None
 
 
-class Message(Body):
-    """A message to be published; `topic` "": to the queue itself, else a `$queue/...` address of it."""
-
-    body: str = ""
-    encoding: str = "text"
-    topic: str = ""
-    headers: dict[str, str | int | float | bool | None] = {}
-    properties: dict[str, str | int] = {}
-    persistent: bool = True
-
-
-class Transfer(Body):
-    """Which messages go where: at most `limit`, `per_second` at a time."""
-
-    to: str
-    group: str | None = None
-    state: State = "ready"
-    limit: int | None = Field(default=None, ge=0)
-    per_second: float | None = Field(default=None, gt=0)
-
-
-class Copying(Transfer):
-    """As a transfer; `start` is where in the queue to begin."""
-
-    start: str | int | None = None
-
-
-class Redrive(Body):
-    """Which failed messages are tried again: those at `offsets`, or all."""
-
-    group: str = ""
-    offsets: list[int] | None = None
-    limit: int | None = Field(default=None, ge=0)
-    per_second: float | None = Field(default=None, gt=0)
-
-
-class DeadLetterRedrive(Body):
-    """Where dead letters go: to the queue `to`, or each to where it came from."""
-
-    to: str | None = None
-    limit: int | None = Field(default=None, ge=0)
-    per_second: float | None = Field(default=None, gt=0)
-
-
 def item_of(view: MessageView, body_bytes: int) -> MessageItem:
     """A message as JSON has it."""
     body, encoding = (None, "text") if view.body is None else shown(view.body[:body_bytes])
-    return MessageItem(
-        message_id=view.message_id,
-        offset=view.offset,
-        topic=view.topic,
-        state=view.state,
-        attempts=view.attempts,
-        received_at_ms=view.received_at_ms,
-        time_ms=view.time_ms,
-        persistent=view.persistent,
-        headers=plain(view.headers),
-        properties=plain(view.properties),
-        consumer=view.consumer,
-        body=body,
-        encoding=encoding,
-        body_bytes=None if view.body is None else len(view.body),
+    told: dict[str, Any] = {each.name: getattr(view, each.name) for each in fields(view)}
+    told |= {"headers": plain(view.headers), "properties": plain(view.properties), "body": body}
+    return MessageItem(**told, encoding=encoding, body_bytes=None if view.body is None else len(view.body))
+
+
+@messages.endpoint("GET", "/queues/{queue}/messages", needs=Action.READ)
+async def browse_messages(
+    site: Site,
+    queue: str,
+    *,
+    state: State = "ready",
+    group: str | None = None,
+    after: str | None = None,
+    start: str | None = None,
+    limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT,
+    body_bytes: Annotated[int, Field(ge=0, le=limits.MESSAGE_BYTES_MAX)] = 4096,
+) -> MessagePage:
+    """Look at messages of a `state` and `group`, a page at a time; nothing is claimed or moved. `start` is
+    where the first page of ready ones begins. Bodies are cut at `body_bytes`; 0: none.
+    """
+    place: str | int | None = start
+    if start is not None and start.isascii() and start.isdigit():
+        place = int(start)
+    page = await site.admin.browse(
+        queue, group, state, after=after, start=place, limit=limit, bodies=body_bytes > 0
     )
+    return MessagePage(items=[item_of(view, body_bytes) for view in page.messages], next=page.next)
 
 
-async def browse(site: Site, queue: str, query: Browsing) -> Page:
-    """One page of messages."""
-    start: str | int | None = query.start
-    if query.start is not None and query.start.isascii() and query.start.isdigit():
-        start = int(query.start)
-    return await site.admin.browse(
-        queue,
-        query.group,
-        query.state,
-        after=query.after,
-        start=start,
-        limit=query.limit,
-        bodies=query.body_bytes > 0,
-    )
-
-
-@messages.get("/queues/{queue}/messages", MessagePage, Browsing, needs=Action.READ)
-async def browse_messages(site: Site, ask: Ask[Browsing, NoBody]) -> MessagePage:
-    """Look at messages in a state, a page at a time; nothing is claimed or moved."""
-    page = await browse(site, ask.path["queue"], ask.query)
-    items = [item_of(view, ask.query.body_bytes) for view in page.messages]
-    return MessagePage(items=items, next=page.next)
-
-
-@messages.post("/queues/{queue}/messages", Published, Message, needs=Action.WRITE)
-async def publish_message(site: Site, ask: Ask[NoQuery, Message]) -> Published:
-    """Publish a message to a queue; it is durable when the answer comes."""
-    name, body = ask.path["queue"], ask.body
-    prefix = address_of(name)
-    if body.topic and body.topic != prefix and not body.topic.startswith(f"{prefix}/"):
-        raise InvalidArgument(f"topic: {prefix} or below it, as it goes to queue {name!r}")
-    unknown = sorted(set(body.properties) - set(amqp.FIELDS))
+@messages.endpoint("POST", "/queues/{queue}/messages", needs=Action.WRITE)
+async def publish_message(
+    site: Site,
+    queue: str,
+    *,
+    caller: Identity | None,
+    body: str = "",
+    encoding: str = "text",
+    topic: str = "",
+    headers: dict[str, str | int | float | bool | None] = {},  # noqa: B006 (pydantic copies it)
+    properties: dict[str, str | int] = {},  # noqa: B006
+    persistent: bool = True,
+) -> Published:
+    """Publish a message to a queue; it is durable when the answer comes. `topic` "": to the queue itself,
+    else a `$queue/...` address of it.
+    """
+    prefix = address_of(queue)
+    if topic and topic != prefix and not topic.startswith(f"{prefix}/"):
+        raise InvalidArgument(f"topic: {prefix} or below it, as it goes to queue {queue!r}")
+    unknown = sorted(set(properties) - set(amqp.FIELDS))
     if unknown:
         raise InvalidArgument(f"properties: {', '.join(unknown)}: unknown")
-    await site.admin.queue(name)
+    await site.admin.queue(queue)
     return await site.admin.publish(
-        body.topic or name,
-        payload(body.body, body.encoding),
-        headers=body.headers,
-        persistent=body.persistent,
-        publisher=_publisher(ask.caller),
-        **body.properties,
+        topic or queue,
+        payload(body, encoding),
+        headers=headers,
+        persistent=persistent,
+        publisher=_publisher(caller),
+        **properties,
     )
 
 
@@ -186,69 +127,75 @@ def _publisher(caller: Identity | None) -> Identity | None:
     return administrator(caller.user).enter(caller.vhost)
 
 
-@messages.post("/queues/{queue}/move", Count, Transfer, needs=Action.READ, also=Action.WRITE, lasts=True)
-async def move_messages(site: Site, ask: Ask[NoQuery, Transfer]) -> Count:
-    """Move ready or failed messages to the end of another queue; how many went."""
-    body = ask.body
-    count = await site.admin.move(
-        ask.path["queue"],
-        body.to,
-        group=body.group,
-        state=body.state,
-        limit=body.limit,
-        per_second=body.per_second,
-    )
-    return Count(count)
+@messages.endpoint("POST", "/queues/{queue}/move", needs=Action.READ, also=Action.WRITE, lasts=True)
+async def move_messages(
+    site: Site,
+    queue: str,
+    *,
+    to: str,
+    group: str | None = None,
+    state: State = "ready",
+    limit: Limit = None,
+    per_second: Rate = None,
+) -> Count:
+    """Move ready or failed messages to the end of another queue, at most `limit`, `per_second` at a time; how
+    many went.
+    """
+    admin = site.admin
+    return Count(await admin.move(queue, to, group=group, state=state, limit=limit, per_second=per_second))
 
 
-@messages.post("/queues/{queue}/copy", Count, Copying, needs=Action.READ, also=Action.WRITE, lasts=True)
-async def copy_messages(site: Site, ask: Ask[NoQuery, Copying]) -> Count:
-    """Copy messages to the end of another queue; how many it were."""
-    body = ask.body
+@messages.endpoint("POST", "/queues/{queue}/copy", needs=Action.READ, also=Action.WRITE, lasts=True)
+async def copy_messages(
+    site: Site,
+    queue: str,
+    *,
+    to: str,
+    group: str | None = None,
+    state: State = "ready",
+    start: str | int | None = None,
+    limit: Limit = None,
+    per_second: Rate = None,
+) -> Count:
+    """Copy messages to the end of another queue, from `start` on; how many it were."""
     count = await site.admin.copy(
-        ask.path["queue"],
-        body.to,
-        group=body.group,
-        state=body.state,
-        start=body.start,
-        limit=body.limit,
-        per_second=body.per_second,
+        queue, to, group=group, state=state, start=start, limit=limit, per_second=per_second
     )
     return Count(count)
 
 
-@messages.post("/queues/{queue}/redrive", Count, Redrive, needs=Action.READ, lasts=True)
-async def redrive_messages(site: Site, ask: Ask[NoQuery, Redrive]) -> Count:
-    """Have a group try its failed messages again, at their places; how many it were."""
-    body = ask.body
-    count = await site.admin.redrive(
-        ask.path["queue"], body.group, offsets=body.offsets, limit=body.limit, per_second=body.per_second
-    )
-    return Count(count)
+@messages.endpoint("POST", "/queues/{queue}/redrive", needs=Action.READ, lasts=True)
+async def redrive_messages(
+    site: Site,
+    queue: str,
+    *,
+    group: str = "",
+    offsets: list[int] | None = None,
+    limit: Limit = None,
+    per_second: Rate = None,
+) -> Count:
+    """Have a group try its failed messages again, those at `offsets` or all, at their places; how many it
+    were.
+    """
+    admin = site.admin
+    return Count(await admin.redrive(queue, group, offsets=offsets, limit=limit, per_second=per_second))
 
 
-@messages.post(
-    "/queues/{queue}/redrive-dead-letters",
-    Count,
-    DeadLetterRedrive,
-    needs=Action.READ,
-    also=Action.WRITE,
-    lasts=True,
+@messages.endpoint(
+    "POST", "/queues/{queue}/redrive-dead-letters", needs=Action.READ, also=Action.WRITE, lasts=True
 )
-async def redrive_dead_letters(site: Site, ask: Ask[NoQuery, DeadLetterRedrive]) -> Count:
-    """Send dead letters back to where they came from, or to another queue; how many went."""
-    body = ask.body
-    count = await site.admin.redrive_dead_letters(
-        ask.path["queue"], to=body.to, limit=body.limit, per_second=body.per_second
-    )
-    return Count(count)
+async def redrive_dead_letters(
+    site: Site, queue: str, *, to: str | None = None, limit: Limit = None, per_second: Rate = None
+) -> Count:
+    """Send dead letters back to where they came from, or to the queue `to`; how many went."""
+    return Count(await site.admin.redrive_dead_letters(queue, to=to, limit=limit, per_second=per_second))
 
 
-@messages.delete("/queues/{queue}/scheduled/{message}", None, needs=Action.WRITE)
-async def cancel_scheduled(site: Site, ask: Ask[NoQuery, NoBody]) -> None:
+@messages.endpoint("DELETE", "/queues/{queue}/scheduled/{message}", needs=Action.WRITE)
+async def cancel_scheduled(site: Site, queue: str, message: str) -> None:
     """Cancel a message published for later, by its `message_id`; 404 if it is not there, or due already."""
-    queue, _, name = ask.path["message"].rpartition(":")
-    if queue not in ("", ask.path["queue"]):
-        raise InvalidArgument(f"that is a message of queue {queue!r}")
-    if not await site.admin.cancel_scheduled(f"{ask.path['queue']}:{name}"):
-        raise QueueNotFound(f"no such scheduled message in queue {ask.path['queue']!r}")
+    of, _, name = message.rpartition(":")
+    if of not in ("", queue):
+        raise InvalidArgument(f"that is a message of queue {of!r}")
+    if not await site.admin.cancel_scheduled(f"{queue}:{name}"):
+        raise QueueNotFound(f"no such scheduled message in queue {queue!r}")

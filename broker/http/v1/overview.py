@@ -1,4 +1,4 @@
-"""What the broker is and how much there is in it; is it well?"""
+"""What the broker is and how much there is in it, and whether it is well."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from broker.http.endpoints import Ask, Endpoints, NoBody, NoQuery
+from broker.admin.node import CounterView, NodeView
+from broker.http.endpoints import Endpoints
 from broker.http.site import Site
 from broker.http.totals import QueueTotals, totals_of
-from broker.node import CounterView, NodeView
 from config import limits
 
 overview: Final = Endpoints("overview")
@@ -39,14 +39,9 @@ class Health:
     status: Literal["ok"]
 
 
-@overview.get("/overview", Overview)
-async def show_overview(site: Site, ask: Ask[NoQuery, NoBody]) -> Overview:
+@overview.endpoint("GET", "/overview")
+async def show_overview(site: Site) -> Overview:
     """The process, sums over all queues, and what was counted since the start."""
-    return await overview_of(site)
-
-
-async def overview_of(site: Site) -> Overview:
-    """The same, in process."""
     views = await site.queues()
     return Overview(
         node=site.node.view(),
@@ -59,14 +54,14 @@ async def overview_of(site: Site) -> Overview:
     )
 
 
-@overview.get("/node", NodeView)
-async def show_node(site: Site, ask: Ask[NoQuery, NoBody]) -> NodeView:
+@overview.endpoint("GET", "/node")
+async def show_node(site: Site) -> NodeView:
     """The process and its listeners."""
     return site.node.view()
 
 
-@overview.get("/ready", Health)
-async def show_readiness(site: Site, ask: Ask[NoQuery, NoBody]) -> Health:
+@overview.endpoint("GET", "/ready")
+async def show_readiness(site: Site) -> Health:
     """Whether a message that comes now is made durable: 200, or 503. Waits for the store."""
     site.admin.check()
     async with asyncio.timeout(limits.READINESS_TIMEOUT_S):
@@ -74,8 +69,8 @@ async def show_readiness(site: Site, ask: Ask[NoQuery, NoBody]) -> Health:
     return Health("ok")
 
 
-@overview.get("/health", Health)
-async def show_health(site: Site, ask: Ask[NoQuery, NoBody]) -> Health:
+@overview.endpoint("GET", "/health")
+async def show_health(site: Site) -> Health:
     """Whether the broker works: 200, or 503 once its store has failed or it stops."""
     site.admin.check()
     return Health("ok")

@@ -2,69 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 
-from broker.access.users import UserView
+from broker.access.accounts_of_file import UserView
+from broker.access.login import Identity
+from broker.admin.admin_views import Listing
 from broker.admin.users import UserChange
-from broker.http.endpoints import Ask, Body, Endpoints, NoBody, NoQuery
-from broker.http.listings import UserPage, user_page
+from broker.http.endpoints import Endpoints, PageLimit
 from broker.http.site import Site
-from broker.http.v1.listings import NameListing
+from broker.http.v1.listings import page_of
 from config import limits
-from config.access import CertificateName, PermissionSettings, Tag
+from config.access_settings import CertificateName, PermissionSettings, Tag
 
 users: Final = Endpoints("users")
 
 
-class User(Body):
-    """An account. What is left out stays as it is, or is empty for a new one; `scram`: keep what MQTT 5's
-    SCRAM-SHA-256 needs, too.
-    """
-
-    password: SecretStr | None = Field(default=None, min_length=1, max_length=limits.PASSWORD_BYTES_MAX)
-    scram: bool | None = None
-    tags: tuple[Tag, ...] | None = None
-    permissions: tuple[PermissionSettings, ...] | None = None
-    certificates: tuple[CertificateName, ...] | None = None
-    connections_max: int | None = Field(default=None, ge=0, le=limits.CONNECTIONS_MAX)
-
-
-@users.get("/users", UserPage, NameListing, is_private=True)
-async def list_users(site: Site, ask: Ask[NameListing, NoBody]) -> UserPage:
+@users.endpoint("GET", "/users", is_private=True)
+async def list_users(
+    site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT
+) -> Listing[UserView, str]:
     """The accounts of the users file with their tags and permissions; no passwords, not even as hashes."""
-    return await user_page(site, after=ask.query.after, limit=ask.query.limit)
+    accounts = site.hub.access.users
+    if accounts is None:
+        return Listing(items=[], total=0, next=None)
+    names, following = await page_of(accounts.names, str, after, limit)
+    return Listing(items=[accounts.view(name) for name in names], total=len(accounts), next=following)
 
 
-@users.get("/users/{user}", UserView, is_private=True)
-async def show_user(site: Site, ask: Ask[NoQuery, NoBody]) -> UserView:
+@users.endpoint("GET", "/users/{user}", is_private=True)
+async def show_user(site: Site, user: str) -> UserView:
     """One account."""
-    return site.admin.users.view(ask.path["user"])
+    return site.admin.users.view(user)
 
 
-@users.put("/users/{user}", UserView, User)
-async def put_user(site: Site, ask: Ask[NoQuery, User]) -> UserView:
+@users.endpoint("PUT", "/users/{user}")
+async def put_user(
+    site: Site,
+    user: str,
+    *,
+    caller: Identity | None,
+    password: Annotated[SecretStr | None, Field(min_length=1, max_length=limits.PASSWORD_BYTES_MAX)] = None,
+    scram: bool | None = None,
+    tags: tuple[Tag, ...] | None = None,
+    permissions: tuple[PermissionSettings, ...] | None = None,
+    certificates: tuple[CertificateName, ...] | None = None,
+    connections_max: Annotated[int | None, Field(ge=0, le=limits.CONNECTIONS_MAX)] = None,
+) -> UserView:
     """Make an account, or change it: in the users file, and in force at once. 409 when nobody would be left
     who administers.
+
+    What is left out stays as it is, or is empty for a new one; `scram`: keep what MQTT 5's SCRAM-SHA-256
+    needs, too.
     """
-    body = ask.body
     change = UserChange(
-        password=None if body.password is None else body.password.get_secret_value().encode(),
-        scram=body.scram,
-        tags=body.tags,
-        permissions=body.permissions,
-        certificates=body.certificates,
-        connections_max=body.connections_max,
+        password=None if password is None else password.get_secret_value().encode(),
+        scram=scram,
+        tags=tags,
+        permissions=permissions,
+        certificates=certificates,
+        connections_max=connections_max,
     )
-    return await site.admin.users.put(ask.path["user"], change, _caller(ask))
+    return await site.admin.users.put(user, change, _name(caller))
 
 
-@users.delete("/users/{user}", None)
-async def remove_user(site: Site, ask: Ask[NoQuery, NoBody]) -> None:
+@users.endpoint("DELETE", "/users/{user}")
+async def remove_user(site: Site, user: str, *, caller: Identity | None) -> None:
     """Remove an account; its connections end."""
-    await site.admin.users.remove(ask.path["user"], _caller(ask))
+    await site.admin.users.remove(user, _name(caller))
 
 
-def _caller(ask: Ask[NoQuery, User] | Ask[NoQuery, NoBody]) -> str:
-    return "" if ask.caller is None else ask.caller.user
+def _name(caller: Identity | None) -> str:
+    return "" if caller is None else caller.user

@@ -9,16 +9,16 @@ from typing import Final
 
 import structlog
 
+from broker.access.accounts_of_file import itself
 from broker.access.login import Identity
-from broker.access.users import itself
 from broker.engine.session_traffic import NEVER_S, Session, SubscriptionOptions
-from broker.hub import Hub
-from broker.mqtt.bridges.connection import BridgeConnection, BridgeLost, VersionRefused
+from broker.mqtt.bridges.bridge_connection import BridgeConnection, BridgeLost, VersionRefused
+from broker.mqtt.bridges.bridge_link import BRIDGE_USER
+from broker.mqtt.bridges.bridge_publisher import BridgePublisher
+from broker.mqtt.bridges.bridge_topics import local_filter
 from broker.mqtt.bridges.dialect import Dialects
-from broker.mqtt.bridges.link import BRIDGE_USER
-from broker.mqtt.bridges.publisher import BridgePublisher
-from broker.mqtt.bridges.topics import local_filter
-from broker.mqtt.pubsub import PubSub
+from broker.mqtt.topics.pubsub import PubSub
+from broker.vhosts.hub import Hub
 from config import limits
 from config.bridge_settings import BridgeSettings
 from protocols.errors import ProtocolError
@@ -103,13 +103,12 @@ class Bridge:
             partial(BridgePublisher, self._hub, self._pubsub, self._identity, self._session, settings.name),
         )
         try:
-            buffer = b""
             while not self._is_over:
                 async with asyncio.timeout(limits.BRIDGE_SILENCE_S):
                     data = await reader.read(_READ_BYTES)
                 if not data:
                     raise BridgeLost("the other broker closed the connection")
-                buffer = connection.receive(buffer + data)
+                connection.receive(data)
                 self._hub.settle_turn()
                 await writer.drain()
         finally:

@@ -12,16 +12,16 @@ from typing import Final
 import structlog
 
 from broker.engine.session_traffic import NEVER_S, Delivery, Matched, Session, SubscriptionOptions
-from broker.hub import Hub
-from broker.mqtt.pubsub import PubSub
-from broker.mqtt.sharing import ShareGroup
-from broker.mqtt.subscription import Subscription
-from broker.mqtt.window import OutboundWindow
+from broker.mqtt.settling.window import OutboundWindow
+from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topics.sharing import ShareGroup
+from broker.mqtt.topics.subscription import Subscription
 from broker.properties.templates import as_mqtt_at
+from broker.vhosts.hub import Hub
 from config import limits
 from protocols.mqtt.constants import SHARED_PREFIX
 from protocols.mqtt.events import PublishRun, PublishShape
-from protocols.mqtt.topics import split_shared
+from protocols.mqtt.topic_filters import split_shared
 from queue_manager import address
 
 SHARE_USER: Final = "\x1fshare"
@@ -34,7 +34,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class KeptShare:
-    """One such group: a `broker.mqtt.sharing.Keeper`, and the `Link` of its session."""
+    """One such group: a `Keeper`, and the `Link` of its session."""
 
     __slots__ = ("_group", "_hub", "_members", "_packets", "_undelivered", "_window", "session")
 
@@ -61,7 +61,6 @@ class KeptShare:
     # as a keeper
 
     def joined(self, group: ShareGroup) -> None:
-        """See `Keeper`."""
         self._group = group
         if self.session.link is self:
             self.wake()
@@ -74,22 +73,18 @@ class KeptShare:
         self.session.attach(self)
 
     def left(self) -> None:
-        """See `Keeper`."""
         self._group = None
         if self.session.link is self and not self.session.is_over:
             self._hub.client.sessions.leave(self.session)
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
-        """See `Keeper`."""
         if member is None or member.qos == 0:
             self.finished(run)
 
     def dropped(self, run: PublishRun) -> None:
-        """See `Keeper`."""
         self._undelivered.append(run)
 
     def finished(self, run: PublishRun) -> None:
-        """See `Keeper`."""
         packet_id = self._packets.pop(run, None)
         if packet_id is not None:
             self.session.acknowledge([packet_id], self._hub.clock.now_ms())
@@ -97,7 +92,6 @@ class KeptShare:
         self.wake()
 
     def wake(self) -> None:
-        """See `Keeper`."""
         group = self._group
         while self._undelivered and group is not None and group.has_room:
             group.publish(self._undelivered.pop(0))
@@ -107,16 +101,13 @@ class KeptShare:
     # as a link
 
     def room(self) -> int:
-        """See `Link`."""
         group = self._group
         return self._window.room() if group is not None and group.has_room and not self._undelivered else 0
 
     def take_packet_id(self) -> int:
-        """See `Link`."""
         return self._window.take_one()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """See `Link`."""
         now_ms = self._hub.clock.now_ms()
         for delivery in deliveries:
             message = delivery.merged.message
@@ -135,11 +126,10 @@ class KeptShare:
         """See `Link`: of QoS 2 nothing is sent by the session."""
 
     def forget(self, packet_ids: list[int]) -> None:
-        """See `Link`."""
         self._window.release(packet_ids)
 
     def pass_on(self, run: PublishRun, matched: Matched) -> None:
-        """See `broker.mqtt.sessions.logged.PlainLink`: QoS 0 goes to members at once, by the group."""
+        """See `PlainLink`: QoS 0 goes to members at once, by the group."""
 
 
 class KeptShares:

@@ -13,10 +13,10 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor, Dispatcher
-from queue_manager.dispatch.by_key.binding import NEVER, Seat, rank
-from queue_manager.dispatch.by_key.keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import REBALANCE, BindingTable, Home
+from queue_manager.dispatch.by_key.key_binding import NEVER, Seat, rank
+from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_key.round import Round
-from queue_manager.dispatch.by_key.table import REBALANCE, BindingTable, Home
 from queue_manager.log.levels import priority_of
 from queue_manager.model import Message
 
@@ -160,7 +160,7 @@ class ByKey(Dispatcher):
                 return False
             if key:
                 binding = table.bind(key, seat)
-                seat.note_unproven(binding)
+                seat.unproven.append(binding)
         else:
             assert binding.seat is not None
             seat = binding.seat
@@ -285,23 +285,18 @@ class ByKey(Dispatcher):
     # see `Dispatcher`
 
     def held(self, cursor: Cursor) -> list[Claim]:
-        """See `Dispatcher`."""
         return self._table.placed(priority_of(cursor.position))
 
     def held_count(self, cursor: Cursor) -> int:
-        """See `Dispatcher`."""
         return self._table.placed_in(priority_of(cursor.position))
 
     def take_out(self, cursor: Cursor, claim: Claim) -> bool:
-        """See `Dispatcher`."""
         return self._table.take_out(claim)
 
     def forget_ended(self) -> None:
-        """See `Dispatcher`."""
         self._table.forget_ended()
 
     def drop(self, cursor: Cursor, message_ids: set[int] | None = None) -> list[Claim]:
-        """See `Dispatcher`."""
         return self._table.drop(
             lambda claim: (
                 self._cursor_of(claim) is cursor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heapreplace
 
-from queue_manager.claims.claim import CreditPool
-from queue_manager.dispatch.by_key.binding import Seat
+from queue_manager.claims.claim import Pool
+from queue_manager.dispatch.by_key.key_binding import Seat
 
 
 class Round:
@@ -19,7 +19,7 @@ class Round:
 
     def __init__(self, seats: list[Seat]) -> None:
         self._left: dict[Seat, int] = {}
-        self._pools: dict[CreditPool, int] = {}
+        self._pools: dict[Pool, int] = {}
         self.total = 0
         for seat in seats:
             consumer = seat.consumer
@@ -29,7 +29,7 @@ class Round:
             if pool is None or consumer.no_ack:
                 self.total += credit
             elif pool not in self._pools:
-                self._pools[pool] = pool.credit_max - pool.in_flight
+                self._pools[pool] = pool.free()
                 self.total += self._pools[pool]
         self._seats = seats
         self._in_turn = deque(seats)

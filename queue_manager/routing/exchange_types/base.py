@@ -22,11 +22,8 @@ class Matcher(Protocol):
     `reads_headers`: what `match` gives depends on the headers. `varies`: it may differ for messages alike.
     """
 
-    @property
-    def reads_headers(self) -> bool: ...
-
-    @property
-    def varies(self) -> bool: ...
+    reads_headers: bool
+    varies: bool
 
     def check(self, key: str, arguments: Headers) -> None:
         """Raise InvalidArgument if nothing can be bound so."""

@@ -16,7 +16,7 @@ from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange_types.base import PROPERTY_KEYS, Headers
-from storage.values import encode_value
+from storage.typed_values import encode_value
 
 HASH_HEADER: Final = "hash-header"
 HASH_PROPERTY: Final = "hash-property"
@@ -46,7 +46,6 @@ class ConsistentHashMatcher:
         self._weights: dict[Binding, tuple[int, int]] = {}  # seed, weight
 
     def check(self, key: str, arguments: Headers) -> None:
-        """See `Matcher`."""
         if not (key.isascii() and key.isdigit()):
             raise InvalidArgument(f'The binding key must be an integer: <<"{key}">>')
         if not 1 <= int(key) <= limits.HASH_WEIGHT_MAX:
@@ -55,15 +54,12 @@ class ConsistentHashMatcher:
             )
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         self._weights[binding] = _number_of(repr(binding.identity).encode()), int(binding.key)
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         del self._weights[binding]
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         if not self._weights:
             return ()
         if self._header:

@@ -21,16 +21,13 @@ class DirectMatcher:
         """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         self._by_key.setdefault(binding.key, {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         bindings = self._by_key[binding.key]
         del bindings[binding]
         if not bindings:
             del self._by_key[binding.key]
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         return [binding for key in keys for binding in self._by_key.get(key, ())]

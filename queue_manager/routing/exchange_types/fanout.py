@@ -21,13 +21,10 @@ class FanoutMatcher:
         """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         self._bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         del self._bindings[binding]
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         return self._bindings

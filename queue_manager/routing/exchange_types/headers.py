@@ -14,7 +14,7 @@ from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange_types.base import Headers
 from storage.encoding import encode_var_bytes
-from storage.values import TEXT, encode_value
+from storage.typed_values import TEXT, encode_value
 
 MATCH: Final = "x-match"
 ALL: Final = "all"
@@ -68,7 +68,6 @@ class HeadersMatcher:
         self._unconditional: dict[Binding, None] = {}
 
     def check(self, key: str, arguments: Headers) -> None:
-        """See `Matcher`."""
         mode = arguments.get(MATCH, ALL)
         if not isinstance(mode, str):
             raise NotText(MATCH, "", mode)
@@ -78,13 +77,11 @@ class HeadersMatcher:
             )
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         wanted = self._wanted[binding] = _Wanted(binding.arguments)
         for bindings in self._lists_of(wanted):
             bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         wanted = self._wanted.pop(binding)
         for bindings in self._lists_of(wanted):
             del bindings[binding]
@@ -93,7 +90,6 @@ class HeadersMatcher:
                 del self._listed[condition]
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         given = _conditions_met(headers)
         found = dict(self._unconditional)
         for condition in given:

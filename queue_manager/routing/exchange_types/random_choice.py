@@ -27,15 +27,12 @@ class RandomMatcher:
         """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         self._bindings.append(binding)
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         self._bindings.remove(binding)
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         if not self._bindings:
             return ()
         self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK

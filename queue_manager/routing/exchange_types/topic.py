@@ -43,7 +43,6 @@ class TopicMatcher:
         """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
-        """See `Matcher`."""
         node = self._root
         for word in words_of(binding.key):
             following = node.following
@@ -54,7 +53,6 @@ class TopicMatcher:
         node.bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """See `Matcher`."""
         path = [self._root]
         words = words_of(binding.key)
         for word in words:
@@ -66,7 +64,6 @@ class TopicMatcher:
             del parent.following[word]
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """See `Matcher`."""
         found: dict[Binding, None] = {}
         for key in keys:
             self._match(words_of(key), found)

@@ -16,8 +16,8 @@ from queue_manager.model import Message
 from queue_manager.rules.expiry.front import FutureGroups
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import BodiesLoad, LogLoad, PayloadLoad
-from storage.records import queue_account
-from storage.records.queue_account import APPENDED, TAKEN
+from storage.records import ACCOUNT_BYTES, AccountBytes, queue_account
+from storage.records.special_codecs import APPENDED, TAKEN
 
 Holder = Cursor | FutureGroups
 
@@ -72,11 +72,11 @@ class GroupBytes:
     `waiting` the sizes of claims that came back, by claim number.
     """
 
-    __slots__ = ("_holder", "_judge", "_log", "fresh", "unread", "waiting", "waiting_bytes")
+    __slots__ = ("_judge", "_log", "fresh", "holder", "unread", "waiting", "waiting_bytes")
 
     def __init__(self, judge: Judge, holder: Holder, fresh: int = 0) -> None:
         self._judge = judge
-        self._holder = holder
+        self.holder = holder
         self._log = holder.log
         self.fresh = fresh
         self.unread: tuple[int, int] | None = None
@@ -86,10 +86,6 @@ class GroupBytes:
     def total(self) -> int:
         """All of them."""
         return self.fresh + self.waiting_bytes
-
-    def give_to(self, holder: Holder) -> None:
-        """Count for another group from now on."""
-        self._holder = holder
 
     def appended(self, body_bytes: int) -> None:
         """So many bytes were appended."""
@@ -128,7 +124,7 @@ class GroupBytes:
         self.fresh = sum(
             len(message.body or b"")
             for message in tail.slice(start, len(tail))
-            if not self._judge.is_over_for(self._holder, message)
+            if not self._judge.is_over_for(self.holder, message)
         )
         self.unread = None
         if position < tail.first_offset:
@@ -151,9 +147,7 @@ class GroupBytes:
         self._log.context.loads.append(LogLoad(counter, sequence, next_offset))
 
     def _is_over(self, message: Message) -> bool:
-        return self._holder.progress.has_taken(message.offset) or self._judge.is_over_for(
-            self._holder, message
-        )
+        return self.holder.progress.has_taken(message.offset) or self._judge.is_over_for(self.holder, message)
 
     def count_waiting(self, claims: list[Claim]) -> None:
         """Count claims that waited at the start; their payloads are on the store."""
@@ -197,7 +191,7 @@ class ByteCount:
         """A group was made, at the oldest message kept: the first one takes over."""
         future = self._counts.pop(None, None)
         if future is not None:
-            future.give_to(cursor)
+            future.holder = cursor
             self._counts[cursor] = future
             if self._log.durable:
                 self._log.context.commit.delete(queue_account.key(self._log.name, TAKEN))
@@ -222,7 +216,7 @@ class ByteCount:
 
     def write_appended(self, commit: Commit) -> None:
         """Put the count at the end of the log into the commit."""
-        value = queue_account.encode_bytes(self._log.tail.next_offset, self.appended)
+        value = ACCOUNT_BYTES.encode(self._log.tail.next_offset, self.appended)
         commit.put(queue_account.key(self._log.name, APPENDED), value)
 
     def write_taken(self, holder: Holder, commit: Commit) -> None:
@@ -232,16 +226,12 @@ class ByteCount:
         if count.unread is not None:
             commit.delete(key)
             return
-        commit.put(key, queue_account.encode_bytes(holder.position, self.appended - count.fresh))
+        commit.put(key, ACCOUNT_BYTES.encode(holder.position, self.appended - count.fresh))
 
-    def restore_appended(self, appended: int) -> None:
-        """Take over the count at the end of the log."""
-        self.appended = appended
-
-    def restore(self, holder: Holder, taken: queue_account.Bytes | None) -> None:
+    def restore(self, holder: Holder, taken: AccountBytes | None) -> None:
         """After a start, with `appended` known: take over a group's count if it was right there."""
         if taken is None and holder.position == 0 and not holder.retention.payloads.released.starts:
-            taken = queue_account.Bytes(0, 0)
+            taken = AccountBytes(0, 0)
         if taken is not None and taken.next_offset == holder.position:
             fresh = self.appended - taken.body_bytes
             self._counts[_key(holder)] = GroupBytes(self._judge, holder, fresh)

@@ -24,7 +24,7 @@ class Walker(Protocol):
 
 
 class Front:
-    """A place in a log, and reading on from there."""
+    """A place in a log, and reading on from there. Implements `LoadTarget`."""
 
     __slots__ = ("_on_loaded", "log", "progress", "reader", "retention")
 
@@ -40,10 +40,6 @@ class Front:
         """The first offset not looked at yet."""
         return self.progress.position
 
-    def peek(self, count: int) -> list[Message]:
-        """The next up to `count` messages in memory; asks for more to be read."""
-        return self.reader.peek(count)
-
     def pass_by(self, count: int) -> None:
         """Move past the next `count` messages in memory."""
         self.reader.take(count)
@@ -56,15 +52,12 @@ class Front:
 
     @property
     def log_id(self) -> str:
-        """See `LoadTarget`."""
         return self.log.log_id
 
     def log_end(self) -> int:
-        """See `LoadTarget`."""
         return self.log.tail.first_offset
 
     def is_over(self) -> bool:
-        """See `LoadTarget`."""
         return self.log.deleted
 
     def abandon(self, now_ms: int) -> None:
@@ -73,8 +66,7 @@ class Front:
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
-        """See `LoadTarget`."""
-        self.reader.go_on()
+        self.reader.is_loading = False
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
         if self.log.deleted or not self._on_loaded.read(now_ms):
             self.reader.forget()
@@ -99,7 +91,7 @@ class FutureGroups(Front):
         self._dead_letters = dead_letters
         self._unowned = Unowned(retention)
         if log.durable:
-            retention.payloads.release_all(retention.expired.ranges_from(log.head_offset))
+            retention.payloads.released.add_all(retention.expired.ranges_from(log.head_offset))
 
     @property
     def storage_id(self) -> str:
@@ -145,7 +137,7 @@ class FutureGroups(Front):
         self.pass_by(count)
         if not log.durable:
             log.tail.drop_before(self.position)
-            log.move_head(self.position)
+            log.head_offset = self.position
             return
         self.retention.payloads.release(start, self.position)
         self.retention.move_head()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
-from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.cursor import Cursor, Rules
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED, MAXLEN, RETENTION
 from queue_manager.log.levels import priority_of
@@ -27,11 +27,11 @@ from queue_manager.rules.expiry.oldest import Oldest
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.rules.expiry.times import expires_at, has_expired
-from queue_manager.rules.expiry.waiting import WaitingClaims
+from queue_manager.rules.expiry.waiting_claims import WaitingClaims
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
 from storage.envelope import EnvelopeTemplate
-from storage.records import queue_account
+from storage.records import AccountBytes
 
 
 class Levels:
@@ -91,15 +91,15 @@ class Levels:
         return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self.ascending())
 
 
-class LogRules:
+class LogRules(Rules):
     """The rules of one log: what its queue, its cursors and time tell it (see `Rules` for the cursors).
 
     Each hook is one method; what follows is done by `OwnExpiry`, `QueueTtl`, `ByteCount` and `Levels`.
+    Implements `Level`.
     """
 
     __slots__ = (
         "_levels",
-        "_own",
         "_ttl",
         "_waiting",
         "bytes",
@@ -107,6 +107,7 @@ class LogRules:
         "fronts",
         "log",
         "oldest",
+        "own",
         "retention",
     )
 
@@ -117,7 +118,7 @@ class LogRules:
         self.fronts = Fronts(retention, self, dead_letters)
         self.bytes: ByteCount | None = None
         self.oldest = Oldest()
-        self._own = OwnExpiry(retention, self, dead_letters)
+        self.own = OwnExpiry(retention, self, dead_letters)
         self._ttl = QueueTtl(retention, self.fronts, self)
         self._waiting = WaitingClaims()
         self._levels = levels
@@ -142,7 +143,7 @@ class LogRules:
     ) -> None:
         """Messages were appended to the log; `appended` follows once the groups have looked at them."""
         if template.expires_at_ms:
-            self._own.add(template, first_id, first_offset, bodies, now_ms)
+            self.own.add(template, first_id, first_offset, bodies, now_ms)
         if self.bytes is not None:
             self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
 
@@ -188,7 +189,7 @@ class LogRules:
 
     def inherit(self, messages: list[Message]) -> None:
         """The last group is gone: of what it had not done, what expired meanwhile is let go of once more."""
-        self._own.expire_again([m for m in messages if self.retention.expired.contains(m.offset)])
+        self.own.expire_again([m for m in messages if self.retention.expired.ranges.contains(m.offset)])
 
     def purged_unread(self) -> None:
         """Everything was dropped from a queue that has no group."""
@@ -205,12 +206,11 @@ class LogRules:
     # what happens to cursors (see `Rules`)
 
     def choose(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
-        """See `Rules`."""
         policy = self.log.policy
         ttl_ms = policy.message_ttl_ms
         while messages:
             is_first_good = not ttl_ms or messages[0].received_at_ms + ttl_ms > now_ms
-            if is_first_good and not self.retention.expired.is_used and not self._own.is_used:
+            if is_first_good and not self.retention.expired.is_used and not self.own.is_used:
                 self.passed(cursor, messages)
                 return messages
             good = []
@@ -231,7 +231,6 @@ class LogRules:
         return messages
 
     def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
-        """See `Rules`."""
         policy = self.log.policy
         good = [message for message in messages if not has_expired(policy, message, now_ms)]
         self.passed(cursor, messages)
@@ -241,7 +240,6 @@ class LogRules:
         return good
 
     def claims_again(self, cursor: Cursor, claim: Claim, now_ms: int) -> bool:
-        """See `Rules`."""
         if self.bytes is not None:
             self.bytes.of(cursor).remove(claim)
         if has_expired(self.log.policy, claim.message, now_ms):
@@ -250,7 +248,6 @@ class LogRules:
         return True
 
     def returned(self, cursor: Cursor, claim: Claim, body: bytes | None) -> None:
-        """See `Rules`."""
         if self.bytes is not None:
             self.bytes.of(cursor).add(claim, len(body or b""))
         self.oldest.add(cursor, claim)
@@ -262,28 +259,23 @@ class LogRules:
             self.call_at(0)
 
     def revived(self, cursor: Cursor, claims: list[Claim]) -> None:
-        """See `Rules`."""
         if self.bytes is not None and claims:
             self.bytes.of(cursor).count_waiting(claims)
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Rules`."""
         if self.bytes is not None:
             self.bytes.of(cursor).passed(messages)
 
     def skipped(self, cursor: Cursor, messages: list[Message]) -> None:
-        """See `Rules`."""
         if self.bytes is not None:
             self.passed(cursor, [m for m in messages if not self.retention.is_gone(m.offset)])
 
     def purged(self, cursor: Cursor) -> None:
-        """See `Rules`."""
         if self.bytes is not None:
             self.bytes.of(cursor).clear()
         self.fronts.forget_future()
 
     def written(self, cursor: Cursor, commit: Commit) -> None:
-        """See `Rules`."""
         if self.bytes is not None:
             self.bytes.write_taken(cursor, commit)
 
@@ -305,7 +297,7 @@ class LogRules:
     def read(self, now_ms: int) -> bool:
         """Something was read: look at everything; whether that is not all over."""
         discards = self.budget
-        discards.renew()
+        discards.spent = 0
         discards.give_up(self, now_ms)
         return discards.is_put_off(self) or discards.is_put_off(self._levels)
 
@@ -313,7 +305,7 @@ class LogRules:
         """Give up what has expired, as far as it is at hand; what is not is read and dealt with then."""
         if self.log.deleted:
             return
-        for give_up in (self._end_waiting, self._own.end_due, self._ttl.end_due, self._levels.give_up):
+        for give_up in (self._end_waiting, self.own.end_due, self._ttl.end_due, self._levels.give_up):
             give_up(now_ms)
             if self.budget.is_spent:
                 self.budget.put_off(self)
@@ -321,7 +313,6 @@ class LogRules:
 
     @property
     def budget(self) -> Discards:
-        """See `overflow.Level`."""
         return self.log.context.discards
 
     def _end_waiting(self, now_ms: int) -> None:
@@ -340,16 +331,14 @@ class LogRules:
 
     def has_due(self, now_ms: int) -> bool:
         """Whether something may have expired that could not be given up yet."""
-        return self._waiting.has_due(now_ms) or self._own.has_due(now_ms) or self._ttl.is_reading()
+        return self._waiting.has_due(now_ms) or self.own.has_due(now_ms) or self._ttl.is_reading()
 
     # see `overflow.Level`
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """See `Level`."""
         return self.fronts.is_over_for(holder, message)
 
     def pass_over(self, holder: Holder, source: Source, count: int) -> None:
-        """See `Level`."""
         self.fronts.pass_over(holder, source, count)
         if isinstance(holder, FutureGroups):
             self.write_future(holder)
@@ -360,7 +349,6 @@ class LogRules:
             self.bytes.write_taken(future, self.log.context.commit)
 
     def note_passed(self, holder: Holder, messages: list[Message]) -> None:
-        """See `Level`."""
         if self.bytes is not None:
             self.bytes.of(holder).passed(messages)
 
@@ -370,7 +358,6 @@ class LogRules:
             self.bytes.of(holder).gave_up(offset, body_bytes)
 
     def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
-        """See `Level`."""
         missing: list[Claim] = []
         left: list[Claim] = []
         needs_body = self.dead_letters.is_wanted()
@@ -398,21 +385,15 @@ class LogRules:
 
     # after a start
 
-    def restore_own(self) -> None:
-        """The store holds records of messages that expire by themselves."""
-        self._own.begin()
-
-    def restore_bytes(
-        self, appended: queue_account.Bytes | None, taken: dict[str, queue_account.Bytes]
-    ) -> None:
+    def restore_bytes(self, appended: AccountBytes | None, taken: dict[str, AccountBytes]) -> None:
         """Take over what was counted before the start, `taken` by groups' storage IDs, as far as it holds."""
         if self.bytes is None:
             return
         if appended is None and self.log.next_offset == 0:
-            appended = queue_account.Bytes(0, 0)
+            appended = AccountBytes(0, 0)
         holders = self.fronts.holders()
         if appended is not None and appended.next_offset == self.log.next_offset:
-            self.bytes.restore_appended(appended.body_bytes)
+            self.bytes.appended = appended.body_bytes
             for holder in holders:
                 self.bytes.restore(holder, taken.get(holder.storage_id))
         for holder in holders:

@@ -4,58 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop
-from typing import Final, Protocol
+from typing import Final
 
 from config import limits
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reasons import RETENTION
-from queue_manager.dispatch.scan import OFFSET_END
-from queue_manager.log.queue_log import QueueLog
+from queue_manager.dispatch.view_scan import OFFSET_END
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import ByteCount, Holder
+from queue_manager.rules.expiry.byte_count import Holder
 from queue_manager.rules.expiry.front import Front
-from queue_manager.rules.expiry.fronts import Fronts, Source
-from queue_manager.rules.expiry.oldest import Oldest
-from queue_manager.shard.discards import Discards
+from queue_manager.rules.expiry.fronts import Source
+from queue_manager.rules.expiry.level import Level
 
 FRONT_MESSAGES_MIN: Final = 16  # of the log are looked at for what is too much
-
-
-class Level(Protocol):
-    """The expiry of one priority of a queue."""
-
-    @property
-    def log(self) -> QueueLog: ...
-
-    @property
-    def bytes(self) -> ByteCount | None: ...
-
-    @property
-    def fronts(self) -> Fronts:
-        """Who goes through the log for each group."""
-
-    @property
-    def oldest(self) -> Oldest: ...
-
-    @property
-    def budget(self) -> Discards:
-        """What may be given up in this turn; where it is spent the rest is in another."""
-
-    def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """Whether the group has taken the message, or let go of it."""
-
-    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
-        """Move past so many messages, which are over for the group."""
-
-    def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
-        """Give up claims that came back; False: some once their payloads have been read."""
-
-    def note_passed(self, holder: Holder, messages: list[Message]) -> None:
-        """The group is done with messages that counted."""
-
-    def call_at(self, due_ms: int) -> None:
-        """Have everything looked at again then."""
 
 
 Reader = tuple[Level, Holder]
@@ -117,7 +79,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
             step = min(max(excess.count, FRONT_MESSAGES_MIN), limits.EXPIRY_STEP_MESSAGES)
             # out of order, something older than what came back may never have been claimed
             is_out_of_order = isinstance(source, Front) and source is not holder
-            front = source.peek(step) if is_out_of_order else []
+            front = source.reader.peek(step) if is_out_of_order else []
             if is_out_of_order and not front and source.reader.is_loading:
                 return
             fresh = next((m.offset for m in front if not level.is_over_for(holder, m)), OFFSET_END)
@@ -128,7 +90,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
                 if not level.discard_waiting(holder, claims, reason, now_ms):
                     return
                 continue
-            front = front or source.peek(step)
+            front = front or source.reader.peek(step)
             if not front:
                 if source.reader.is_loading:
                     return

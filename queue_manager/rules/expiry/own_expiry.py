@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import ByteCount, Holder
+from queue_manager.rules.expiry.byte_count import Holder
 from queue_manager.rules.expiry.front import FutureGroups
-from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_ttls import Expiring, Key, OwnTtls
-from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import BodiesLoad
 from storage.envelope import EnvelopeTemplate
-from storage.records import expiry
-
-
-class Ruler(Protocol):
-    """The rules of the log."""
-
-    @property
-    def fronts(self) -> Fronts: ...
-
-    @property
-    def bytes(self) -> ByteCount | None: ...
-
-    def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
-        """The group let go of a message ahead of where it is."""
-
-    def write_future(self, future: FutureGroups) -> None:
-        """Write what groups to come have waiting."""
-
-    def call_at(self, due_ms: int) -> None:
-        """Have everything looked at again then."""
-
-    def on_timer(self, now_ms: int) -> None:
-        """Look at everything again."""
-
-    def read(self, now_ms: int) -> bool:
-        """Something was read: look at everything again."""
-
-    @property
-    def budget(self) -> Discards:
-        """What may be given up in this turn; where it is spent everything is looked at again in another."""
+from storage.records import UNKNOWN_BYTES, expiry
 
 
 class OwnExpiry:
@@ -54,7 +22,7 @@ class OwnExpiry:
 
     __slots__ = ("_dead_letters", "_is_loading", "_log", "_retention", "_rules", "_ttls")
 
-    def __init__(self, retention: Retention[Cursor], rules: Ruler, dead_letters: DeadLetters) -> None:
+    def __init__(self, retention: Retention[Cursor], rules: Level, dead_letters: DeadLetters) -> None:
         self._retention = retention
         self._log = retention.log
         self._rules = rules
@@ -134,7 +102,7 @@ class OwnExpiry:
         if not self._retention.expired.is_used:
             return
         for holder in holders:
-            floor = self._retention.expired.floor_from(holder.position)
+            floor = self._retention.expired.ranges.floor_from(holder.position)
             if isinstance(holder, FutureGroups):
                 holder.pass_to(floor)
                 self._rules.write_future(holder)
@@ -144,13 +112,13 @@ class OwnExpiry:
 
     def _needs_body(self, row: Expiring) -> bool:
         return self._dead_letters.is_wanted() or (
-            row.body_bytes == expiry.UNKNOWN_BYTES and self._rules.bytes is not None
+            row.body_bytes == UNKNOWN_BYTES and self._rules.bytes is not None
         )
 
     def _find_body(self, message: Message) -> bool:
         tail = self._log.tail
         if message.body is None and tail.holds(message.offset):
-            message.set_body(tail.slice(message.offset, 1)[0].body)
+            message.body = tail.slice(message.offset, 1)[0].body
         return message.body is not None
 
     def _load_bodies(self, ttls: OwnTtls, missing: list[tuple[Key, Expiring]]) -> None:

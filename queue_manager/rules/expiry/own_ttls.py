@@ -17,14 +17,14 @@ from queue_manager.shard.loads import ScanLoad
 from queue_manager.shard.timers import Timed
 from storage.encoding import prefix_end
 from storage.envelope import EnvelopeTemplate, TemplateCache, expires_at_ms, read_head
-from storage.records import expiry
+from storage.records import UNKNOWN_BYTES, expiry
 
 Key = tuple[int, int]  # expiry in ms, offset
 EVERYTHING: Final[Key] = (1 << 63, 0)
 
 
 class Expiring:
-    """One message to come; its body, of `body_bytes` (`expiry.UNKNOWN_BYTES`: to be read), is mostly None.
+    """One message to come; its body, of `body_bytes` (`UNKNOWN_BYTES`: to be read), is mostly None.
 
     `is_gone`: there is no payload.
     """
@@ -38,12 +38,12 @@ class Expiring:
 
     def read(self, body: bytes | None) -> None:
         """Take the payload that was read; None: there is none."""
-        self.message.set_body(body)
+        self.message.body = body
         self.is_gone = body is None
 
     def measure(self) -> None:
         """Learn the size from the payload."""
-        if self.body_bytes == expiry.UNKNOWN_BYTES:
+        if self.body_bytes == UNKNOWN_BYTES:
             self.body_bytes = len(self.message.body or b"")
 
 
@@ -110,7 +110,7 @@ class OwnTtls:
         """A message whose record is gone is to expire once more."""
         log = self._log
         body = message.body
-        size = expiry.UNKNOWN_BYTES if body is None else len(body)
+        size = UNKNOWN_BYTES if body is None else len(body)
         key = (expires_at_ms(message.template, message.received_at_ms), message.offset)
         if log.durable:
             value = expiry.encode(message.message_id, size, message.envelope())

@@ -5,36 +5,13 @@ It ends in the order of the log, so each group only looks at what is next for it
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reasons import EXPIRED, RETENTION
 from queue_manager.log.retention import Retention
-from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.fronts import Fronts, Source
-from queue_manager.shard.discards import Discards
-
-
-class Passing(Protocol):
-    """The rules of the log."""
-
-    def note_passed(self, holder: Holder, messages: list[Message]) -> None:
-        """The group is done with messages that counted."""
-
-    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
-        """Move past so many messages, which are over for the group."""
-
-    def has_due(self, now_ms: int) -> bool:
-        """Whether something may have expired that could not be given up yet."""
-
-    def call_at(self, due_ms: int) -> None:
-        """Have everything looked at again then."""
-
-    @property
-    def budget(self) -> Discards:
-        """What may be given up in this turn; where it is spent everything is looked at again in another."""
+from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.level import Level
 
 
 class QueueTtl:
@@ -42,7 +19,7 @@ class QueueTtl:
 
     __slots__ = ("_fronts", "_log", "_retention", "_rules")
 
-    def __init__(self, retention: Retention[Cursor], fronts: Fronts, rules: Passing) -> None:
+    def __init__(self, retention: Retention[Cursor], fronts: Fronts, rules: Level) -> None:
         self._retention = retention
         self._log = retention.log
         self._fronts = fronts
@@ -72,7 +49,7 @@ class QueueTtl:
             return
         budget = self._rules.budget
         step = 1
-        while front := source.peek(step):
+        while front := source.reader.peek(step):
             step = limits.EXPIRY_STEP_MESSAGES
             count = 0
             expired = []

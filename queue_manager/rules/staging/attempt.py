@@ -10,7 +10,7 @@ from queue_manager.shard.commit import Commit
 from queue_manager.stage_tags import StageTag
 from storage.envelope import EnvelopeTemplate
 from storage.records import staged_rows
-from storage.records.staged_rows import StagedRun
+from storage.records.staged_values import StagedRun
 
 
 class Attempt:
@@ -104,10 +104,6 @@ class Attempt:
                 commit.puts[self._key()] = b""
             self._extend(template.head + nothing + template.suffix, due_ms, message_id, [body], size)
         return not was_open
-
-    def end(self) -> None:
-        """Its rows are being deleted, or go into the log: nothing may be added."""
-        self.is_ending = True
 
     def _fitting(self, bodies: list[bytes]) -> tuple[list[bytes], int]:
         """As many of the first bodies as the open record has room for; one at least if it is empty."""

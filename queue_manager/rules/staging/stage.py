@@ -18,9 +18,9 @@ from queue_manager.rules.staging.sweep import Sweep
 from queue_manager.rules.staging.sweeps import Sweeps
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import EnvelopeTemplate
-from storage.records import committed_epoch, staged_rows
+from storage.records import CommittedEpoch, committed_epoch, staged_rows
 from storage.records import epoch as epoch_record
-from storage.records.committed_epoch import CommittedEpoch
+from storage.records.staged_values import AT_ONCE
 
 
 class Staged(NamedTuple):
@@ -37,34 +37,20 @@ class Stage:
     `byte_count` is the payload staged and not yet moved or dropped.
     """
 
-    __slots__ = ("_attempts", "_byte_count", "_check_ms", "_next_number", "_producers", "_queue", "_sweeps")
+    __slots__ = ("_attempts", "_byte_count", "_check_ms", "_next_number", "_producers", "_queue", "sweeps")
 
     def __init__(self, queue: Host) -> None:
         self._queue = queue
         self._attempts: dict[StageTag, Attempt] = {}
         self._producers: dict[str, CommittedEpoch] = {}
         self._byte_count = 0
-        self._sweeps = Sweeps(queue, self._arm, self._forget_attempts)
+        self.sweeps = Sweeps(queue, self._arm, self._forget_attempts)
         self._next_number = 0
         self._check_ms = 0
-
-    @property
-    def unmoved_count(self) -> int:
-        """Committed rows that are not in the log yet."""
-        return self._sweeps.unmoved_count
-
-    @property
-    def unmoved_bytes(self) -> int:
-        """Their payload."""
-        return self._sweeps.unmoved_bytes
 
     def last_epoch(self, producer: str) -> CommittedEpoch | None:
         """The last epoch a producer committed, None if that is not known."""
         return self._producers.get(producer)
-
-    def is_moving(self, producer: str) -> bool:
-        """Whether rows that a producer committed are not in the log yet."""
-        return self._sweeps.moves(producer)
 
     @property
     def producers(self) -> list[str]:
@@ -91,14 +77,14 @@ class Stage:
 
     def purge(self) -> int:
         """Drop the committed rows that are not in the log yet; give how many it were."""
-        return self._sweeps.purge()
+        return self.sweeps.purge()
 
     # time
 
     def _arm(self, now_ms: int) -> None:
         """Ask to be called when there is something to do."""
         timers = self._queue.context.timers
-        if self._sweeps.wants_step():
+        if self.sweeps.wants_step():
             timers.set(self, now_ms)
         if self._attempts or self._producers:
             timers.set(self, now_ms + limits.STAGE_CHECK_INTERVAL_MS)
@@ -110,7 +96,7 @@ class Stage:
         if now_ms >= self._check_ms:
             self._check_ms = now_ms + limits.STAGE_CHECK_INTERVAL_MS
             self._expire(now_ms)
-        self._sweeps.begin_step()
+        self.sweeps.begin_step()
         self._arm(now_ms)
 
     def _forget_attempts(self, tags: list[StageTag]) -> None:
@@ -119,21 +105,8 @@ class Stage:
 
     # staging
 
-    def stage(
-        self,
-        tag: StageTag,
-        template: EnvelopeTemplate,
-        due_ms: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        """Stage rows in the open commit, unseen; `templates` are their own, if they have any.
-
-        They enter the queue with the commit of their epoch, but not before `due_ms`.
-        Raises PreconditionFailed, LimitReached.
-        """
+    def check(self, tag: StageTag, body_bytes: int) -> None:
+        """Raise PreconditionFailed or LimitReached if `stage` may not be called with so much."""
         attempt = self._attempts.get(tag)
         last = self._producers.get(tag.producer)
         if last is not None and tag.epoch <= last.epoch:
@@ -150,15 +123,32 @@ class Stage:
                 f"queue {self._queue.name!r} holds {self._byte_count} staged bytes;"
                 f" at most {limits.STAGED_BYTES_PER_QUEUE_MAX} may wait for their commit"
             )
+        if attempt is None and len(self._attempts) >= limits.STAGED_ATTEMPTS_PER_QUEUE_MAX:
+            raise LimitReached(
+                f"queue {self._queue.name!r} has {limits.STAGED_ATTEMPTS_PER_QUEUE_MAX} staged attempts"
+            )
+
+    def stage(
+        self,
+        tag: StageTag,
+        template: EnvelopeTemplate,
+        due_ms: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
+    ) -> None:
+        """Stage rows in the open commit, unseen; `templates` are their own, if they have any.
+
+        They enter the queue with the commit of their epoch, but not before `due_ms`.
+        Refuses nothing: `check` is asked before.
+        """
+        attempt = self._attempts.get(tag)
         if attempt is None:
-            if len(self._attempts) >= limits.STAGED_ATTEMPTS_PER_QUEUE_MAX:
-                raise LimitReached(
-                    f"queue {self._queue.name!r} has {limits.STAGED_ATTEMPTS_PER_QUEUE_MAX} staged attempts"
-                )
             attempt = self._attempts[tag] = Attempt(self._queue.name, tag, now_ms)
             self._arm(now_ms)
         first_id = self._queue.store(bodies, body_bytes)
-        held_to_ms = due_ms if due_ms > now_ms else staged_rows.AT_ONCE
+        held_to_ms = due_ms if due_ms > now_ms else AT_ONCE
         context = self._queue.context
         if templates is not None:
             is_new = attempt.add_varied(templates, held_to_ms, first_id, bodies, context.commit, now_ms)
@@ -205,7 +195,7 @@ class Stage:
         self._producers[producer] = committed
         name = self._queue.name
         open_commit = self._queue.context.commit
-        open_commit.put(committed_epoch.key(name, producer), committed_epoch.encode(committed))
+        open_commit.put(committed_epoch.key(name, producer), committed_epoch.encode(*committed))
         named = tuple((part.part, part.attempt) for part in parts if part.row_count)
         tags = [tag for tag in self._attempts if tag.producer == producer and tag.epoch <= epoch]
         if named:
@@ -243,16 +233,16 @@ class Stage:
         # what is ending already has its own sweep, which comes first
         own = [tag for tag in tags if tag.epoch == epoch and not self._attempts[tag].is_ending]
         for tag in own:
-            self._attempts[tag].end()
-        prefix = staged_rows.epoch_prefix(self._queue.name, producer, epoch)
-        self._sweeps.add(Sweep(prefix, own, producer, frozenset(named), number, row_count, byte_count))
+            self._attempts[tag].is_ending = True
+        prefix = staged_rows.prefix(self._queue.name, producer, epoch)
+        self.sweeps.add(Sweep(prefix, own, producer, frozenset(named), number, row_count, byte_count))
 
     def _drop(self, tags: Iterable[StageTag]) -> int:
         count = 0
         for tag in tags:
             if not self._attempts[tag].is_ending:
-                self._attempts[tag].end()
-                self._sweeps.add(Sweep.of_attempt(self._queue.name, tag))
+                self._attempts[tag].is_ending = True
+                self.sweeps.add(Sweep.of_attempt(self._queue.name, tag))
                 count += 1
         return count
 
@@ -283,7 +273,7 @@ class Stage:
 
         Raises PreconditionFailed while its last epoch is on its way.
         """
-        if self._sweeps.moves(producer):
+        if self.sweeps.moves(producer):
             raise PreconditionFailed(f"the last epoch of producer {producer!r} is still on its way")
         known = self._producers.pop(producer, None)
         if known is not None:
@@ -317,6 +307,6 @@ class Stage:
             self._attempts[tag] = attempt
             self._byte_count += attempt.byte_count
         for sweep in sweeps:
-            self._sweeps.add(sweep)
+            self.sweeps.add(sweep)
         self._next_number = next_number
         self._arm(now_ms)

@@ -54,15 +54,7 @@ class Sweep:
     @classmethod
     def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:
         """Delete the rows of one attempt."""
-        return cls(staged_rows.attempt_prefix(queue_id, *tag), [tag])
-
-    def begin(self) -> None:
-        """What it is to find is durable."""
-        self.has_begun = True
-
-    def go_on(self, key: bytes) -> None:
-        """Everything up to and with `key` was seen."""
-        self.position = key + b"\x00"
+        return cls(staged_rows.prefix(queue_id, *tag), [tag])
 
     def moved(self, count: int, body_bytes: int) -> None:
         """So many rows went into the log."""

@@ -12,7 +12,7 @@ from queue_manager.shard.loads import ScanLoad
 from queue_manager.stage_tags import StageTag
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.records import epoch as epoch_record
-from storage.records import payload, staged_rows
+from storage.records import payload_keys, staged_rows
 
 
 class Sweeps:
@@ -23,6 +23,7 @@ class Sweeps:
 
     `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
     `on_step` is called after each step, `on_gone` with the tags of attempts of which nothing is left.
+    Implements `queue_manager.shard.steps.Work`.
     """
 
     __slots__ = (
@@ -97,7 +98,7 @@ class Sweeps:
             self._is_stepping = False
             return
         sweep = self._pending[0]
-        sweep.begin()
+        sweep.has_begun = True
         load = ScanLoad(sweep.position, sweep.end, self._read_records, self._rows_read)
         self._queue.context.loads.append(load)
 
@@ -111,7 +112,6 @@ class Sweeps:
             self._queue.context.steps.add(self)
 
     def step(self, now_ms: int) -> bool:
-        """See `queue_manager.shard.steps.Work`."""
         rows = self._rows
         if self._queue.deleted:
             rows.clear()
@@ -125,9 +125,9 @@ class Sweeps:
                 self._append(sweep, value, now_ms)
             else:
                 for run in staged_rows.decode(value):
-                    commit.delete_run(payload.key_run(run.first_id, len(run.bodies)))
+                    commit.delete_run(payload_keys(run.first_id, len(run.bodies)))
             commit.delete(raw)
-            sweep.go_on(raw)
+            sweep.position = raw + b"\x00"
         if rows:
             return True
         if not self._reads_on:

@@ -3,21 +3,73 @@
 import asyncio
 
 import pytest
+from pamqp import commands
 
-from benchmarks.load.lockstep import LOADS
-from benchmarks.load.target import Login, Target
 from broker.access.login import Identity
 from broker.access.passwords import hashed
 from broker.access.rights import Rights
 from broker.app import Broker
-from config.access import AccessSettings, PermissionSettings, UserSettings, UsersSettings
+from broker.commands.bench_clients import CHANNEL, Target
+from config.access_settings import AccessSettings, PermissionSettings, UserSettings, UsersSettings
 from config.settings import AmqpListenerSettings, ListenersSettings, MqttListenerSettings, Settings
 from config.users_file import save_users
+from protocols.amqp091.client import PERSISTENT, encode_publish
+from protocols.amqp091.hot import encode_ack
+from protocols.mqtt import packets
+from protocols.mqtt.codec import encode_packet
+from protocols.mqtt.constants import MQTT_3_1_1
 
 BATCH = 20
 STEPS = 40
 NARROWED = PermissionSettings(configure="^bench-", write="^bench[-/]", read="^bench[-/]")
 ASKED = {Identity: ("may", "check", "may_use_keys", "check_keys", "may_all_topics"), Rights: ("cover",)}
+
+
+class Amqp:
+    """Durable messages with confirms through a queue; a step is a batch, published to acknowledged."""
+
+    def __init__(self, target):
+        self._publisher, self._consumer = target.amqp(), target.amqp()
+        self._publisher.declare("bench-counted")
+        self._publisher.select_confirms()
+        self._consumer.consume("bench-counted", 2 * BATCH)
+        self._sent = 0
+
+    def step(self):
+        self._publisher.sock.sendall(encode_publish("bench-counted", b"x", PERSISTENT) * BATCH)
+        self._sent += BATCH
+        for client, kind in ((self._publisher, commands.Basic.Ack), (self._consumer, commands.Basic.Deliver)):
+            tag = 0
+            while tag < self._sent:
+                method = client.next_frame().method
+                tag = method.delivery_tag if isinstance(method, kind) else tag
+        self._consumer.sock.sendall(encode_ack(CHANNEL, self._sent, True))
+
+    def close(self):
+        self._consumer.close()
+        self._publisher.delete("bench-counted")
+        self._publisher.close()
+
+
+class Mqtt:
+    """QoS 1 from one client to another, likewise."""
+
+    def __init__(self, target):
+        self._publisher, self._subscriber = target.mqtt("from"), target.mqtt("to")
+        self._subscriber.subscribe("bench/counted", 1)
+        made = [packets.Publish("bench/counted", b"x", qos=1, packet_id=each + 1) for each in range(BATCH)]
+        self._batch = b"".join(encode_packet(packet, MQTT_3_1_1) for packet in made)
+
+    def step(self):
+        self._publisher.sock.sendall(self._batch)
+        for _ in range(BATCH):
+            assert isinstance(self._publisher.next_packet(), packets.PubAck)
+            answer = packets.PubAck(self._subscriber.next_packet().packet_id)
+            self._subscriber.sock.sendall(encode_packet(answer, MQTT_3_1_1))
+
+    def close(self):
+        self._publisher.close()
+        self._subscriber.close()
 
 
 @pytest.fixture
@@ -33,17 +85,17 @@ async def guarded(tmp_path):
         yield broker
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", [Amqp, Mqtt])
 async def test_no_permission_is_looked_up_for_a_message(guarded, load, monkeypatch):
     calls = []
     for kind, names in ASKED.items():
         for name in names:
             monkeypatch.setattr(kind, name, _counted(calls, getattr(kind, name)))
     ports = guarded.ports
-    target = Target("here", amqp_port=ports["amqp"], mqtt_port=ports["mqtt"], login=Login("bench", "pw"))
+    target = Target(amqp_port=ports["amqp"], mqtt_port=ports["mqtt"], user="bench", password="pw")
 
     def run():
-        steps = LOADS[load](target, "counted", BATCH)
+        steps = load(target)
         steps.step()
         before = len(calls)
         for _ in range(STEPS):

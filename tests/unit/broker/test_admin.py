@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.admin.views import MessageView, Page
+from broker.admin.admin_views import MessageView, Page
 from broker.app import Broker
 from config.queue_settings import QueueSettings
 from queue_manager.claims.claim import Consumer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin.views import MessageView
+from broker.admin.admin_views import MessageView
 from broker.app import Broker
 from config.queue_settings import QueueSettings
 from queue_manager.claims.claim import Consumer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin.views import GroupView, QueueView
-from broker.amqp.declarations import queue_declaration
+from broker.admin.admin_views import GroupView, QueueView
+from broker.amqp.topology.declarations import queue_declaration
 from broker.app import Broker
 from broker.configured import declaration_of
 from config.queue_settings import QueueSettings

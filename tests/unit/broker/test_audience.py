@@ -1,12 +1,12 @@
-"""broker.mqtt.audience: who hears a publish, and how often."""
+"""broker.mqtt.publishing.topic_audience: who hears a publish, and how often."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from broker.mqtt.audience import Audience
-from broker.mqtt.pubsub import PubSub
-from broker.mqtt.subscription import Subscription
+from broker.mqtt.publishing.topic_audience import Audience
+from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topics.subscription import Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker import clock
-from queue_manager.definitions import QueueDefinition
+from queue_manager.spec_records import QueueDefinition
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_policy
 
 

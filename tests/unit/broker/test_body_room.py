@@ -2,7 +2,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.body_room import BodyRoom
+from broker.connections.body_room import BodyRoom
 from config import limits
 
 MAX = 1_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.amqp.channel import AmqpChannel
-from broker.amqp.confirms import Confirms
-from broker.engine.local.commits import LocalCommits
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.settling.confirms import Confirms
+from broker.engine.client.commits import CommitClient
 from protocols.amqp091 import hot
 from queue_manager.shard.commit import Commit
 
@@ -22,7 +22,7 @@ class Connection:
         self.manager = SimpleNamespace(context=SimpleNamespace(commit=Commit()))
         client: Any = SimpleNamespace(connection=self, transport=self)
         shard: Any = SimpleNamespace(manager=self.manager)
-        client.hub = SimpleNamespace(client=SimpleNamespace(commits=LocalCommits(shard)))
+        client.hub = SimpleNamespace(client=SimpleNamespace(commits=CommitClient(shard)))
         self.confirms = Confirms(AmqpChannel(client, 1))
         self.confirms.select()
 

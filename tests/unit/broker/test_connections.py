@@ -1,4 +1,4 @@
-"""broker.transport and the front-ends: one client's trouble stays its own; what it held goes back at once."""
+"""broker.network.transport: a client's trouble stays its own; what it held goes back at once."""
 
 import asyncio
 import struct
@@ -6,9 +6,9 @@ import struct
 import pytest
 from pamqp import commands
 
-from broker.amqp.delivery import AmqpConsumer
+from broker.amqp.consuming.delivery import AmqpConsumer
 from broker.app import Broker
-from broker.mqtt.outbound import Outbound
+from broker.mqtt.settling.outbound import Outbound
 from protocols.amqp091.content import decode_headers
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.e2e.raw_mqtt import PUBACK, PUBLISH, SUBACK, RawMqtt, publish, subscribe, user_property
@@ -222,7 +222,7 @@ async def test_our_bug_in_a_delivery_settles_nothing(
         else:
             holder.call(1, commands.Channel.Close(0, "", 0, 0), commands.Channel.CloseOk)
         for sink, method in (
-            (Outbound, "send"),
+            (Outbound, "send_claimed"),
             (AmqpConsumer, "_deliver_first"),
             (AmqpConsumer, "_deliver_alone"),
         ):

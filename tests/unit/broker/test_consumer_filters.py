@@ -1,8 +1,8 @@
-"""broker.consumer_filters: what the arguments of consumers mean."""
+"""broker.clients.consumer_filters: what the arguments of consumers mean."""
 
 import pytest
 
-from broker.consumer_filters import Filters, filters_of
+from broker.clients.consumer_filters import Filters, filters_of
 from queue_manager.errors import InvalidArgument
 
 APPLICATION = "application-properties.region"

@@ -1,4 +1,4 @@
-"""broker.consumers: the consumers of one client are paused, replaced and ended together."""
+"""broker.clients.client_consumers: the consumers of one client are paused, replaced and ended together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.consumer_filters import Filters
-from broker.consumers import ConsumerRequest, Consumers
+from broker.clients.client_consumers import ConsumerRequest, Consumers
+from broker.clients.consumer_filters import Filters
 
 
 class Consumer:

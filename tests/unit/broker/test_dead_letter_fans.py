@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.properties import dead_letters, templates
+from broker.properties import death_headers, templates
 from config import limits
 from queue_manager.manager import QueueManager
 from queue_manager.policy import DROP_HEAD
@@ -18,7 +18,7 @@ FAN = "amq.fanout"
 STEPS_MAX = 10_000
 
 
-def make_fan(count: int, stamp: Any = dead_letters.stamp, **fields: Any) -> tuple[QueueManager, list[Queue]]:
+def make_fan(count: int, stamp: Any = death_headers.stamp, **fields: Any) -> tuple[QueueManager, list[Queue]]:
     """Queues bound to one exchange, to which each of them dead-letters."""
     manager = make_manager()
     manager.queues.dead_letters.install(stamp, no_origin, no_copies, lambda queue, reason: None)
@@ -59,7 +59,7 @@ def per_turn(queues: list[Queue]) -> int:
     return limits.DISCARDED_PER_TURN_MAX // limits.DEAD_LETTER_COST + len(queues)
 
 
-@pytest.mark.parametrize("stamp", [dead_letters.stamp, lambda death: keep_properties(death)])
+@pytest.mark.parametrize("stamp", [death_headers.stamp, lambda death: keep_properties(death)])
 def test_one_publish_costs_no_more_than_its_budget_though_dead_letters_multiply(stamp: Any) -> None:
     manager, queues = make_fan(12, stamp, depth_max=1)
     publish(manager, queues)
@@ -83,7 +83,7 @@ def test_dead_letters_of_one_message_come_to_an_end_soon() -> None:
         templates.headers_of(queue.log.tail.slice(queue.log.tail.next_offset - 1, 1)[0].template)
         for queue in queues
     ]
-    assert {found.get("_dlq_copies") for found in copies} - {None} == {11}
+    assert {deaths[0].get("copies") for found in copies if (deaths := found.get("x-death"))} - {None} == {11}
 
 
 def test_expired_messages_multiply_no_further_either_and_in_steps() -> None:

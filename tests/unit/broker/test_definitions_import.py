@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from broker.app import Broker
-from broker.engine.local.exchanges import LocalExchanges
-from broker.engine.local.queues import LocalQueues
-from broker.http.rabbitmq.definitions import Definitions
+from broker.engine.client.exchanges import ExchangeClient
+from broker.engine.client.queues import QueueClient
+from broker.http.rabbitmq import definitions
 from config import limits
 
 COUNT = 5 * limits.RABBITMQ_DEFINITIONS_PER_STEP + 3
@@ -19,7 +19,8 @@ COUNT = 5 * limits.RABBITMQ_DEFINITIONS_PER_STEP + 3
 class Request:
     """An administrator's import."""
 
-    def __init__(self, document):
+    def __init__(self, site, document):
+        self.site = site
         self.query = {}
         self.document = document
 
@@ -50,8 +51,8 @@ async def test_queues_and_bindings_are_made_in_steps_with_turns_in_between(broke
 
         return call
 
-    monkeypatch.setattr(LocalQueues, "declare", counting(LocalQueues.declare))
-    monkeypatch.setattr(LocalExchanges, "bind", counting(LocalExchanges.bind))
+    monkeypatch.setattr(QueueClient, "declare", counting(QueueClient.declare))
+    monkeypatch.setattr(ExchangeClient, "bind", counting(ExchangeClient.bind))
 
     async def turns():
         nonlocal turn
@@ -66,7 +67,7 @@ async def test_queues_and_bindings_are_made_in_steps_with_turns_in_between(broke
         "bindings": [{"source": "amq.fanout", "destination": name} for name in names],
     }
     site = SimpleNamespace(hub=broker._hub, admin=broker.admin)
-    answer = await Definitions(site, None).load(Request(document))
+    answer = await definitions.load(Request(site, document))
     others.cancel()
     assert answer.status_code == 204
     assert sum(made.values()) == 2 * COUNT

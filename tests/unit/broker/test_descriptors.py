@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from broker.descriptors import connection_room, open_file_count
+from broker.process.descriptors import connection_room, open_file_count
 from config import limits
 
 
@@ -38,7 +38,7 @@ def test_open_files_are_counted():
 
 
 def test_soft_limit_is_raised_as_far_as_the_hard_one():
-    code = "from broker.descriptors import *; raise_limit(); print(open_files_limit())"
+    code = "from broker.process.descriptors import *; raise_limit(); print(open_files_limit())"
     printed = subprocess.run(
         [sys.executable, "-c", code],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)),

@@ -7,7 +7,7 @@ import aiomqtt
 import pytest
 
 from broker.app import Broker
-from broker.engine.ending import BrokerStopped, Ending, resolve
+from broker.engine.shard_ending import BrokerStopped, Ending, resolve
 from storage.errors import StoreFenced
 from storage.memory_store import MemoryStore
 

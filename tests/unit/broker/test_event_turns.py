@@ -1,4 +1,4 @@
-"""broker.transport: a client that says very much at once is listened to in parts."""
+"""broker.network.transport: a client that says very much at once is listened to in parts."""
 
 import asyncio
 import time

@@ -15,8 +15,7 @@ from pamqp import commands
 from broker.app import Broker
 from broker.engine import session_traffic, traffic
 from broker.engine.answers import Answer
-from broker.engine.client import WillClient
-from broker.engine.local.client import LocalClient
+from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from config.settings import (
     AmqpListenerSettings,
@@ -29,10 +28,11 @@ from config.settings import (
 )
 from queue_manager.api import ExchangeDeclaration
 from queue_manager.claims.claim import Claim, Consumer, CreditPool
+from queue_manager.claims.places import Places
 from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
-from queue_manager.retained import RetainedMessage
+from queue_manager.retained_messages import RetainedMessage
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
@@ -43,10 +43,10 @@ from queue_manager.sessions.merging import Merged
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session import Delivery, Session
-from queue_manager.sessions.subscription import SessionSubscription
+from queue_manager.sessions.session_subscription import SessionSubscription
 from queue_manager.sessions.wills import KeptWills
 from storage.envelope import EnvelopeTemplate
-from storage.records.filter_log_entry import Kept
+from storage.records.filter_log_entries import Kept
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_mqtt import (
     CONNACK,
@@ -64,10 +64,11 @@ STATED: dict[type, type] = {
     Claim: traffic.Claim,
     Consumer: traffic.Consumer,
     CreditPool: traffic.Credit,
+    Places: traffic.Places,
     Delivery: session_traffic.Delivery,
     FilterLog: session_traffic.Log,
     Group: traffic.Group,
-    KeptWills: WillClient,
+    KeptWills: KeptWills,
     Kept: session_traffic.SessionMessage,
     Losses: session_traffic.Losses,
     Matched: session_traffic.Matched,
@@ -188,7 +189,7 @@ class Foreign:
         return foreign(found) if callable(found) else given(found)
 
 
-class ForeignClient(LocalClient):
+class ForeignClient(ShardClient):
     """The local client behind handles."""
 
     def __init__(self, shard: Shard) -> None:
@@ -199,7 +200,7 @@ class ForeignClient(LocalClient):
 
 @pytest.fixture
 async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
-    monkeypatch.setattr("broker.app.LocalClient", ForeignClient)
+    monkeypatch.setattr("broker.app.ShardClient", ForeignClient)
     listeners = ListenersSettings(
         mqtt=MqttListenerSettings(port=0),
         amqp=AmqpListenerSettings(port=0),

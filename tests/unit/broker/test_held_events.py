@@ -1,4 +1,4 @@
-"""broker.amqp.held_events: what waits on a channel goes on in order, behind what it waited for."""
+"""broker.amqp.connection.held_events: what waits on a channel goes on in order, behind what it waited for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.amqp.channel import AmqpChannel
-from broker.amqp.held_events import HeldEvents, Resumption
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.connection.held_events import HeldEvents, Resumption
 from broker.engine.answers import Answer
 from queue_manager.errors import QueueNotFound
 

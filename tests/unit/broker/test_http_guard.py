@@ -9,7 +9,7 @@ from broker.access.passwords import hashed
 from broker.clock import Clock
 from broker.http.guard import IDENTITY, Guard
 from broker.http.problems import Problem
-from config.access import AccessSettings, PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import AccessSettings, PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
 KEPT = hashed(b"pw")

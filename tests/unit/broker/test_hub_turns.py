@@ -1,4 +1,4 @@
-"""broker.hub: many connections are written to, and asked for their deadlines, in steps."""
+"""broker.vhosts.hub: many connections are written to, and asked for their deadlines, in steps."""
 
 import asyncio
 
@@ -6,9 +6,9 @@ import pytest
 
 from broker.access.access import Access
 from broker.clock import Clock
-from broker.hub import Hub
+from broker.vhosts.hub import Hub
 from config import limits
-from config.access import AccessSettings
+from config.access_settings import AccessSettings
 from config.settings import Settings
 
 

@@ -21,8 +21,7 @@ from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from storage.errors import FormatTooNew, StorageError, StoreInUse
 from storage.memory_store import MemoryStore
-from storage.records import queue_spec
-from storage.records.queue_spec import QueueSpec
+from storage.records import QueueSpec, queue_spec
 
 
 @pytest.fixture

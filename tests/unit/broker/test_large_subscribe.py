@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.app import Broker
-from broker.mqtt.subscribing import Subscriptions
+from broker.mqtt.consuming.subscribe import Subscriptions
 from config import limits
 from tests.e2e.raw_mqtt import (
     CONNACK,

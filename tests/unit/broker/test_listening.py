@@ -1,4 +1,4 @@
-"""broker.listening on real sockets, with protocols that only note what happens to them."""
+"""broker.network.listening on real sockets, with protocols that only note what happens to them."""
 
 import asyncio
 import errno
@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.clock import Clock
-from broker.descriptors import ConnectionRoom
-from broker.listening import AddressInUse, ListenError, Listeners
+from broker.network.listening import AddressInUse, ListenError, Listeners
+from broker.process.descriptors import ConnectionRoom
 from config import limits
 from config.settings import HttpListenerSettings, ListenerSettings
 

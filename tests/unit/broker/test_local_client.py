@@ -1,4 +1,4 @@
-"""broker.engine.local: the client of a shard in this process."""
+"""broker.engine.client: the client of a shard in this process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from broker.engine.client import ShardClient
-from broker.engine.ending import BrokerStopped
-from broker.engine.local.client import LocalClient
 from broker.engine.shard import Shard
+from broker.engine.shard_ending import BrokerStopped
 from queue_manager.api import (
     BrowseRequest,
     CommittedEpoch,
@@ -47,7 +46,7 @@ def declaration(name: str, policy: QueuePolicy = POLICY, **what: bool) -> QueueD
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[LocalClient]:
+async def client() -> AsyncIterator[ShardClient]:
     clock = FakeClock()
     shard = await Shard.open(
         MemoryStore(),
@@ -57,14 +56,14 @@ async def client() -> AsyncIterator[LocalClient]:
         cache_bytes_max=1 << 20,
     )
     shard.start()
-    client = LocalClient(shard)
+    client = ShardClient(shard)
     whole: ShardClient = client
     yield client
     whole.check()
     await shard.close()
 
 
-def publish(client: LocalClient, queue: str, *bodies: bytes, options: PublishOptions | None = None) -> None:
+def publish(client: ShardClient, queue: str, *bodies: bytes, options: PublishOptions | None = None) -> None:
     publishing = client.publishing
     plan = publishing.plan(queue, 0, b"", True, options or PublishOptions())
     publishing.aim(plan, publishing.named(queue))
@@ -82,7 +81,7 @@ class Waiter:
 # queues
 
 
-async def test_declaring_says_whether_the_queue_is_new(client: LocalClient) -> None:
+async def test_declaring_says_whether_the_queue_is_new(client: ShardClient) -> None:
     assert client.queues.declare(declaration("q")).result().is_new
     status = client.queues.declare(declaration("q")).result()
     assert (status.is_new, status.durable, status.name) == (False, True, "q")
@@ -90,7 +89,7 @@ async def test_declaring_says_whether_the_queue_is_new(client: LocalClient) -> N
         client.queues.declare(declaration("q", STREAM)).result()
 
 
-async def test_a_name_of_the_broker_is_refused_whoever_asks_for_it(client: LocalClient) -> None:
+async def test_a_name_of_the_broker_is_refused_whoever_asks_for_it(client: ShardClient) -> None:
     with pytest.raises(ReservedName, match="queue name 'amq.q' contains reserved prefix"):
         client.queues.declare(declaration("amq.q")).result()
     with pytest.raises(ReservedName):
@@ -99,7 +98,7 @@ async def test_a_name_of_the_broker_is_refused_whoever_asks_for_it(client: Local
     assert not client.queues.declare(declaration("amq.gen-q")).result().is_new, "which is there already"
 
 
-async def test_declaring_what_is_being_deleted_is_answered_when_it_is_gone(client: LocalClient) -> None:
+async def test_declaring_what_is_being_deleted_is_answered_when_it_is_gone(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     publish(client, "q", b"old")
     await client.commits.durable()
@@ -110,7 +109,7 @@ async def test_declaring_what_is_being_deleted_is_answered_when_it_is_gone(clien
     assert (await client.queues.view("q")).ready == 0
 
 
-async def test_declaring_what_is_being_deleted_ends_with_the_shard(client: LocalClient) -> None:
+async def test_declaring_what_is_being_deleted_ends_with_the_shard(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     await client.commits.durable()
     await client.queues.delete("q")
@@ -123,7 +122,7 @@ async def test_declaring_what_is_being_deleted_ends_with_the_shard(client: Local
     client.check = lambda: None  # type: ignore[method-assign]
 
 
-async def test_an_exclusive_queue_is_its_callers_and_goes_with_it(client: LocalClient) -> None:
+async def test_an_exclusive_queue_is_its_callers_and_goes_with_it(client: ShardClient) -> None:
     await client.queues.declare(declaration("q", durable=False, exclusive=True), "one")
     with pytest.raises(ResourceLocked):
         client.queues.purge("q", "two").result()
@@ -136,7 +135,7 @@ async def test_an_exclusive_queue_is_its_callers_and_goes_with_it(client: LocalC
     assert not client.queues.exists("q").result()
 
 
-async def test_a_caller_takes_no_queue_along_that_somebody_else_made_since(client: LocalClient) -> None:
+async def test_a_caller_takes_no_queue_along_that_somebody_else_made_since(client: ShardClient) -> None:
     await client.queues.declare(declaration("q", durable=False, exclusive=True), "one")
     await client.queues.delete("q")
     await client.queues.declare(declaration("q", durable=False), "two")
@@ -157,7 +156,7 @@ class Sink:
         pass
 
 
-async def test_a_caller_may_go_after_its_exclusive_queue_deleted_itself(client: LocalClient) -> None:
+async def test_a_caller_may_go_after_its_exclusive_queue_deleted_itself(client: ShardClient) -> None:
     await client.queues.declare(declaration("q", durable=False, exclusive=True, auto_delete=True), "one")
     consumer = client.consuming.subscribe(
         client.consuming.find("q", "one"),
@@ -175,7 +174,7 @@ async def test_a_caller_may_go_after_its_exclusive_queue_deleted_itself(client: 
     client.queues.forget_caller("one")
 
 
-async def test_configuring_applies_another_policy_once(client: LocalClient) -> None:
+async def test_configuring_applies_another_policy_once(client: ShardClient) -> None:
     assert not client.queues.configure(declaration("q")).result()
     wanted = declaration("q", QueuePolicy(visibility_timeout_ms=5, message_bytes_max=100))
     assert client.queues.configure(wanted).result()
@@ -187,7 +186,7 @@ async def test_configuring_applies_another_policy_once(client: LocalClient) -> N
         client.queues.configure(declaration("q", durable=False)).result()
 
 
-async def test_only_asking_that_is_a_use_keeps_a_queue(client: LocalClient) -> None:
+async def test_only_asking_that_is_a_use_keeps_a_queue(client: ShardClient) -> None:
     await client.queues.declare(declaration("q", durable=False))
     queue = client.shard.manager.queues.find("q")
     clock = client.shard.clock
@@ -198,7 +197,7 @@ async def test_only_asking_that_is_a_use_keeps_a_queue(client: LocalClient) -> N
     assert queue.use.unused_since_ms == clock.now_ms()
 
 
-async def test_purging_and_deleting_say_how_many_messages_went(client: LocalClient) -> None:
+async def test_purging_and_deleting_say_how_many_messages_went(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     publish(client, "q", b"1", b"2")
     purged = client.queues.purge("q").result()
@@ -214,7 +213,7 @@ async def test_purging_and_deleting_say_how_many_messages_went(client: LocalClie
 # groups
 
 
-async def test_a_group_that_is_ensured_stays_as_it_is(client: LocalClient) -> None:
+async def test_a_group_that_is_ensured_stays_as_it_is(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     publish(client, "q", b"1", b"2")
     wanted = GroupDefinition(name="g", start=GroupStart(offset=1))
@@ -233,7 +232,7 @@ async def test_a_group_that_is_ensured_stays_as_it_is(client: LocalClient) -> No
 # messages
 
 
-async def test_browsing_gives_a_page_with_where_the_next_begins(client: LocalClient) -> None:
+async def test_browsing_gives_a_page_with_where_the_next_begins(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     publish(client, "q", b"1", b"2", b"3")
     page = await client.messages.browse("q", BrowseRequest(state="ready", limit=2))
@@ -245,7 +244,7 @@ async def test_browsing_gives_a_page_with_where_the_next_begins(client: LocalCli
     assert [found.body for found in bare.messages] == [None] * 3
 
 
-async def test_messages_settled_one_by_one_are_all_browsed_as_done(client: LocalClient) -> None:
+async def test_messages_settled_one_by_one_are_all_browsed_as_done(client: ShardClient) -> None:
     await client.queues.declare(
         declaration(
             "q", QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100, done_retention_ms=FOREVER)
@@ -263,7 +262,7 @@ async def test_messages_settled_one_by_one_are_all_browsed_as_done(client: Local
     assert [found.body for found in page.messages] == [b"1", b"2", b"3"]
 
 
-async def test_a_scheduled_message_is_named_by_when_it_is_due_and_cancelled_so(client: LocalClient) -> None:
+async def test_a_scheduled_message_is_named_by_when_it_is_due_and_cancelled_so(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     publish(client, "q", b"later", options=PublishOptions(delay_ms=60_000))
     page = await client.messages.browse("q", BrowseRequest(state="scheduled", limit=2))
@@ -276,7 +275,7 @@ async def test_a_scheduled_message_is_named_by_when_it_is_due_and_cancelled_so(c
 # streams, epochs
 
 
-async def test_the_status_of_a_stream(client: LocalClient) -> None:
+async def test_the_status_of_a_stream(client: ShardClient) -> None:
     await client.queues.declare(declaration("log", STREAM))
     publish(client, "log", b"1", b"2", b"3")
     await client.commits.durable()
@@ -293,7 +292,7 @@ async def test_the_status_of_a_stream(client: LocalClient) -> None:
         status("q", "c", group=None, start=None).result()
 
 
-async def test_an_epoch_is_committed_once_and_forgotten(client: LocalClient) -> None:
+async def test_an_epoch_is_committed_once_and_forgotten(client: ShardClient) -> None:
     await client.queues.declare(declaration("q"))
     tag = StageTag("job", 1, 0, "a")
     publish(client, "q", b"row", options=PublishOptions(stage=tag))
@@ -321,7 +320,7 @@ async def test_an_epoch_is_committed_once_and_forgotten(client: LocalClient) -> 
 # commits
 
 
-async def test_of_tokens_that_wait_up_to_one_the_last_of_each_commit_is_told(client: LocalClient) -> None:
+async def test_of_tokens_that_wait_up_to_one_the_last_of_each_commit_is_told(client: ShardClient) -> None:
     waiter = Waiter()
     assert client.commits.wait_up_to(waiter, 1)
     assert not client.commits.wait_up_to(waiter, 2)
@@ -331,7 +330,7 @@ async def test_of_tokens_that_wait_up_to_one_the_last_of_each_commit_is_told(cli
     assert waiter.tokens == [[2], [3]]
 
 
-async def test_all_tokens_that_wait_are_told_with_their_commit(client: LocalClient) -> None:
+async def test_all_tokens_that_wait_are_told_with_their_commit(client: ShardClient) -> None:
     waiter = Waiter()
     commits = 0
 

@@ -11,7 +11,7 @@ from config import limits
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import filter_log, filter_log_entry, retained
-from storage.records.filter_log_entry import NO_PUBLISHER, EntryHead, Kept
+from storage.records.filter_log_entries import NO_PUBLISHER, EntryHead, Kept
 
 TEMPLATE = EnvelopeTemplate("t")
 PART_ROWS = limits.RECOVERY_ENDS_ROWS_MIN
@@ -35,7 +35,7 @@ class CountingStore(MemoryStore):
 
 def store_of(lengths: list[int], body_bytes: int) -> CountingStore:
     """Logs 1, 3, 5 ... of so many entries, between rows of other types."""
-    rows = {filter_log.key(9): b"", retained.PREFIX + b"t": b""}
+    rows = {filter_log.key(9): b"", retained.prefix() + b"t": b""}
     for index, length in enumerate(lengths):
         for entry in range(length):
             message = Kept(1_000 * entry + index, 1, NO_PUBLISHER, TEMPLATE, 0, bytes(body_bytes))

@@ -1,4 +1,4 @@
-from broker.log_pace import LogPace
+from broker.logs.log_pace import LogPace
 
 
 def test_first_is_told_and_the_next_ones_with_the_first_after_the_interval():

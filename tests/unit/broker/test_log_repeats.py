@@ -1,9 +1,9 @@
-"""broker.log_repeats: the same event again and again."""
+"""broker.logs.log_processors: the same event again and again."""
 
 import pytest
 import structlog
 
-from broker.log_repeats import LogRepeats
+from broker.logs.log_processors import LogRepeats
 from config import limits
 
 

@@ -5,8 +5,8 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from broker.log_pace import LogPace
-from broker.loop_watch import LoopWatch, where
+from broker.logs.log_pace import LogPace
+from broker.process.loop_watch import LoopWatch, where
 from config import limits
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from broker.memory import ReturnTimes, memory_returner, resident_bytes
+from broker.process.free_memory import ReturnTimes, memory_returner, resident_bytes
 from config import limits
 
 

@@ -1,18 +1,18 @@
-"""broker.mqtt.outbound: what a client that acknowledges late, or takes only small packets, costs."""
+"""broker.mqtt.settling.outbound: what a client that acknowledges late, or takes only small packets, costs."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from broker.counters import Counters
-from broker.mqtt.outbound import Outbound
-from broker.mqtt.outgoing import Outgoing
-from broker.mqtt.subscription import Subscription
+from broker.mqtt.settling.outbound import Outbound
+from broker.mqtt.settling.outgoing import Outgoing
+from broker.mqtt.topics.subscription import Subscription
+from broker.process.counters import Counters
 from config import limits
 from config.settings import Settings
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
-from queue_manager.claims.claim import DONE, IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim, CreditPool
+from queue_manager.claims.claim import IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim
 
 
 class Client:
@@ -29,17 +29,20 @@ class Client:
             peer="",
         )
         self.unsendable = []
-        settling = SimpleNamespace(reject=lambda claims, now_ms: self.unsendable.extend(claims))
+        self.returned = []
+        settling = SimpleNamespace(
+            reject=lambda claims, now_ms: self.unsendable.extend(claims),
+            unclaim=lambda claims, now_ms: self.returned.extend(claims),
+        )
         self.hub = SimpleNamespace(
             counters=Counters(),
-            client=SimpleNamespace(consuming=SimpleNamespace(credit=CreditPool), settling=settling),
+            client=SimpleNamespace(settling=settling),
             clock=SimpleNamespace(now_ms=lambda: 0),
             settings=Settings(mqtt=settings),
         )
         self.client_id = "c"
         self.outbound = Outbound(self)
         self.outbound.limit(receive_maximum, 0)
-        self.pool = self.outbound.pool
 
     def sent_count(self):
         return len(self.connection.output)
@@ -60,7 +63,7 @@ def client():
 
 def test_what_is_too_large_for_the_client_does_not_hold_up_what_follows(client):
     claims = [make_claim() for _ in range(21)]
-    client.outbound.send(outgoing([b"x" * 1_000] * 20 + [b"small"], claims))
+    client.outbound.send_claimed(outgoing([b"x" * 1_000] * 20 + [b"small"], claims))
     assert client.unsendable == claims[:20]
     assert client.sent_count() == 1
     assert client.outbound.window.in_use == set(client.outbound.claims)
@@ -68,40 +71,43 @@ def test_what_is_too_large_for_the_client_does_not_hold_up_what_follows(client):
 
 def test_a_claim_settled_by_hand_fails_too_when_the_client_cannot_take_its_message(client):
     claim = make_claim()
-    client.outbound.send(outgoing([b"x" * 1_000], [claim], by_ack=False))
+    client.outbound.send_claimed(outgoing([b"x" * 1_000], [claim], by_ack=False))
     assert client.unsendable == [claim]
 
 
 def test_the_acknowledgement_of_what_is_settled_by_hand_settles_nothing(client):
-    client.outbound.send(outgoing([b"x"], [make_claim()], by_ack=False))
+    client.outbound.send_claimed(outgoing([b"x"], [make_claim()], by_ack=False))
     assert client.outbound.finished([1]) == []
     assert client.outbound.window.free() == 10
 
 
-def test_claims_whose_lease_ended_are_not_sent_any_more(client):
-    claims = [make_claim() for _ in range(30)]
-    client.outbound.send(outgoing([b"%d" % n for n in range(30)], claims))
-    sent = client.sent_count()
-    for claim in [*claims[:5], *claims[10:]]:
+def test_acknowledging_what_has_lost_its_lease_settles_nothing_and_frees_its_place(client):
+    claims = [make_claim() for _ in range(10)]
+    client.outbound.send_claimed(outgoing([b"%d" % n for n in range(10)], claims))
+    for claim in claims[:5]:
         claim.state = STALE
     client.outbound.forget_ended()
+    assert client.outbound.window.free() == 0
+    assert client.outbound.finished([4, 5, 6]) == claims[5:6]
+    assert client.outbound.window.free() == 3
+
+
+def test_claims_that_have_no_place_go_back_and_do_not_wait(client):
+    claims = [make_claim() for _ in range(13)]
+    client.outbound.send_claimed(outgoing([b"x"] * 13, claims))
+    assert client.returned == claims[10:]
     assert client.outbound.is_waiting is False
-    assert client.outbound._waiting.has_room(0), "what was dropped is still counted"
-    assert client.outbound.finished(list(range(1, 11))) == claims[5:10]
-    assert client.sent_count() == sent
+    assert list(client.outbound.claims.values()) == claims[:10]
 
 
-def test_an_identifier_that_is_not_acknowledged_takes_credit_though_its_claim_is_gone(client):
-    client.pool.in_flight = 4
-    claims = [make_claim() for _ in range(4)]
-    client.outbound.send(outgoing([b"x"] * 4, claims))
-    for claim in claims[:3]:
-        claim.state = DONE
-        client.pool.in_flight -= 1  # as the group does
-    client.outbound.forget_ended()
-    assert client.pool.in_flight == 4
-    client.outbound.finished([1, 2])
-    assert client.pool.in_flight == 2
+def test_claims_are_sent_to_places_that_are_free_for_them_though_messages_wait(client):
+    """It is the turn of a queue, then."""
+    client.outbound.send(outgoing([b"x"] * 13))
+    client.outbound.window.release([1])
+    claim = make_claim()
+    client.outbound.send_claimed(outgoing([b"claimed"], [claim]))
+    assert client.outbound.claims == {11: claim}
+    assert client.outbound.is_waiting
 
 
 def test_waiting_messages_are_bounded_by_their_size():

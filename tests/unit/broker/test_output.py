@@ -1,11 +1,11 @@
-"""broker.output: a bounded part in each turn, and nothing while the transport is full."""
+"""broker.network.output: a bounded part in each turn, and nothing while the transport is full."""
 
 import asyncio
 from collections.abc import Iterable
 
 import pytest
 
-from broker.output import Output
+from broker.network.output import Output
 from config import limits
 
 PART = 64 * limits.KIB

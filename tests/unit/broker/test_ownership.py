@@ -9,14 +9,16 @@ import pytest
 
 from broker.engine.ownership import Ownership
 from broker.engine.shard import Shard
+from broker.engine.store_repair import repair
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IN_PART
 from queue_manager.policy import Pause
+from queue_manager.spec_records import QueueDefinition
 from storage import metadata_log
 from storage.memory_store import MemoryStore
 from storage.records import (
+    TO_QUEUE,
     attempts,
     binding,
     filter_log_entry,
@@ -80,12 +82,12 @@ def problems_in(rows: Rows) -> dict[bytes, str]:
     ownership = Ownership()
     for key in sorted(rows):
         ownership.note(key, rows[key])
-    return dict(ownership.problems())
+    return {problem.key: problem.what for problem in ownership.problems()}
 
 
 def shared(rows: Rows) -> int:
     """A message that both queues have."""
-    return min(payload_refs.parse_key(key) for key in rows if key.startswith(payload_refs.PREFIX))
+    return min(payload_refs.parse_key(key) for key in rows if key.startswith(payload_refs.prefix()))
 
 
 async def test_what_belongs_to_something_is_not_told() -> None:
@@ -130,8 +132,8 @@ async def test_references_to_a_payload_that_is_not_there_are_told() -> None:
 async def test_payloads_that_are_needed_and_gone_are_told() -> None:
     """One that waits, one that failed, one that is scheduled."""
     rows = await stored_rows()
-    [due] = {scheduled.parse_key(key).message_id for key in rows if key.startswith(scheduled.PREFIX)}
-    ids = sorted(payload.parse_key(key) for key in rows if key.startswith(payload.PREFIX))
+    [due] = {scheduled.parse_key(key).message_id for key in rows if key.startswith(scheduled.prefix())}
+    ids = sorted(payload.parse_key(key) for key in rows if key.startswith(payload.prefix()))
     gone = {ids[0]: "'one'", ids[2]: "'one'", ids[3]: "'two'", due: "'one', 'two'"}
     for message_id in gone:
         del rows[payload.key(message_id)]
@@ -142,8 +144,8 @@ async def test_payloads_that_are_needed_and_gone_are_told() -> None:
 
 
 def planted_bindings() -> dict[bytes, tuple[bytes, str]]:
-    from_none = binding.key(binding.BindingKey("gone", binding.TO_QUEUE, "one", "k", b""))
-    to_none = binding.key(binding.BindingKey("amq.topic", binding.TO_QUEUE, "gone", "k", b""))
+    from_none = binding.key("gone", TO_QUEUE, "one", "k", b"")
+    to_none = binding.key("amq.topic", TO_QUEUE, "gone", "k", b"")
     none = binding.encode({})
     told = "binds 'gone', which is not there"
     return {from_none: (none, told), to_none: (none, told)}
@@ -245,3 +247,42 @@ async def test_what_one_of_two_queues_took_needs_no_count() -> None:
     assert manager.publish(plan, [b"body"], now_ms) == REFUSED_IN_PART
     await shard.commit_once(everything=True)
     assert problems_in(dict(all_rows(store))) == {}
+
+
+async def repaired(rows: Rows) -> tuple[int, int, Rows]:
+    """How many problems were repaired, how many are left, and what the store has then."""
+    store = MemoryStore(rows=rows)
+    found, repaired_count = await repair(store, lambda seen: None)
+    return repaired_count, found.problem_count, dict(all_rows(store))
+
+
+async def test_payloads_that_nothing_holds_and_high_counts_are_repaired(monkeypatch) -> None:
+    monkeypatch.setattr(limits, "STORE_REPAIRS_PER_WRITE_MAX", 1)
+    rows = await stored_rows()
+    leaked = dict(rows)
+    for message_id in range(NOWHERE, NOWHERE + 3):
+        leaked[payload.key(message_id)] = b"12345"
+        leaked[payload_refs.key(message_id)] = payload_refs.encode(2)
+    leaked[payload_refs.key(NOWHERE + 3)] = payload_refs.encode(2)
+    leaked[payload_refs.key(shared(rows))] = payload_refs.encode(7)
+    assert await repaired(leaked) == (5, 0, rows)
+    assert await repaired(rows) == (0, 0, rows)
+
+
+async def test_what_is_needed_and_gone_cannot_be_repaired() -> None:
+    rows = await stored_rows()
+    gone = dict(rows)
+    del gone[payload.key(shared(rows))]
+    assert await repaired(gone) == (0, 1, gone)
+
+
+async def test_nothing_is_repaired_beside_a_record_that_cannot_be_read_or_belongs_to_nothing() -> None:
+    rows = {**await stored_rows(), payload.key(NOWHERE): b"12345"}
+    unread = {**rows, payload_refs.key(shared(rows)): b""}
+    repaired_count, left, after = await repaired(unread)
+    assert (repaired_count, after) == (0, unread)
+    assert left >= 2
+    homeless = {**rows, session_progress.key(7): b"\0" * 8}
+    repaired_count, left, after = await repaired(homeless)
+    assert (repaired_count, after) == (0, homeless)
+    assert left >= 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from broker.engine.operations.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.client.scheduled import cancel_scheduled, list_scheduled
 from broker.engine.shard import Shard
-from queue_manager.definitions import QueueDefinition
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.errors import StoreUnavailable
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
@@ -31,7 +31,7 @@ class WatchedStore(MemoryStore):
     async def get(self, key: bytes) -> bytes | None:
         """As the store, then what happens meanwhile, once for each time it was set."""
         value = await super().get(key)
-        if key.startswith(payload_refs.PREFIX) and self.meanwhile is not None:
+        if key.startswith(payload_refs.prefix()) and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
         return value
@@ -71,14 +71,14 @@ class Sharing:
 
     def payloads(self) -> int:
         """How many payloads are on the store."""
-        return sum(key.startswith(payload.PREFIX) for key, _ in all_rows(self.store))
+        return sum(key.startswith(payload.prefix()) for key, _ in all_rows(self.store))
 
     def counts(self) -> list[int]:
         """The reference counts on the store."""
         return [
             payload_refs.decode(value)
             for key, value in all_rows(self.store)
-            if key.startswith(payload_refs.PREFIX)
+            if key.startswith(payload_refs.prefix())
         ]
 
 

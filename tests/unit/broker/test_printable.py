@@ -1,12 +1,12 @@
-"""broker.printable: what others chose does nothing to a terminal."""
+"""broker.logs.printable: what others chose does nothing to a terminal."""
 
 import io
 from contextlib import redirect_stdout
 
 import pytest
 
-from broker.commands.output import print_table
-from broker.printable import make_printable, printable
+from broker.commands.printing import print_table
+from broker.logs.printable import make_printable, printable
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""broker.mqtt.pubsub: who gets a topic, share groups in turn."""
+"""broker.mqtt.topics.pubsub: who gets a topic, share groups in turn."""
 
 import gc
 from functools import cache
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import broker.mqtt.pubsub as pubsub_module
-from broker.mqtt.pubsub import PubSub
-from broker.mqtt.subscription import Subscription, encode_identifier, one_for_each_client
-from protocols.mqtt.topics import matches
+import broker.mqtt.topics.pubsub as pubsub_module
+from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topics.subscription import Subscription, encode_identifier, one_for_each_client
+from protocols.mqtt.topic_filters import matches
 
 
 class Client(str):

@@ -1,12 +1,13 @@
-"""broker.amqp.queue_arguments: every argument is honoured or refused by name."""
+"""broker.amqp.topology.queue_arguments: every argument is honoured or refused by name."""
 
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from broker.amqp import arguments, queue_arguments
-from broker.amqp.queue_arguments import BadArgument
+from broker.amqp.consuming import consume_arguments
+from broker.amqp.topology import queue_arguments
+from broker.amqp.topology.queue_arguments import BadArgument
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
@@ -205,7 +206,7 @@ def test_a_decimal_is_stored_as_a_number():
 def test_leases():
     asked = policy({"x-visibility-timeout": 700, "x-consumer-timeout": 800})
     assert (asked.visibility_timeout_ms, asked.consumer_timeout_ms) == (700, 800)
-    assert arguments.consumer_arguments({"x-consumer-timeout": 900}).lease_ms == 900
+    assert consume_arguments.consumer_arguments({"x-consumer-timeout": 900}).lease_ms == 900
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.admin.views import ChangedQueue, Difference
-from broker.amqp.queue_arguments import equivalence, queue_policy
+from broker.admin.admin_views import ChangedQueue, Difference
+from broker.admin.queue_change import QueueChange
+from broker.amqp.topology.queue_arguments import equivalence, queue_policy
 from broker.app import Broker
 from broker.configured import default_policy
 from broker.engine.group_settings import problems_of
-from broker.queue_change import QueueChange
-from config.loader import ConfigError
+from config.settings_loader import ConfigError
 from queue_manager.api import QueueDeclaration
 from queue_manager.errors import PreconditionFailed
 

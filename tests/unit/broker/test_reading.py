@@ -1,4 +1,4 @@
-"""broker.reading: a client is read from while nothing speaks against it."""
+"""broker.connections.read_holds: a client is read from while nothing speaks against it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.reading import Reading
+from broker.connections.read_holds import Reading
 from config import limits
 
 

@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.clock import Clock
-from broker.engine.operations.counting import returned_claims
-from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.client import MessageClient
+from broker.engine.client.counting import returned_claims
 from broker.engine.shard import Shard
 from broker.properties.readers import READERS
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import payload
 from tests.unit.queue_manager.managers import Sink, consume, make_policy
@@ -94,12 +94,12 @@ def test_failed_messages_of_closed_buckets_after_a_restart() -> None:
             publish(shard, "$queue/jobs", 35)
             await reject_all(shard, queue, 35)
         async with running(store.crash()) as shard:
-            assert await redrive_failed(shard, "jobs", "", limit=5) == 5  # the oldest
+            assert await MessageClient(shard).redrive("jobs", "", limit=5) == 5  # the oldest
             group = shard.manager.queues.find("jobs").groups.find("")
             returned = returned_claims(group.cursors[0])
             assert [claim.message.offset for claim in returned] == [*range(5)]
-            assert await redrive_failed(shard, "jobs", "", offsets=[12, 30, 99]) == 2
-            assert await redrive_failed(shard, "jobs", "") == 28
+            assert await MessageClient(shard).redrive("jobs", "", offsets=[12, 30, 99]) == 2
+            assert await MessageClient(shard).redrive("jobs", "") == 28
             assert (group.failed_count(), group.ready_count()) == (0, 35)
             store = shard.store  # type: ignore[assignment]
         async with running(store.crash()) as shard:
@@ -123,7 +123,7 @@ def test_what_was_redriven_goes_with_its_queue() -> None:
             await reject_all(shard, queue, 6)
             await shard.sweep_once()
             assert queue.log.head_offset == 6
-            assert await redrive_failed(shard, "jobs", "", limit=4) == 4
+            assert await MessageClient(shard).redrive("jobs", "", limit=4) == 4
             consumer, sink = consume(shard.manager, queue, credit_max=2)
             shard.manager.dispatch(CLOCK.now_ms())
             shard.wake()
@@ -139,8 +139,8 @@ def test_what_was_redriven_goes_with_its_queue() -> None:
                 await asyncio.sleep(0.01)
             assert not shard.manager.queues.removing
             await shard.barrier()
-            rows = await shard.store.scan(payload.PREFIX, None, limit=100)
-            assert not [key for key, _ in rows if key.startswith(payload.PREFIX)]
+            rows = await shard.store.scan(payload.prefix(), None, limit=100)
+            assert not [key for key, _ in rows if key.startswith(payload.prefix())]
             left = await shard.store.scan(b"\x01\x02", b"\x01\x07", limit=100)
             assert left == []
 
@@ -156,9 +156,9 @@ def test_rate_and_named_target() -> None:
             publish(shard, "$queue/jobs/eu", 6)
             await reject_all(shard, queue, 6)
             begin = CLOCK.monotonic()
-            assert await redrive_dead_letters(shard, "dead", limit=4, per_second=20) == 4
+            assert await MessageClient(shard).redrive_dead_letters("dead", limit=4, per_second=20) == 4
             assert 0.14 < CLOCK.monotonic() - begin < 2
-            assert await redrive_dead_letters(shard, "dead", target="other") == 2
+            assert await MessageClient(shard).redrive_dead_letters("dead", to="other") == 2
             assert (queue.ready_count(), other.depth()) == (4, 2)
             assert other.log.tail.slice(0, 1)[0].template.topic == "$queue/jobs/eu"
 
@@ -170,18 +170,18 @@ def test_refusals() -> None:
         async with running() as shard:
             declare(shard, "jobs")
             with pytest.raises(QueueNotFound):
-                await redrive_failed(shard, "none", "")
+                await MessageClient(shard).redrive("none", "")
             with pytest.raises(GroupNotFound):
-                await redrive_failed(shard, "jobs", "none")
+                await MessageClient(shard).redrive("jobs", "none")
             with pytest.raises(QueueNotFound):
-                await redrive_dead_letters(shard, "jobs", target="none")
+                await MessageClient(shard).redrive_dead_letters("jobs", to="none")
             with pytest.raises(InvalidArgument):
-                await redrive_dead_letters(shard, "jobs", target="jobs")
+                await MessageClient(shard).redrive_dead_letters("jobs", to="jobs")
             with pytest.raises(InvalidArgument):
-                await redrive_dead_letters(shard, "jobs", per_second=0)
+                await MessageClient(shard).redrive_dead_letters("jobs", per_second=0)
             with pytest.raises(InvalidArgument):
-                await redrive_dead_letters(shard, "jobs", limit=-1)
-            assert await redrive_dead_letters(shard, "jobs") == 0
+                await MessageClient(shard).redrive_dead_letters("jobs", limit=-1)
+            assert await MessageClient(shard).redrive_dead_letters("jobs") == 0
 
     run(test)
 
@@ -194,7 +194,7 @@ def test_what_has_nowhere_to_go_stays() -> None:
             publish(shard, "$queue/jobs", 3)
             await reject_all(shard, queue, 3)
             shard.manager.queues.delete(queue, CLOCK.now_ms())
-            assert await redrive_dead_letters(shard, "dead") == 0
+            assert await MessageClient(shard).redrive_dead_letters("dead") == 0
             _, sink = consume(shard.manager, dead)
             shard.manager.dispatch(CLOCK.now_ms())
             assert [claim.attempts for claim in sink.claims] == [1, 1, 1]
@@ -210,7 +210,7 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
         declare(shard, "dead")
         publish(shard, "$queue/jobs", 60)
         await reject_all(shard, queue, 60)
-        redriving = asyncio.create_task(redrive_dead_letters(shard, "dead", per_second=400))
+        redriving = asyncio.create_task(MessageClient(shard).redrive_dead_letters("dead", per_second=400))
         await asyncio.sleep(0.06)
         after = store.crash()  # as it is on the store at this moment
         redriving.cancel()
@@ -247,10 +247,10 @@ def test_all_priorities_are_redriven() -> None:
                 plan.aim_at((queue,), 1)
                 manager.publish(plan, [b"%d" % priority], CLOCK.now_ms())
             await reject_all(shard, queue, 4)
-            assert await redrive_failed(shard, "jobs", "", limit=3) == 3
-            assert await redrive_failed(shard, "jobs", "") == 1
+            assert await MessageClient(shard).redrive("jobs", "", limit=3) == 3
+            assert await MessageClient(shard).redrive("jobs", "") == 1
             assert queue.groups.find("").ready_count() == 4
-            assert await redrive_dead_letters(shard, "jobs", target="dead") == 4
+            assert await MessageClient(shard).redrive_dead_letters("jobs", to="dead") == 4
             _, sink = consume(manager, manager.queues.find("dead"))
             manager.dispatch(CLOCK.now_ms())
             assert [offset >> 56 for offset in sink.offsets] == [2, 2, 1, 0]

@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from broker.refusals import RefusalLog
+from broker.logs.refusal_log import RefusalLog
 from config import limits
 
 
@@ -10,8 +10,8 @@ def test_one_line_a_second_and_queue() -> None:
     log = RefusalLog()
     with capture_logs() as lines:
         for now_ms in (1_000, 1_001, 1_999, 2_000, 2_500):
-            log.note("a", now_ms, 2, reason="full")
-        log.note("b", 2_500, 1, reason="full")
+            log.note("a", now_ms, 2, queue="a", reason="full")
+        log.note("b", 2_500, 1, queue="b", reason="full")
     assert [(line["queue"], line["count"], line.get("not_logged")) for line in lines] == [
         ("a", 2, None),
         ("a", 2, 4),

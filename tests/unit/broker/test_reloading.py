@@ -1,7 +1,7 @@
-"""broker.reloading: which keys changed, and which wait for a restart."""
+"""broker.admin.reloading: which keys changed, and which wait for a restart."""
 
-from broker.reloading import changed_keys, merged, needs_restart
-from config.access import AccessSettings
+from broker.admin.reloading import changed_keys, merged, needs_restart
+from config.access_settings import AccessSettings
 from config.queue_settings import QueueSettings
 from config.settings import (
     AmqpsListenerSettings,
@@ -11,7 +11,7 @@ from config.settings import (
     Settings,
     StorageSettings,
 )
-from config.tls import TlsSettings
+from config.tls_settings import TlsSettings
 
 
 def settings(**changed):

@@ -1,10 +1,10 @@
-"""broker.mqtt.retained_sending: what new subscriptions are sent, in steps that hold up nobody."""
+"""broker.mqtt.consuming.retained_sending: what new subscriptions are sent, in steps that hold up nobody."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from broker.mqtt.retained_sending import RetainedSending, RetainedTurns
+from broker.mqtt.consuming.retained_sending import RetainedSending, RetainedTurns
 from config import limits
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.service_manager import ServiceManager
+from broker.process.service_manager import ServiceManager
 
 
 @pytest.fixture

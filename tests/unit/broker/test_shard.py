@@ -6,8 +6,8 @@ import pytest
 
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.policy import QueuePolicy
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_NONE
 from storage.memory_store import MemoryStore
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker.engine.shard import Shard
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
-from queue_manager.definitions import QueueDefinition
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine.client.browsing import read_page
 from broker.engine.log_reader import LogReader
-from broker.engine.operations.browsing import read_page
 from config import limits
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
@@ -131,7 +131,7 @@ def test_a_consumer_without_credit_does_not_have_the_store_read_again_and_again(
 
 def test_what_is_gone_from_the_store_is_passed_over_and_its_log_goes() -> None:
     h = backlog([0, 0, 0])
-    ids = [payload.parse_key(key) for key, _ in all_rows(h.store) if key.startswith(payload.PREFIX)]
+    ids = [payload.parse_key(key) for key, _ in all_rows(h.store) if key.startswith(payload.prefix())]
     ops = WriteOps()
     for message_id in ids[5:25]:
         ops.delete(payload.key(message_id))

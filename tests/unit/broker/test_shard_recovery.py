@@ -239,7 +239,7 @@ class CountingStore(MemoryStore):
         return [await super(CountingStore, self).get(key) for key in keys]
 
     async def get(self, key: bytes) -> bytes | None:
-        if key[1] in (done.PREFIX[1], failed.PREFIX[1]):
+        if key[1] in (done.prefix()[1], failed.prefix()[1]):
             self.key_counts.append(1)
         return await super().get(key)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.removals import Removals
-from queue_manager.definitions import QueueDefinition
+from broker.engine.removing import Removals
 from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import QueueRemoval, Removal
+from queue_manager.spec_records import QueueDefinition
 from storage import metadata_log
 from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
@@ -227,7 +227,9 @@ def test_a_failed_message_of_a_deleted_group_goes_though_its_queue_is_deleted_at
         drive(shard.commit_once(everything=True))
         drive(shard.sweep_once())
     drive(shard.commit_once(everything=True))
-    assert not [key for key, _ in all_rows(store) if key.startswith((payload.PREFIX, payload_refs.PREFIX))]
+    assert not [
+        key for key, _ in all_rows(store) if key.startswith((payload.prefix(), payload_refs.prefix()))
+    ]
 
 
 @pytest.mark.parametrize("is_touched", [False, True])
@@ -277,12 +279,12 @@ async def test_a_start_does_not_wait_until_a_deleted_queue_is_removed() -> None:
     store = store.crash()
 
     shard = open_shard(store, clock)
-    payloads = [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    payloads = [key for key, _ in all_rows(store) if key.startswith(payload.prefix())]
     assert len(payloads) == 1_000
     with pytest.raises(QueueBusy):
         shard.manager.queues.declare(definition, clock.ms)
     for _ in range(3):
         drive(shard.sweep_once())
         drive(shard.commit_once(everything=True))
-    assert not [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    assert not [key for key, _ in all_rows(store) if key.startswith(payload.prefix())]
     assert shard.manager.queues.declare(definition, clock.ms).name == "large"

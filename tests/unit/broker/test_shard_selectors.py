@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.engine.operations.redrive import redrive_dead_letters, redrive_failed
+from broker.engine.client import MessageClient
 from broker.engine.shard import Shard
-from queue_manager.definitions import QueueDefinition
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import claimed_bitmap, payload, queue_spec
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
@@ -84,19 +84,19 @@ def test_a_start_knows_what_was_taken_ahead() -> None:
     for key in ("us/1", "eu/1", "us/2", "eu/2", "us/3"):
         broker.send(key)  # each a log entry by itself
     broker.ack(sink)
-    assert broker.rows(claimed_bitmap.PREFIX) == 1
+    assert broker.rows(claimed_bitmap.prefix()) == 1
     for _ in range(3):
         broker = broker.crashed()
         broker.sweep()
-        assert broker.rows(payload.PREFIX) == 3
+        assert broker.rows(payload.prefix()) == 3
         assert broker.jobs().groups.find("").ready_count() == 3
     rest = broker.take()
     assert rest.offsets == [0, 2, 4]
     broker.ack(rest)
-    assert broker.rows(claimed_bitmap.PREFIX) == 0
+    assert broker.rows(claimed_bitmap.prefix()) == 0
     for _ in range(2):
         broker.sweep()
-    assert broker.rows(payload.PREFIX) == 0
+    assert broker.rows(payload.prefix()) == 0
     assert broker.jobs().log.head_offset == 5
 
 
@@ -123,7 +123,7 @@ def test_a_purge_keeps_what_is_in_flight() -> None:
     broker = broker.crashed()
     broker.sweep()
     assert broker.take().offsets == [1]
-    assert broker.rows(payload.PREFIX) == 1
+    assert broker.rows(payload.prefix()) == 1
 
 
 def test_a_groups_selector_is_kept_in_its_specification() -> None:
@@ -153,7 +153,7 @@ def test_deleting_takes_the_records_along() -> None:
     broker.manager.queues.delete(broker.jobs(), broker.clock.ms)
     for _ in range(3):
         broker.sweep()
-    assert broker.rows(claimed_bitmap.PREFIX) == broker.rows(payload.PREFIX) == 0
+    assert broker.rows(claimed_bitmap.prefix()) == broker.rows(payload.prefix()) == 0
 
 
 def test_redriving_takes_what_filters_left() -> None:
@@ -164,7 +164,7 @@ def test_redriving_takes_what_filters_left() -> None:
     sink = broker.take("region = 'eu'", credit_max=2)
     broker.send("us/1", "eu/1", "us/2", "eu/2", "eu/3")
     assert sink.offsets == [1, 3]
-    count = asyncio.run(redrive_dead_letters(broker.shard, "jobs", target="back"))
+    count = asyncio.run(MessageClient(broker.shard).redrive_dead_letters("jobs", to="back"))
     assert count == 3
     broker.ack(sink)
     broker = broker.crashed()
@@ -181,6 +181,6 @@ def test_failed_messages_return_to_whom_they_are_for() -> None:
     broker.sweep()
     us = broker.take("region = 'us'")
     assert us.offsets == [0, 2]
-    assert asyncio.run(redrive_failed(broker.shard, "jobs", "")) == 2
+    assert asyncio.run(MessageClient(broker.shard).redrive("jobs", "")) == 2
     broker.settle_down()
     assert eu.offsets == [1, 3, 1, 3]

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.app import Broker
-from broker.start_log import StartLog
+from broker.logs.start_log import StartLog
 from config import limits
 from storage.memory_store import MemoryStore
 

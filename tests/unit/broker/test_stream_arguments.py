@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.amqp import arguments, stream_arguments
-from broker.mqtt.subscribe_options import stream_options
+from broker.amqp.consuming import consume_arguments, stream_arguments
+from broker.mqtt.consuming.subscribe_options import stream_options
 from queue_manager.errors import InvalidArgument
 from queue_manager.log.stream_start import OFFSET, StreamStart
 
@@ -11,7 +11,7 @@ NOW_MS = 1_767_225_600_000
 
 
 def test_of_a_consumer():
-    wanted = arguments.consumer_arguments({"x-stream-offset": 5, "x-auto-commit": False})
+    wanted = consume_arguments.consumer_arguments({"x-stream-offset": 5, "x-auto-commit": False})
     assert (wanted.stream_offset, wanted.auto_commit) == (5, False)
     assert stream_arguments.stream_start(wanted.stream_offset, NOW_MS) == StreamStart(OFFSET, 5)
     assert stream_arguments.stream_start(None, NOW_MS) is None
@@ -21,7 +21,7 @@ def test_of_a_consumer():
         stream_arguments.auto_commit("no")
     with pytest.raises(InvalidArgument, match="x-stream-offset of queue type rabbit_classic_queue"):
         wanted.check_no_stream()
-    arguments.consumer_arguments({}).check_no_stream()
+    consume_arguments.consumer_arguments({}).check_no_stream()
 
 
 def test_of_a_subscription():

@@ -5,10 +5,10 @@ import pytest
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.claims.claim import UNLIMITED
-from queue_manager.definitions import QueueDefinition
 from queue_manager.log.stream_start import FIRST, OFFSET, StreamStart
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
 from tests.unit.queue_manager.managers import Sink, make_policy

@@ -1,11 +1,11 @@
-"""broker.mqtt.subscribe_options: user properties of SUBSCRIBE are honoured, or refused by name."""
+"""broker.mqtt.consuming.subscribe_options: user properties of SUBSCRIBE are honoured, or refused by name."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.consumer_filters import Filters
-from broker.mqtt.subscribe_options import StreamOptions, SubscribeOptions, read_options
+from broker.clients.consumer_filters import Filters
+from broker.mqtt.consuming.subscribe_options import StreamOptions, SubscribeOptions, read_options
 from queue_manager.errors import InvalidArgument
 from queue_manager.log.stream_start import OFFSET, StreamStart
 

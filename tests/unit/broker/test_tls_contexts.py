@@ -1,13 +1,13 @@
-"""broker.tls.contexts: every certificate of a listener comes with its rules."""
+"""broker.network.tls.contexts: every certificate of a listener comes with its rules."""
 
 import ssl
 
 import pytest
 
-from broker.tls.contexts import make_context
-from broker.tls.making import Authority, write_pair
-from broker.tls.peers import certificate_names
-from config.tls import TlsSettings
+from broker.network.tls.contexts import make_context
+from broker.network.tls.making import Authority, write_pair
+from broker.network.tls.peers import certificate_names
+from config.tls_settings import TlsSettings
 
 HOSTS = ("broker.example", "other.example", "any.wild.example")
 

@@ -4,7 +4,7 @@ import asyncio
 
 from pamqp import commands
 
-from broker.amqp.publishing import Publisher
+from broker.amqp.publishing.publish import Publisher
 from broker.app import Broker
 from config import limits
 from tests.e2e.raw_amqp import RawAmqp
@@ -66,6 +66,38 @@ async def test_alike_publishes_of_many_reads_are_committed_together_and_in_order
     bodies = [*(b"%d" % number for number in range(10)), b"last"]
     assert [first, second, third] == [bodies[:4], bodies[4:8], bodies[8:]]
     assert [message.body for message in messages] == bodies
+
+
+def commit_different(port: int) -> None:
+    client = RawAmqp(port)
+    client.open_channel(1)
+    client.call(1, commands.Queue.Declare(queue="q"), commands.Queue.DeclareOk)
+    client.call(1, commands.Tx.Select(), commands.Tx.SelectOk)
+    for number in range(4):  # each a read of its own
+        client.send_bytes(publish(1, "q", b"%d" % number, message_id=str(number)))
+        client.call(1, commands.Basic.Qos(0, 1), commands.Basic.QosOk)
+    client.send_bytes(b"".join(publish(1, "q", b"%d" % n, message_id=str(n)) for n in range(4, 9)))
+    client.send_bytes(publish(1, "q", b"9", expiration="60000"))  # asks something: for itself
+    client.send_bytes(publish(1, "nowhere", b"lost", message_id="10"))
+    client.send_bytes(publish(1, "q", b"10", message_id="11"))
+    client.call(1, commands.Tx.Commit(), commands.Tx.CommitOk)
+    client.drop()
+
+
+async def test_publishes_that_differ_are_judged_together_and_keep_order_and_properties(monkeypatch):
+    judged = []
+    judge = Publisher.judge
+
+    def noting(publisher, runs):
+        judged.extend(len(run.bodies) for run in runs)
+        return judge(publisher, runs)
+
+    monkeypatch.setattr(Publisher, "judge", noting)
+    async with Broker(storage="memory:") as broker:
+        await asyncio.to_thread(commit_different, broker.ports["amqp"])
+        messages = (await broker.admin.browse("q")).messages
+    assert judged == [9, 1, 1, 1]
+    assert [message.body for message in messages] == [b"%d" % number for number in range(11)]
 
 
 def exceed_count(port: int) -> None:

@@ -1,6 +1,6 @@
 from structlog.testing import capture_logs
 
-from broker.trouble_log import TroubleLog
+from broker.logs.trouble_log import TroubleLog
 from storage.errors import StoreUnavailable
 from storage.memory_store import MemoryStore
 

@@ -1,4 +1,4 @@
-"""broker.engine.vhosts: the client of a virtual host, over the one of the shard."""
+"""broker.engine.vhost_client: the client of a virtual host, over the one of the shard."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from broker.app import Broker
 from broker.engine import client as stated
+from broker.engine.call_names import Told
 from broker.engine.client import ShardClient
-from broker.engine.names import Told
-from broker.engine.vhosts import VhostClient
+from broker.engine.vhost_client import VhostClient
 from queue_manager.address import local_name
-from queue_manager.api import BindingDefinition, ExchangeDeclaration, GroupDefinition, QueueDeclaration
+from queue_manager.api import BindingDefinition, ExchangeDeclaration, QueueDeclaration
 from queue_manager.policy import QueuePolicy
 
 # what a call takes as text and is no name of a queue, an exchange, or a virtual host
@@ -31,9 +31,14 @@ OTHER_TEXTS = {
     "pattern",
     "producer",
     "producers",
+    "selector",
+    "start",
+    "state",
 }
 OF_OTHER_CALLS = {
     ("QueueClient", "bound", "vhost"),  # of whoever has the shard's own client
+    ("GroupClient", "create", "name"),  # of a group
+    ("GroupClient", "reset", "to"),  # a place in the queue
     ("MessageClient", "cancel_scheduled", "name"),  # of a message
     ("PublishingClient", "plan", "topic"),  # what messages have, as the publisher said it
     ("PublishingClient", "plan", "exchange"),
@@ -92,7 +97,7 @@ async def test_names_of_a_virtual_host_are_others_in_the_core_and_never_seen(cli
     assert "bids" in [exchange.name for exchange in await inside.exchanges.views()]
     assert "bids" not in [exchange.name for exchange in await client.exchanges.views()]
 
-    created = await inside.groups.create("orders", GroupDefinition(name="readers"))
+    created = await inside.groups.create("orders", "readers")
     assert (created.queue, (await inside.groups.views("orders"))[0].queue) == ("orders", "orders")
     assert await client.groups.views("orders") == []
 

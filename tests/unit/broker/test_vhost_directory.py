@@ -1,4 +1,4 @@
-"""broker.vhost_directory: what a start finds of virtual hosts that administration made."""
+"""broker.vhosts.vhost_directory: what a start finds of virtual hosts that administration made."""
 
 from broker.app import Broker
 from config.settings import AmqpListenerSettings, ListenersSettings, Settings, StorageSettings, VhostSettings
@@ -30,7 +30,7 @@ async def test_deletion_that_was_interrupted_goes_on_at_the_next_start() -> None
     await broker.admin.vhosts.declare("acme", max_queues=5)
     client = broker.hub.of_vhost("acme").client
     await client.queues.declare(QueueDeclaration(name="jobs", durable=True, policy=POLICY))
-    broker.hub.client.vhosts.keep("acme", StoredVhost(0, 5, is_being_deleted=True))
+    broker.hub.client.vhosts.keep("acme", StoredVhost(True, 0, 5))
     await broker.hub.client.commits.durable()
     await broker.stop()
 

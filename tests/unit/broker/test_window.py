@@ -1,9 +1,9 @@
-"""broker.mqtt.window: packet identifiers are unique while in use and never 0."""
+"""broker.mqtt.settling.window: packet identifiers are unique while in use and never 0."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.mqtt.window import OutboundWindow
+from broker.mqtt.settling.window import OutboundWindow
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), max_size=60), st.integers(1, 65_535))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import ConfigError, default_file_text, load_settings
 from config.settings import Settings
+from config.settings_loader import ConfigError, default_file_text, load_settings
 
 ROOT = Path(__file__).parents[3]
 Write = Callable[[str], Path]

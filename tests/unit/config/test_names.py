@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import limits, names
+from config import limits, name_rules
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from config import limits, names
     ],
 )
 def test_valid_queue_name_is_returned(name: str) -> None:
-    assert names.check_queue_name(name) == name
+    assert name_rules.check_queue_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_valid_queue_name_is_returned(name: str) -> None:
 )
 def test_invalid_queue_name_is_refused_with_reason(name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        names.check_queue_name(name)
+        name_rules.check_queue_name(name)
 
 
 @pytest.mark.parametrize(
     "topic", ["#", "+", "a", "/", "a//b", "+/+/#", "a/+/b/#", "$queue/orders/#", "a b/ü"]
 )
 def test_valid_topic_filter_is_returned(topic: str) -> None:
-    assert names.check_topic_filter(topic) == topic
+    assert name_rules.check_topic_filter(topic) == topic
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,25 @@ def test_valid_topic_filter_is_returned(topic: str) -> None:
 )
 def test_invalid_topic_filter_is_refused_with_reason(topic: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        names.check_topic_filter(topic)
+        name_rules.check_topic_filter(topic)
 
 
 @given(st.text())
 def test_accepted_queue_name_is_one_level_of_a_valid_topic(name: str) -> None:
     try:
-        names.check_queue_name(name)
+        name_rules.check_queue_name(name)
     except ValueError:
         return
     assert 1 <= len(name.encode()) <= 255
-    level = names.queue_level(name)
-    assert names.check_topic_filter(f"$queue/{level}/#").count("/") == 2
+    level = name_rules.queue_level(name)
+    assert name_rules.check_topic_filter(f"$queue/{level}/#").count("/") == 2
     assert level[0] not in "$+#"
-    assert names.queue_of_level(level) == name
+    assert name_rules.queue_of_level(level) == name
 
 
 @given(st.text("%/#+$2345BFbfx", max_size=12))
 def test_a_name_of_what_codes_are_made_of_is_read_back_from_its_level(name: str) -> None:
-    assert names.queue_of_level(names.queue_level(name)) == name
+    assert name_rules.queue_of_level(name_rules.queue_level(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_a_name_of_what_codes_are_made_of_is_read_back_from_its_level(name: str)
     ],
 )
 def test_only_what_a_level_cannot_hold_is_written_as_a_code(name: str, level: str) -> None:
-    assert names.queue_level(name) == level
+    assert name_rules.queue_level(name) == level
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "broker-1.example.net"])
 def test_valid_bind_address_is_returned(bind: str) -> None:
-    assert names.check_bind(bind) == bind
+    assert name_rules.check_bind(bind) == bind
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_valid_bind_address_is_returned(bind: str) -> None:
 )
 def test_invalid_bind_address_is_refused(bind: str) -> None:
     with pytest.raises(ValueError, match="neither an IP address nor a host name"):
-        names.check_bind(bind)
+        name_rules.check_bind(bind)
 
 
 @pytest.mark.parametrize(
     "url", ["./data", "/srv/x", "data", "memory:", "s3://bucket", "s3://bucket/a/b", "gs://b", "az://c/p"]
 )
 def test_valid_storage_url_is_returned(url: str) -> None:
-    assert names.check_storage_url(url) == url
+    assert name_rules.check_storage_url(url) == url
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_valid_storage_url_is_returned(url: str) -> None:
 )
 def test_invalid_storage_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError):
-        names.check_storage_url(url)
+        name_rules.check_storage_url(url)

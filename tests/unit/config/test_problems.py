@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from config import limits
 from config.check import check_file
-from config.loader import ConfigError, load_settings
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.settings import ListenersSettings, QueueManagerSettings
+from config.settings_loader import ConfigError, load_settings
 
 Problems = Callable[..., list[str]]
 
@@ -197,6 +197,19 @@ def test_recursive_and_exploding_yaml_is_refused(problems: Problems, monkeypatch
     for inner, outer in zip("abcd", "bcde", strict=True):
         bomb += f"{outer}: &{outer} [{', '.join([f'*{inner}'] * 10)}]\n"
     assert "more than 1000 values" in problems(bomb)[0]
+    monkeypatch.setattr(limits, "CONFIG_ALIASED_VALUES_MAX", 100)
+    assert problems(bomb) == ["broker.yaml:1: more than 100 values by aliases"]
+
+
+def test_values_by_aliases_are_counted_and_others_are_not(
+    problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CONFIG_ALIASED_VALUES_MAX", 6)
+    queues = "queues:\n" + "".join(f"  - {{name: q{number}, limits: LIMITS}}\n" for number in range(3))
+    first = queues.replace("LIMITS", "&few {max_depth: 5, max_bytes: 1MiB}", 1)
+    assert problems(first.replace("LIMITS", "*few")) == []  # a mapping with two values, twice
+    monkeypatch.setattr(limits, "CONFIG_ALIASED_VALUES_MAX", 5)
+    assert "more than 5 values by aliases" in problems(first.replace("LIMITS", "*few"))[0]
 
 
 def test_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Secrets in the settings are shown to nobody who looks at them."""
 
-from config.access import UserSettings
+from config.access_settings import UserSettings
 from config.bridge_settings import BridgeSettings, BridgeTopicSettings
 
 

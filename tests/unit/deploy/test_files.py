@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from broker.version import VERSION
-from config.loader import load_settings
+from config.settings_loader import load_settings
 from hatch_build import FOLDERS, PACKAGE
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.cli import app
-from broker.systemd_unit import unit_text
+from broker.process.systemd_unit import unit_text
 
 UNIT = Path(__file__).resolve().parents[3] / "deploy" / "systemd" / "sluicemq.service"
 COMMAND = "/opt/sluicemq/bin/python -m sluicemq serve --config /etc/sluicemq/sluicemq.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
-from broker.amqp import queue_arguments
+from broker.amqp.topology import queue_arguments
 from protocols.amqp091 import channel
 from queue_manager.api import EXCHANGE_TYPES
 

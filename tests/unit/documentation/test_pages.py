@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import load_settings
+from config.settings_loader import load_settings
 
 PROJECT = Path(__file__).parents[3]
 PAGES = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").rglob("*.md"))]

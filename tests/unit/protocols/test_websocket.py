@@ -1,8 +1,8 @@
-"""protocols.websocket.server: handshakes that are not as they should be."""
+"""protocols.websocket.websocket_server: handshakes that are not as they should be."""
 
 import pytest
 
-from protocols.websocket.server import WebSocketServer
+from protocols.websocket.websocket_server import WebSocketServer
 
 PAGES = "https://pages.example.org"
 

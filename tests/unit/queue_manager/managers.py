@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer, CreditPool
-from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import QueueDefinition
 from storage.metadata_log import MetadataLog
 from storage.records import message_ids
 from storage.sequence import SequenceAllocator
@@ -54,7 +54,7 @@ def make_manager(*, auto_create: bool = True) -> QueueManager:
         auto_create=auto_create,
         cache_bytes_max=1 << 20,
         log=MetadataLog(),
-        message_ids=SequenceAllocator(message_ids.KEY),
+        message_ids=SequenceAllocator(message_ids.key()),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue_manager.claims.claim import UNLIMITED, Consumer
 from queue_manager.filters.consumer_filter import consumer_filter
-from queue_manager.filters.fields import Fields
+from queue_manager.filters.field_access import Fields
 from queue_manager.manager import QueueManager
 from queue_manager.queue.queue import Queue
 from storage.envelope import EnvelopeTemplate

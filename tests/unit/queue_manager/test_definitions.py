@@ -5,19 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_manager.definitions import (
-    QueueDefinition,
-    StoredQueue,
-    stored_group,
-)
 from queue_manager.errors import Inequivalent, InvalidAddress, ResourceLocked
 from queue_manager.model import Message
 from queue_manager.patterns import compile_pattern
 from queue_manager.policy import FOREVER, QueuePolicy
+from queue_manager.spec_records import (
+    QueueDefinition,
+    StoredQueue,
+    stored_group,
+)
 from storage.envelope import EnvelopeTemplate
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import queue_spec
-from storage.records.queue_spec import QueueSpec
+from storage.records import QueueSpec, queue_spec
 from tests.unit.queue_manager.managers import make_manager
 
 numbers = st.integers(0, 1 << 40)

@@ -3,7 +3,6 @@
 import pytest
 
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import (
     AccessRefused,
     GroupNotFound,
@@ -20,6 +19,7 @@ from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_IN_PART, REF
 from queue_manager.policy import REJECT_DLX
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.rules.dead_letters import keep_properties, no_copies, no_origin
+from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_AMQP, decode_envelope, read_head, vary
 from storage.records import metadata
 from tests.unit.queue_manager.managers import (

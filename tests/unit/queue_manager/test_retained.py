@@ -5,7 +5,7 @@ import random
 import pytest
 
 from config import limits
-from protocols.mqtt.topics import matches
+from protocols.mqtt.topic_filters import matches
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
 from storage.records import retained
@@ -58,7 +58,7 @@ class Kept:
         return [m.topic for m in self.retained.matching(topic_filter, self.clock.ms) if m]
 
     def rows(self):
-        return [key for key in self.store._rows if key.startswith(retained.PREFIX)]
+        return [key for key in self.store._rows if key.startswith(retained.prefix())]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -131,7 +131,7 @@ def test_look_up_visits_only_where_the_filter_may_match(monkeypatch):
         looked_at.append(message)
         return original(message, now_ms)
 
-    monkeypatch.setattr("queue_manager.retained.RetainedMessage.has_expired", has_expired)
+    monkeypatch.setattr("queue_manager.retained_messages.RetainedMessage.has_expired", has_expired)
     assert kept.topics("m/7/#") == ["m/7/up"]
     assert kept.topics("m/8/+") == ["m/8/up"]
     assert len(looked_at) == 2

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.names import queue_level
+from config.name_rules import queue_level
 from spark_bridge.address import queue_address
 
 

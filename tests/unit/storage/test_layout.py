@@ -2,8 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import layout
+from storage import layout, records
 from storage.encoding import pack_u64_key
+from storage.records import RECORDS, active, format_marker
+from storage.records.fields import Record
 from tests.unit.storage.record_checks import unhex
 
 
@@ -66,29 +68,15 @@ def test_queue_id_of_the_longest_names_fits_the_limit():
     assert len(longest) == layout.QUEUE_ID_BYTES_MAX == 643
 
 
-def test_record_types_are_distinct():
-    types = [
-        layout.PAYLOAD,
-        layout.ACTIVE,
-        layout.DONE,
-        layout.FAILED,
-        layout.ATTEMPTS,
-        layout.QUEUE_SPEC,
-        layout.MESSAGE_IDS,
-        layout.LOG_CURSOR,
-        layout.CLAIM_STATE,
-        layout.PAYLOAD_REFS,
-        layout.GROUP_POSITION,
-        layout.QUEUE_META,
-        layout.FORMAT,
-    ]
-    assert len(set(types)) == len(types)
-    assert layout.record_prefix(layout.FORMAT) == b"\x01\x0f"
+def test_every_kind_of_record_has_a_number_of_its_own():
+    kinds = [each for each in vars(records).values() if isinstance(each, Record)]
+    assert len(kinds) == len(RECORDS) == 41
+    assert format_marker.key() == b"\x01\x0f"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))
 def test_prefix_of_a_queue_excludes_keys_of_longer_names(name):
-    prefix = layout.queue_prefix(layout.ACTIVE, name)
-    assert not layout.queue_prefix(layout.ACTIVE, name + "x").startswith(prefix)
-    assert not layout.queue_prefix(layout.ACTIVE, name + "\x01").startswith(prefix)
-    assert layout.bucket_key(layout.ACTIVE, name, 5) == prefix + bytes(7) + b"\x05"
+    prefix = active.prefix(name)
+    assert not active.prefix(name + "x").startswith(prefix)
+    assert not active.prefix(name + "\x01").startswith(prefix)
+    assert active.key(name, 5) == prefix + bytes(7) + b"\x05"

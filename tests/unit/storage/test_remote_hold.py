@@ -10,8 +10,7 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import StoreFenced, StoreUnavailable
 from storage.memory_store import MemoryStore
-from storage.records import holder
-from storage.records.holder import Holder
+from storage.records import Holder, holder
 from storage.remote_hold import RemoteHold, wait_for_holder
 
 ELSEWHERE = Holder(1, 1, 7, "elsewhere")
@@ -36,7 +35,7 @@ class Reader:
         assert key == holder.key()
         self.looks += 1
         found = self._look(self.looks)
-        return None if found is None else holder.encode(found)
+        return None if found is None else holder.encode(*found)
 
     async def shutdown(self):
         self.is_closed = True

@@ -12,7 +12,7 @@ from broker.access.login import Login
 from broker.access.passwords import hashed
 from broker.clock import Clock
 from config import limits
-from config.access import AccessSettings, PermissionSettings, UserSettings, UsersSettings
+from config.access_settings import AccessSettings, PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
 HERE = Peer("127.0.0.1")

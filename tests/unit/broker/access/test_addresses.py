@@ -1,8 +1,8 @@
-"""broker.access.addresses: how many connections an address may have, and make."""
+"""broker.access.address_limits: how many connections an address may have, and make."""
 
-from broker.access.addresses import Addresses
+from broker.access.address_limits import Addresses
 from config import limits
-from config.access import AccessSettings
+from config.access_settings import AccessSettings
 
 
 def test_without_limits_anybody_connects_as_they_like():

@@ -1,11 +1,14 @@
-"""broker.amqp.permissions: no method is done without its permission."""
+"""broker.amqp.connection.permissions: no method is done without its permission."""
 
 import pytest
 from pamqp import commands
 
 from broker.access.login import Login, NotPermitted
 from broker.access.rights import Grant
-from broker.amqp import consuming, exchanges, permissions, queues, transaction
+from broker.amqp.connection import permissions
+from broker.amqp.consuming import consume
+from broker.amqp.publishing import transaction
+from broker.amqp.topology import exchanges, queues
 
 
 def test_taking_direct_replies_needs_no_permission():
@@ -22,6 +25,6 @@ def test_taking_direct_replies_needs_no_permission():
 
 
 def test_every_method_has_a_rule_or_names_nothing():
-    done = {*consuming.METHODS, *exchanges.METHODS, *queues.METHODS, *transaction.METHODS}
+    done = {*consume.METHODS, *exchanges.METHODS, *queues.METHODS, *transaction.METHODS}
     done |= {commands.Confirm.Select, commands.Channel.Flow, commands.Channel.FlowOk}
     assert done == set(permissions.RULES) | permissions.FREE

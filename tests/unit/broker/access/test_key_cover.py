@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.access import key_cover
 from broker.access.key_cover import KeyCover, TooHard
-from broker.access.patterns import NamePattern
+from broker.access.name_patterns import NamePattern
 from config import limits
 
 
@@ -84,6 +85,15 @@ def test_what_is_too_hard_covers_no_wildcards(pattern):
     with pytest.raises(TooHard):
         KeyCover(pattern).uncovered("a.#")
     assert not NamePattern(pattern).covers_keys("a.#")
+
+
+def test_with_an_unknown_reader_of_expressions_nothing_covers_wildcards(monkeypatch):
+    monkeypatch.setattr(key_cover, "_parser", None)
+    with pytest.raises(TooHard):
+        KeyCover("^a")
+    assert not NamePattern("^a").covers_keys("a.#")
+    assert NamePattern("^a").covers_keys("a.b")
+    assert NamePattern(".*").covers_keys("a.#")
 
 
 def test_a_comparison_that_takes_too_many_steps_is_given_up():

@@ -14,7 +14,7 @@ from broker.access.credentials import LoginRefused, Peer
 from broker.access.scram import Decoys, ScramExchange, Verifier, make_verifier, read_verifier
 from broker.clock import Clock
 from config import limits
-from config.access import AccessSettings, UserSettings, UsersSettings
+from config.access_settings import AccessSettings, UserSettings, UsersSettings
 from config.users_file import save_users
 
 PASSWORD = b"pencil"

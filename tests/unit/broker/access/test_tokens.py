@@ -19,7 +19,13 @@ from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.rights import Action, Kind
 from broker.clock import Clock
 from config import limits
-from config.access import AccessSettings, PermissionSettings, TokenSettings, UserSettings, UsersSettings
+from config.access_settings import (
+    AccessSettings,
+    PermissionSettings,
+    TokenSettings,
+    UserSettings,
+    UsersSettings,
+)
 from config.users_file import save_users
 
 PEER = Peer("10.0.0.1")

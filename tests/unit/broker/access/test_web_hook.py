@@ -15,7 +15,7 @@ from broker.access.rights import Action, Kind
 from broker.access.web_hook import WebHook
 from broker.clock import Clock
 from config import limits
-from config.access import AccessSettings, HookSettings
+from config.access_settings import AccessSettings, HookSettings
 
 PEER = Peer("10.0.0.1")
 ALLOWED = {"allow": True, "user": "alice", "tags": ["monitoring"], "permissions": [{"read": "^a$"}]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.properties import dead_letters
+from broker.properties import death_headers
 from protocols.amqp091.content import Properties, decode_headers, decode_properties, encode_properties
 from queue_manager.model import Message
 from queue_manager.rules.dead_letters import Death
@@ -25,7 +25,7 @@ def die(
     template: EnvelopeTemplate, reason: str = "rejected", queue: str = "orders", target: str = "dead"
 ) -> bytes | None:
     message = Message(9, 4, b"body", template, NOW_MS)
-    stamped = dead_letters.stamp(Death(message, queue, "g", reason, 3, NOW_MS, [target]))
+    stamped = death_headers.stamp(Death(message, queue, "g", reason, 3, NOW_MS, [target]))
     if stamped.avoided:
         return None
     assert stamped.properties_kind == PROPERTIES_AMQP
@@ -53,6 +53,10 @@ def test_every_field() -> None:
                 "time": datetime.fromtimestamp(NOW_MS // 1000, UTC),
                 "exchange": "",
                 "routing-keys": ["orders"],
+                "group": "g",
+                "attempts": 3,
+                "topic": "orders",
+                "offset": 4,
                 "original-expiration": "500",
             }
         ],
@@ -62,12 +66,6 @@ def test_every_field() -> None:
         "x-last-death-reason": "rejected",
         "x-last-death-queue": "orders",
         "x-last-death-exchange": "",
-        "_dlq_original_queue": "orders",
-        "_dlq_original_topic": "orders",
-        "_dlq_original_id": "orders:4",
-        "_dlq_group": "g",
-        "_dlq_delivery_count": 3,
-        "_dlq_moved_at": "2026-01-01T00:00:00.123Z",
     }
 
 
@@ -77,7 +75,7 @@ def test_a_second_death_keeps_the_first() -> None:
     headers = dict(decode_headers(raw))
     assert [death["queue"] for death in headers["x-death"]] == ["dead", "orders"]
     assert (headers["x-first-death-queue"], headers["x-last-death-queue"]) == ("orders", "dead")
-    assert headers["_dlq_original_queue"] == "orders"
+    assert [death.get("topic") for death in headers["x-death"]] == [None, "orders"]
 
 
 def test_the_same_death_counts_and_comes_first() -> None:
@@ -115,16 +113,16 @@ def test_by_mqtt() -> None:
     headers = dict(decode_headers(raw))
     assert headers["a"] == "b"
     assert headers["x-death"][0]["original-expiration"] == "5000"
-    assert headers["_dlq_original_topic"] == "$queue/orders/eu"
+    assert headers["x-death"][0]["topic"] == "$queue/orders/eu"
 
 
 def test_the_way_back() -> None:
     raw = die(amqp_template("$queue/orders/eu", mine=1))
-    origin = dead_letters.origin_of(again(raw))
+    origin = death_headers.origin_of(again(raw))
     assert origin is not None
     assert (origin.queue, origin.topic, origin.exchange) == ("orders", "$queue/orders/eu", "")
     headers = dict(decode_headers(origin.properties))
-    assert not [name for name in headers if name.startswith("_dlq_")]
+    assert death_headers.OWN_FIELDS.isdisjoint(headers["x-death"][0])
     assert headers["mine"] == 1
     assert headers["x-death"][0]["count"] == 1
     # another life: what it died of before is known, where it died is told anew
@@ -132,10 +130,10 @@ def test_the_way_back() -> None:
     second = die(redriven)
     assert second is not None
     headers = dict(decode_headers(second))
-    assert (headers["_dlq_original_queue"], headers["x-death"][0]["count"]) == ("orders", 2)
+    assert (headers["x-death"][0]["topic"], headers["x-death"][0]["count"]) == ("$queue/orders/eu", 2)
 
 
 def test_what_is_no_dead_letter_has_no_origin() -> None:
-    assert dead_letters.origin_of(amqp_template()) is None
-    assert dead_letters.origin_of(EnvelopeTemplate("t")) is None
-    assert dead_letters.origin_of(amqp_template(_dlq_original_queue=5)) is None
+    assert death_headers.origin_of(amqp_template()) is None
+    assert death_headers.origin_of(EnvelopeTemplate("t")) is None
+    assert death_headers.origin_of(amqp_template(**{"x-death": [{"queue": 5}]})) is None

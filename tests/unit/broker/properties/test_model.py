@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.properties import amqp, mqtt
 from broker.properties.filter_fields import fields_of
 from broker.properties.message_groups import group_key
-from broker.properties.model import MessageProperties
+from broker.properties.neutral_model import MessageProperties
 from broker.properties.templates import as_amqp, as_mqtt, read
 from protocols.amqp091 import content
 from protocols.mqtt import constants as c

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.properties import amqp, mqtt
-from broker.properties.model import MessageProperties
-from broker.telemetry.context import Sampling, TraceContext, parse
+from broker.properties.neutral_model import MessageProperties
+from broker.telemetry.trace_context import Sampling, TraceContext, parse
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -11,13 +11,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from broker.app import Broker
 from broker.clock import Clock
-from broker.telemetry.context import Sampling
 from broker.telemetry.exporting import Exporter
 from broker.telemetry.spans import Span, Spans
 from broker.telemetry.telemetry import Telemetry, telemetry_of
+from broker.telemetry.trace_context import Sampling
 from config import limits
-from config.loader import ConfigError
 from config.settings import Settings, TelemetrySettings
+from config.settings_loader import ConfigError
 from queue_manager.errors import LimitReached
 from tests.unit.broker.telemetry.test_context import PARENT, SPAN, TRACE
 from tests.unit.queue_manager.managers import Sink
@@ -99,7 +99,7 @@ async def test_refused_publish_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_front_ends_have_the_plain_client_where_nothing_is_configured() -> None:
     async with Broker(storage="memory:") as broker:
-        assert type(broker.hub.client).__name__ == "LocalClient"
+        assert type(broker.hub.client).__name__ == "ShardClient"
 
 
 def test_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

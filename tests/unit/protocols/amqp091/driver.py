@@ -73,8 +73,10 @@ def publish(
             header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties)), channel
         ),
     ]
-    for start in range(0, len(payload), piece_bytes):
-        parts.append(frame.marshal(body.ContentBody(payload[start : start + piece_bytes]), channel))
+    parts += [
+        frame.marshal(body.ContentBody(payload[start : start + piece_bytes]), channel)
+        for start in range(0, len(payload), piece_bytes)
+    ]
     return b"".join(parts)
 
 

@@ -33,8 +33,9 @@ def flat(found: list[Any]) -> list[Any]:
                 what = (shape.topic, shape.qos, shape.retain, shape.dup, shape.properties)
                 plain.append(("publish", *what, packet_id, payload))
         elif isinstance(event, events.AckRun):
-            for packet_id in event.packet_ids:
-                plain.append(("ack", event.packet_type, packet_id, event.reason_code))
+            plain += [
+                ("ack", event.packet_type, packet_id, event.reason_code) for packet_id in event.packet_ids
+            ]
         else:
             values = [getattr(event, name) for name in type(event).__slots__]
             plain.append((type(event).__name__, *values))

@@ -6,7 +6,13 @@ from hypothesis import given
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
-from protocols.mqtt.topics import matches, overlap, split_shared, validate_topic_filter, validate_topic_name
+from protocols.mqtt.topic_filters import (
+    matches,
+    overlap,
+    split_shared,
+    validate_topic_filter,
+    validate_topic_name,
+)
 from tests.unit.protocols.mqtt.strategies import filters, topics
 
 DEEPEST = "/".join("a" * limits.MQTT_TOPIC_LEVELS_MAX)

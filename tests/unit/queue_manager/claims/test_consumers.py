@@ -48,6 +48,34 @@ def test_a_single_active_consumer_gets_everything_until_it_goes() -> None:
     assert two.offsets == [0, 1, 2, 3]
 
 
+def test_the_next_one_is_served_at_once_when_the_active_consumer_is_cancelled() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, single_active=True)
+    first, _ = consume(manager, queue, credit_max=2)
+    _, two = consume(manager, queue)
+    publish(manager, 3)
+    manager.dispatch(NOW_MS)
+    manager.consumption.unsubscribe(first, NOW_MS, keep_claims=True)
+    manager.dispatch(NOW_MS)
+    assert (len(first.in_flight), two.offsets) == (2, [2])
+
+
+def test_with_message_groups_the_next_one_waits_for_what_the_cancelled_one_holds() -> None:
+    manager = make_manager()
+    queue = make_queue(manager, single_active=True, message_groups="sticky")
+    first, _ = consume(manager, queue, credit_max=2)
+    _, two = consume(manager, queue)
+    publish(manager, 3)
+    manager.dispatch(NOW_MS)
+    manager.consumption.unsubscribe(first, NOW_MS, keep_claims=True)
+    manager.dispatch(NOW_MS)
+    for claim in list(first.in_flight.values()):
+        assert two.offsets == []
+        manager.ack([claim], NOW_MS)
+        manager.dispatch(NOW_MS)
+    assert two.offsets == [2]
+
+
 def test_the_next_active_consumer_is_that_of_the_highest_priority() -> None:
     manager = make_manager()
     queue = make_queue(manager, single_active=True)

@@ -62,11 +62,11 @@ def test_an_ack_writes_no_place_and_no_claim_number_that_did_not_change() -> Non
     settling = Settling(make_manager(), 3, done_retention_ms=60_000)
     settling.ack(settling.claims[0])
     ops = settling.ack(settling.claims[1])
-    assert [key[:2] for key, _ in ops.puts] == [settlements.PREFIX]
+    assert [key[:2] for key, _ in ops.puts] == [settlements.prefix()]
     publish(settling.manager, 1)
     written = {key[:2] for key, _ in settling.commit().puts}
-    assert {active.PREFIX, claim_state.PREFIX, group_position.PREFIX} <= written
-    assert done.PREFIX not in written
+    assert {active.prefix(), claim_state.prefix(), group_position.prefix()} <= written
+    assert done.prefix() not in written
 
 
 def test_one_by_one_each_claim_and_each_ack_writes_little() -> None:
@@ -83,8 +83,8 @@ def test_a_bucket_that_closes_is_written_whole_and_leaves_no_settlements() -> No
         rows.update(ops.puts)
         for key in ops.deletes:
             rows.pop(key, None)
-    assert not [key for key in rows if key.startswith((settlements.PREFIX, active.PREFIX))]
-    [value] = [value for key, value in rows.items() if key.startswith(done.PREFIX)]
+    assert not [key for key in rows if key.startswith((settlements.prefix(), active.prefix()))]
+    [value] = [value for key, value in rows.items() if key.startswith(done.prefix())]
     assert len(done.decode(value)) == 10
 
 
@@ -97,7 +97,7 @@ def test_settlements_of_a_bucket_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         rows.update(ops.puts)
         for key in ops.deletes:
             rows.pop(key, None)
-        assert sum(key.startswith(settlements.PREFIX) for key in rows) <= 3
+        assert sum(key.startswith(settlements.prefix()) for key in rows) <= 3
 
 
 def test_acks_are_due_for_the_store_soon_however_many_follow() -> None:
@@ -203,7 +203,7 @@ def test_many_acks_are_written_in_parts_where_the_turn_hands_out_much_too(
     publish(shared.manager, 500)
     shared.manager.ack(shared.sink.claims, shared.clock.ms)
     monkeypatch.setattr(limits, "DISPATCHED_PER_TURN_MAX", 100)
-    monkeypatch.setattr(limits, "DIRTY_BUCKETS_MAX", 4)
+    monkeypatch.setattr(limits, "UNWRITTEN_BUCKETS_MAX", 4)
     shared.manager.dispatch(shared.clock.ms)
     shared.clock.ms += limits.STATE_FLUSH_INTERVAL_MS
     drive(shared.shard.commit_once())
@@ -225,7 +225,7 @@ def test_buckets_that_are_wanted_whole_are_written_so_with_the_first_part(
     records.want_all_whole()
     drive(shared.shard.commit_once())
     assert not records.has_changes
-    assert not drive(shared.store.scan(settlements.PREFIX, settlements.PREFIX + b"\xff", limit=100))
+    assert not drive(shared.store.scan(settlements.prefix(), settlements.prefix() + b"\xff", limit=100))
 
 
 def test_a_part_is_measured_by_the_work_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +250,12 @@ def test_a_deleted_queue_leaves_no_settlements() -> None:
         drive(shard.commit_once(everything=True))
         shard.manager.ack([claim], clock.ms)
     drive(shard.commit_once(everything=True))
-    assert drive(store.scan(settlements.PREFIX, None, limit=100))
+    assert drive(store.scan(settlements.prefix(), None, limit=100))
     shard.manager.queues.delete(queue, clock.ms)
     drive(shard.commit_once(everything=True))
     drive(shard.sweep_once())
     drive(shard.commit_once(everything=True))
-    rows = drive(store.scan(settlements.PREFIX, settlements.PREFIX + b"\xff", limit=100))
+    rows = drive(store.scan(settlements.prefix(), settlements.prefix() + b"\xff", limit=100))
     assert not rows
 
 

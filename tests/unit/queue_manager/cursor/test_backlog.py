@@ -20,13 +20,13 @@ def take(backlog: Backlog[Cursor], count: int) -> list[int]:
 
 def test_messages_are_taken_in_order_and_peeked_at_without_moving() -> None:
     _, backlog = begin()
-    assert [message.offset for message in backlog.peek(2)] == [0, 1]
+    assert [message.offset for message in backlog.reader.peek(2)] == [0, 1]
     assert (take(backlog, 3), backlog.position, backlog.at_hand()) == ([0, 1, 2], 3, 7)
 
 
 def test_unwanted_messages_are_passed_and_let_go_of() -> None:
     cursor, backlog = begin()
-    backlog.select(lambda message: message.offset % 3 == 0)
+    backlog.wants = lambda message: message.offset % 3 == 0
     assert take(backlog, 2) == [0, 3]
     assert [offset for offset, _, _ in cursor.skipped._rows] == [1, 2]
     assert cursor.stored.is_dirty

@@ -16,7 +16,7 @@ def test_claims_without_a_payload_are_done_and_whoever_waits_is_told() -> None:
     cursor = group.cursors[0]
     waiting = [claim for _, claim in cursor.claims.returned.heap]
     for claim in waiting:
-        claim.message.set_body(None)
+        claim.message.body = None
     cursor.read_back.request_payloads()
     [load] = manager.context.loads
     assert isinstance(load, PayloadLoad)

@@ -69,13 +69,13 @@ def test_what_is_on_its_way_back_cannot_be_settled_and_is_not_counted_twice():
 
 @pytest.mark.parametrize("many", [1, 100])
 def test_what_many_claims_write_does_not_wait_for_the_commit_to_be_closed(monkeypatch, many):
-    monkeypatch.setattr(limits, "DIRTY_BUCKETS_MAX", many)
+    monkeypatch.setattr(limits, "UNWRITTEN_BUCKETS_MAX", many)
     manager, queue, consumer, sink = begin(bucket_size=0)  # a bucket for each message
-    written = [key for key in manager.context.commit.puts if key.startswith(active.PREFIX)]
+    written = [key for key in manager.context.commit.puts if key.startswith(active.prefix())]
     assert bool(written) == (many == 1)
     manager.context.state_writes.make_due()
     sealed = manager.seal(NOW_MS)
-    assert sum(key.startswith(active.PREFIX) for key in sealed.puts) == 10
+    assert sum(key.startswith(active.prefix()) for key in sealed.puts) == 10
 
 
 def test_of_very_many_each_commit_has_a_part(monkeypatch):
@@ -90,7 +90,7 @@ def test_of_very_many_each_commit_has_a_part(monkeypatch):
     for _ in range(2):
         cursor.stored.write_soon()
         sealed = manager.seal(NOW_MS)
-        written.append(sum(key.startswith(attempts.PREFIX) for key in sealed.puts))
+        written.append(sum(key.startswith(attempts.prefix()) for key in sealed.puts))
         manager.committed(sealed)
         steps(manager)
         manager.dispatch(NOW_MS)

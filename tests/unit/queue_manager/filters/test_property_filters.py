@@ -17,7 +17,7 @@ from queue_manager.filters import (
     filters_from_arguments,
     parse_selector,
 )
-from queue_manager.filters.fields import PROPERTY_FIELDS
+from queue_manager.filters.field_access import PROPERTY_FIELDS
 
 CREATED_MS = 1_700_000_000_000
 MESSAGE = {

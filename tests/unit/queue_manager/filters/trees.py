@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from queue_manager.filters import tree
-from queue_manager.filters.fields import APPLICATION_PREFIX, HEADER_PRIORITY, NOW
+from queue_manager.filters.field_access import APPLICATION_PREFIX, HEADER_PRIORITY, NOW
 
 # small pools, so that names, kinds and values meet often
 NAMES = ["a", "b", "flag", "text", "$odd_1", "größe", "JMSPriority", "JMSXGroupID", "JMS_vendor"]

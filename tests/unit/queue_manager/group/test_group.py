@@ -124,7 +124,7 @@ def test_leases_are_looked_through_no_further_than_needed() -> None:
     publish(manager, 1_000)
     manager.dispatch(NOW_MS)
     manager.consumption.extend(sink.claims[0], 100, NOW_MS)
-    consumer.keep_claims_in(Watched(consumer.in_flight))
+    consumer.in_flight = Watched(consumer.in_flight)
     for after_ms in (50, 200, 300, 400):
         queue.groups.find("").end_leases(NOW_MS + after_ms)
     assert Watched.looked_at <= 2_100  # all of them while one has a lease of its own

@@ -273,7 +273,7 @@ class Life:
         return sinks
 
     def payload_count(self) -> int:
-        return sum(key.startswith(payload.PREFIX) for key, _ in all_rows(self.store))
+        return sum(key.startswith(payload.prefix()) for key, _ in all_rows(self.store))
 
 
 def test_kept_message_is_there_after_a_crash() -> None:

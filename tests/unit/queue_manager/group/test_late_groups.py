@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.operations.redrive import redrive_failed
+from broker.engine.client import MessageClient
 from queue_manager.claims.claim import UNLIMITED
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.group.group import Group
@@ -163,7 +163,7 @@ def test_group_is_given_what_was_redriven_for_another(holds: bool, crashes: bool
     run(shard.commit_once(everything=True))
     run(shard.sweep_once())
     assert queue.log.head_offset == 1
-    assert run(redrive_failed(shard, "jobs", "first", limit=None, offsets=None)) == 1
+    assert run(MessageClient(shard).redrive("jobs", "first", limit=None, offsets=None)) == 1
     if holds:
         consume(manager, queue, "first", credit_max=1)
         manager.dispatch(NOW_MS)
@@ -186,7 +186,7 @@ def test_group_is_given_what_was_redriven_for_another(holds: bool, crashes: bool
     for _ in range(3):
         run(shard.commit_once(everything=True))
         run(shard.sweep_once())
-    assert not [key for key in store._rows if key.startswith(payload.PREFIX)], "payloads are left"
+    assert not [key for key in store._rows if key.startswith(payload.prefix())], "payloads are left"
 
 
 def _drain_group(manager: QueueManager, group: Group, shard: object) -> None:

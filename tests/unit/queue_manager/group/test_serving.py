@@ -1,7 +1,7 @@
 """What serves the cursors of a group: message groups where they are asked for, filters before these."""
 
-from queue_manager.definitions import QueueDefinition
 from queue_manager.group.group import Group
+from queue_manager.spec_records import QueueDefinition
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_policy, make_queue, publish
 from tests.unit.queue_manager.selecting import fields_of, select
 

@@ -2,7 +2,7 @@
 
 from config import limits
 from queue_manager.log.chunks import Chunks
-from storage.records.stream_chunk import ChunkValue
+from storage.records import ChunkValue
 
 
 def made(*sizes: int) -> Chunks:
@@ -11,7 +11,7 @@ def made(*sizes: int) -> Chunks:
     offset = 0
     for number, count in enumerate(sizes):
         chunks.add(offset, count, 10 * count, 1_000 * number).sequence = 100 + number
-        chunks.close()
+        chunks.is_open = False
         offset += count
     return chunks
 
@@ -21,7 +21,7 @@ def test_a_chunk_grows_until_it_is_closed():
     first = chunks.add(0, 3, 30, 5)
     assert chunks.add(3, 2, 20, 9) is first
     assert (first.count, first.payload_bytes, first.first_ms, first.last_ms) == (5, 50, 5, 9)
-    chunks.close()
+    chunks.is_open = False
     second = chunks.add(5, 1, 1, 7)
     assert (second.first_offset, second.first_ms, second.last_ms) == (5, 9, 9), "times never fall"
     assert (len(chunks), chunks.count, chunks.payload_bytes) == (2, 6, 51)

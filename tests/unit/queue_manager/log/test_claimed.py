@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from queue_manager.log.claimed import ClaimedBitmap
 from queue_manager.shard.commit import Commit
 from storage.records import claimed_bitmap
+from storage.records.special_codecs import CHUNK_OFFSETS
 
-SPAN = 3 * claimed_bitmap.CHUNK_OFFSETS
+SPAN = 3 * CHUNK_OFFSETS
 OFFSETS = st.integers(0, SPAN - 1) | st.integers(4_080, 4_110)
 STEPS = st.lists(
     st.tuples(st.just("add"), st.lists(OFFSETS, max_size=20))

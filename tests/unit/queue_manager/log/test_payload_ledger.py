@@ -13,12 +13,12 @@ from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, mak
 
 
 def deleted_payloads(commit: Commit) -> list[int]:
-    return sorted(payload.parse_key(key) for key in commit.deletes if key.startswith(payload.PREFIX))
+    return sorted(payload.parse_key(key) for key in commit.deletes if key.startswith(payload.prefix()))
 
 
 def payloads_put(commit: Commit | None) -> list[int]:
     assert commit is not None
-    return sorted(payload.parse_key(key) for key in commit.puts if key.startswith(payload.PREFIX))
+    return sorted(payload.parse_key(key) for key in commit.puts if key.startswith(payload.prefix()))
 
 
 def retention_with_groups(*names: str) -> tuple[Retention[Cursor], list[Cursor]]:
@@ -96,7 +96,7 @@ def test_what_another_group_failed_keeps_its_payload() -> None:
     manager.ack(a.claims[1:] + b.claims, NOW_MS)
     commit = manager.seal(NOW_MS + 1_000)
     assert commit is not None
-    assert [key for key in commit.puts if key.startswith(payload.PREFIX)] == [payload.key(0)]
+    assert [key for key in commit.puts if key.startswith(payload.prefix())] == [payload.key(0)]
     assert queue.log.head_offset == 3
 
 
@@ -165,8 +165,8 @@ def test_done_records_are_kept_as_long_as_told(done_retention_ms: int, after_ms:
             for key in commit.deletes:
                 rows.pop(key, None)
             manager.committed(commit)
-    assert sum(key.startswith(done.PREFIX) for key in rows) == records
-    assert sum(key.startswith(payload.PREFIX) for key in rows) == (15 if records else 0)
+    assert sum(key.startswith(done.prefix()) for key in rows) == records
+    assert sum(key.startswith(payload.prefix()) for key in rows) == (15 if records else 0)
 
 
 def test_a_bucket_written_between_taking_a_purge_and_applying_it_keeps_what_was_done_meanwhile() -> None:

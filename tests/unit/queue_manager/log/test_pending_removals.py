@@ -3,9 +3,9 @@
 from config import limits
 from queue_manager.log.pending_removals import PendingRemovals
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import GroupRemoval
-from storage.records.group_removal import DELETE, RELEASE
+from storage.records import DELETE, RELEASE
 from tests.unit.queue_manager.managers import make_manager, make_queue
 
 

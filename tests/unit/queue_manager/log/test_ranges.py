@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_manager.log.ranges import RangeSet
+from queue_manager.log.range_set import RangeSet
 
 offsets = st.integers(0, 60)
 ranges = st.lists(st.tuples(offsets, offsets), max_size=25)

@@ -29,7 +29,7 @@ def test_a_redrive_is_one_commit_and_no_attempt() -> None:
     assert redrive.left == 8
     commit = manager.seal(NOW_MS + 1)  # although the group's state was just written
     assert commit is not None
-    assert sum(key.startswith(payload.PREFIX) for key in commit.puts) == 3
+    assert sum(key.startswith(payload.prefix()) for key in commit.puts) == 3
     assert any(key.startswith(done.prefix("dead")) for key in commit.puts)
     assert redrive.step(10, NOW_MS) == 0
     redrive.end(NOW_MS)

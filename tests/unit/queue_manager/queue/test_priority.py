@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.shard import Shard
-from queue_manager.definitions import QueueDefinition
 from queue_manager.errors import PreconditionFailed, QueueNotFound
 from queue_manager.log.levels import level_name
 from queue_manager.manager import QueueManager
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue

@@ -59,8 +59,8 @@ def test_a_nameless_group_goes_with_its_consumer(manager):
     assert manager.ack(sink.claims[:1], NOW_MS) == 0
     manager.requeue(sink.claims[1:], NOW_MS, delay_ms=0)
     sealed = commit(manager)
-    assert not [key for key in sealed.puts if key.startswith(group_position.PREFIX)]
-    assert len([key for key in sealed.puts if key.startswith(queue_spec.PREFIX)]) == 1
+    assert not [key for key in sealed.puts if key.startswith(group_position.prefix())]
+    assert len([key for key in sealed.puts if key.startswith(queue_spec.prefix())]) == 1
 
 
 def test_there_is_a_limit_of_groups(manager, monkeypatch):
@@ -109,7 +109,7 @@ def test_what_is_nacked_waits_for_the_group_again(manager):
     _, sink = read(manager, stream, "g", credit_max=3)
     manager.ack(sink.claims[:1], NOW_MS)
     manager.requeue(sink.claims[1:2], NOW_MS)
-    assert stream.groups.find("g").committed_offset() == 1
+    assert stream.groups.find("g").cursor.committed_offset() == 1
     manager.dispatch(NOW_MS)
     assert sink.calls == [[0, 1, 2], [1], [3]]
     assert sink.claims[3].attempts == 2
@@ -296,12 +296,16 @@ def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
     publish(manager, 30, size=10)
     consumer, sink = read(manager, stream, "g", credit_max=10)
     publish(manager, 30, size=10)
-    assert (stream.log.head_offset, stream.stream_log.chunks.count) == (28, 32)
+    assert (stream.log.head_offset, stream.log.chunks.count) == (28, 32)
     group = stream.groups.find("g")
     manager.ack(sink.claims, NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [*range(10), *range(28, 38)]
-    assert (group.take_gap(), group.take_gap(), group.cursor.stream_backlog.lost_count) == (18, 0, 18)
+    assert (
+        group.cursor.backlog.take_gap(),
+        group.cursor.backlog.take_gap(),
+        group.cursor.backlog.lost_count,
+    ) == (18, 0, 18)
 
 
 def test_age_takes_the_oldest(manager):
@@ -314,7 +318,7 @@ def test_age_takes_the_oldest(manager):
     manager.fire_timers(NOW_MS + 40_000)
     assert stream.log.head_offset == 25
     manager.fire_timers(NOW_MS + 60_000)
-    assert (stream.log.head_offset, stream.ready_count(), len(stream.stream_log.chunks)) == (30, 0, 0)
+    assert (stream.log.head_offset, stream.ready_count(), len(stream.log.chunks)) == (30, 0, 0)
     assert manager.context.timers.next_ms() is None
 
 

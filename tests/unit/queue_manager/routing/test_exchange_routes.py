@@ -6,7 +6,7 @@ import pytest
 
 from queue_manager.manager import QueueManager
 from queue_manager.routing.exchange import Exchange
-from storage.records.exchange import StoredExchange
+from storage.records import StoredExchange
 from tests.unit.queue_manager.managers import make_manager, make_queue
 
 COUNT = 300

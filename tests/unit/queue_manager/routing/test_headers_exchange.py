@@ -7,7 +7,7 @@ import pytest
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.exchange import Exchange, ExchangeDefinition
 from queue_manager.routing.exchange_types.headers import HeadersMatcher
-from storage.records.binding import TO_EXCHANGE
+from storage.records import TO_EXCHANGE
 
 MOMENT = datetime.fromtimestamp(5, UTC)
 

@@ -62,7 +62,7 @@ def plan_to(manager: QueueManager, *queues: Queue, options: PublishOptions = PLA
 
 def payload_keys(manager: QueueManager) -> set[bytes]:
     """The payload records of the open commit."""
-    prefixes = payload.PREFIX, payload_refs.PREFIX
+    prefixes = payload.prefix(), payload_refs.prefix()
     return {key for key in manager.context.commit.puts if key.startswith(prefixes)}
 
 
@@ -280,7 +280,8 @@ def test_of_messages_with_properties_of_their_own_each_is_asked_whether_a_group_
 
 
 def judge(manager: QueueManager, *wanted: tuple[PublishPlan, list[bytes]]) -> list[int]:
-    return [judged.outcome for judged in manager.publisher.judge_all(wanted, NOW_MS)]
+    each = [(plan, bodies, None) for plan, bodies in wanted]
+    return [judged.outcome for judged in manager.publisher.judge_all(each, NOW_MS)]
 
 
 def test_room_is_judged_for_all_publishes_together(manager: QueueManager) -> None:
@@ -309,7 +310,7 @@ def test_identities_are_judged_as_if_what_comes_before_was_taken(manager: QueueM
     assert judge(manager, (one, [b"1"]), (one, [b"1"]), (two, [b"2"])) == [ACCEPTED] * 3
     assert judge(manager, (one, [b"1"]), (one, [b"another"])) == [ACCEPTED, REFUSED_IDENTITY]
     assert judge(manager, (two, [b"2"]), (two, [b"2"]), (identified(3), [b"3"])) == [ACCEPTED] * 3
-    for judged in manager.publisher.judge_all([(one, [b"1"]), (one, [b"1"])], NOW_MS):
+    for judged in manager.publisher.judge_all([(one, [b"1"], None), (one, [b"1"], None)], NOW_MS):
         assert manager.publisher.apply(judged, NOW_MS) == ACCEPTED
     assert (queue.depth(), manager.publisher.repeated_count) == (1, 1)
 

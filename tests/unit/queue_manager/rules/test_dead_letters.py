@@ -7,6 +7,7 @@ import pytest
 from queue_manager.claims.claim import DONE, FAILED
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from queue_manager.manager import QueueManager
+from queue_manager.policy import DROP_HEAD
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.dead_letters import Stamped, keep_properties, no_copies, no_origin
 from storage.records import done, failed, payload
@@ -34,7 +35,7 @@ def test_copy_and_end_are_one_commit() -> None:
     manager.reject(sink.claims, NOW_MS)
     commit = manager.seal(NOW_MS + 1)  # although the group's state was just written
     assert commit is not None
-    assert any(key.startswith(payload.PREFIX) for key in commit.puts)
+    assert any(key.startswith(payload.prefix()) for key in commit.puts)
     assert any(key.startswith(done.prefix("jobs")) for key in commit.puts)
     assert waiting(dead) == 1
     assert queue.groups.find("").failed_count() == 0
@@ -45,7 +46,7 @@ def test_trouble_is_told_once_and_the_message_stays() -> None:
     manager = make_manager()
     told: list[tuple[str, str]] = []
     manager.queues.dead_letters.install(
-        keep_properties, no_origin, no_copies, lambda queue, reason: told.append((queue, reason))
+        keep_properties, no_origin, no_copies, lambda queue, reason, is_kept: told.append((queue, reason))
     )
     queue, sink = source(manager, "nowhere")
     publish(manager, 4)
@@ -61,6 +62,28 @@ def test_trouble_is_told_once_and_the_message_stays() -> None:
     manager.reject(sink.claims[3:], NOW_MS)
     assert queue.groups.find("").failed_count() == 4
     assert told[1:] == [("jobs", "queue 'nowhere' is full")]
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+def test_what_is_too_much_is_dropped_where_no_queue_takes_it(has_group: bool) -> None:
+    manager = make_manager()
+    told: list[tuple[str, str, bool]] = []
+    manager.queues.dead_letters.install(
+        keep_properties,
+        no_origin,
+        no_copies,
+        lambda queue, reason, is_kept: told.append((queue, reason, is_kept)),
+    )
+    queue = make_queue(manager, "jobs", dead_letter="nowhere", depth_max=2, overflow=DROP_HEAD)
+    if has_group:
+        consume(manager, queue, credit_max=0)
+    for _ in range(10):
+        publish(manager, 1)
+        manager.dispatch(NOW_MS)
+    assert waiting(queue) == 2
+    assert not has_group or queue.groups.find("").failed_count() == 0
+    assert manager.queues.dead_letters.dropped_count == 8
+    assert told == [("jobs", "there is no queue 'nowhere'", False)]
 
 
 @pytest.mark.parametrize("fields", [{"message_bytes_max": 0}, {"depth_max": 1}])
@@ -81,7 +104,10 @@ def test_a_loop(reason: str, let_go: bool) -> None:
     queue, sink = source(manager)
     make_queue(manager, "dead")
     manager.queues.dead_letters.install(
-        lambda death: Stamped(0, b"", death.targets), no_origin, no_copies, lambda queue, reason: None
+        lambda death: Stamped(0, b"", death.targets),
+        no_origin,
+        no_copies,
+        lambda queue, reason, is_kept: None,
     )
     [claim] = sink.claims
     assert queue.dead_letters.send("", claim.message, 1, reason, NOW_MS) == let_go

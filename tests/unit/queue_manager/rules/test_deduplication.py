@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import (
@@ -18,7 +17,8 @@ from queue_manager.outcomes import (
     REFUSED_ORDER,
     REFUSED_WINDOW,
 )
-from storage.records import identified, producer
+from queue_manager.spec_records import QueueDefinition
+from storage.records import NONE_TAKEN, identified, producer
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_policy, make_queue
 
 
@@ -46,10 +46,10 @@ def test_a_refused_publish_is_written_down() -> None:
     key = producer.key("jobs", "p")
     publish(manager, b"1")
     assert publish(manager, b"7", producer_id="p", producer_sequence=7) == REFUSED_DEPTH
-    assert producer.decode(manager.context.commit.puts[key]) == (producer.NONE_TAKEN, NOW_MS, bytes(8), 7)
+    assert producer.decode(manager.context.commit.puts[key]) == (NONE_TAKEN, NOW_MS, bytes(8), 7)
     assert publish(manager, b"5", NOW_MS + 1, producer_id="p", producer_sequence=5) == REFUSED_DEPTH
     assert publish(manager, b"6", NOW_MS + 1, producer_id="p", producer_sequence=6) == REFUSED_ORDER
-    assert producer.decode(manager.context.commit.puts[key]) == (producer.NONE_TAKEN, NOW_MS + 1, bytes(8), 5)
+    assert producer.decode(manager.context.commit.puts[key]) == (NONE_TAKEN, NOW_MS + 1, bytes(8), 5)
     queue.purge(NOW_MS)
     assert publish(manager, b"5", producer_id="p", producer_sequence=5) == ACCEPTED
     assert producer.decode(manager.context.commit.puts[key]).refused is None

@@ -5,11 +5,10 @@ import pytest
 from config import limits
 from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
 from queue_manager.sessions.session import Delivery
-from queue_manager.sessions.subscription import SubscriptionOptions
+from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
-from storage.records import filter_log_entry
-from storage.records.session import NEVER_S
+from storage.records import NEVER_S, filter_log_entry
 from tests.model.harness import FakeClock, load, open_shard, run
 
 TEMPLATE = EnvelopeTemplate("a", persistent=True)
@@ -88,7 +87,7 @@ class Away:
         return taker.bodies, session.dropped_count
 
     def rows(self):
-        return [key for key in self.store._rows if key.startswith(filter_log_entry.PREFIX)]
+        return [key for key in self.store._rows if key.startswith(filter_log_entry.prefix())]
 
 
 NUMBERS = [str(number).encode() for number in range(10)]
@@ -119,6 +118,15 @@ def test_bounds_hold_to_the_message(bounds, expected, restarts):
     assert away.receive() == ([], dropped)
     assert away.publish([b"x"]) == [True]
     assert away.receive()[0] == [b"x"]
+
+
+@pytest.mark.parametrize("bounds", [Bounds(5, 0, REJECT), Bounds(0, 5, REJECT)])
+def test_room_is_asked_for_as_often_as_a_session_has_a_message_stored(bounds):
+    away = Away(bounds)
+    session = away.sessions.find("dev", away.clock.ms)
+    away.sessions.subscribe(session, "+", OPTIONS, is_logged=True)
+    assert away.publish(NUMBERS[:4]) == [True, True, False, False]
+    assert session.queued == (4, 4)
 
 
 @pytest.mark.parametrize("drop", [OLDEST, NEWEST])

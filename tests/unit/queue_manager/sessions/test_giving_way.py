@@ -18,7 +18,7 @@ def merged(message_id: int) -> Any:
 def begin(bounds: Bounds, next_id: int = 100) -> GivingWay:
     """For a session of a shard that gives out `next_id` next."""
     in_force = BoundsInForce()
-    in_force.change(bounds)
+    in_force.bounds = bounds
     context: Any = SimpleNamespace(message_ids=SimpleNamespace(next_value=next_id))
     return GivingWay(context, in_force)
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from queue_manager.sessions.subscription import SubscriptionOptions
+from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
 from storage.memory_store import MemoryStore
-from storage.records import filter_log, filter_log_entry, session_subscription
-from storage.records.session import NEVER_S
+from storage.records import NEVER_S, filter_log, filter_log_entry, session_subscription
 from tests.model.harness import FakeClock, load, open_shard, run
 
 TEMPLATE = EnvelopeTemplate("a", persistent=True)
@@ -92,7 +91,7 @@ class Broker:
         self.settle()
 
     def rows(self, record):
-        return [key for key in self.store._rows if key.startswith(record.PREFIX)]
+        return [key for key in self.store._rows if key.startswith(record.prefix())]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.shard.commit import Commit
-from storage.records import payload
+from storage.records import payload_keys
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from storage.records import payload
 def test_commits_of_large_bodies_and_very_large_commits_are_left_to_a_thread(count, body_bytes, is_large):
     commit = Commit()
     body = bytes(body_bytes)
-    commit.puts.update((key, body) for key in payload.key_run(1, count))
+    commit.puts.update((key, body) for key in payload_keys(1, count))
     commit.hold(count * body_bytes)
     assert commit.write_ops().is_large == is_large

@@ -8,8 +8,8 @@ import pytest
 from config import limits
 from config.settings import StorageSettings
 from storage.backup import restoring
+from storage.backup.backup_places import open_for_reading, open_for_writing
 from storage.backup.copying import About, copy_cut
-from storage.backup.places import open_for_reading, open_for_writing
 from storage.backup.source import CutSource
 from storage.batch import WriteOps
 from storage.cuts import TooManyCuts

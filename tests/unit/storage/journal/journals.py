@@ -9,7 +9,7 @@ from storage.batch import WriteOps
 from storage.journal import frames
 from storage.journal.files import END_FILE, JournalFiles, create_files, segment_paths
 from storage.journal.frames import EndRecord, encode_body, seed_of
-from storage.journal.reading import Survey, read_commits, survey_journal
+from storage.journal.journal_survey import Survey, read_commits, survey_journal
 
 DATABASE_ID = 0xFEED
 NOTHING = EndRecord(0, seed_of(DATABASE_ID))

@@ -13,9 +13,10 @@ from config import limits
 from config.settings import StorageSettings
 from storage.errors import StorageError, StoreFenced
 from storage.journal import opening
-from storage.journal.store import JournaledStore
+from storage.journal.journaled_store import JournaledStore
 from storage.open import open_store
 from storage.records import format_marker, journal_state
+from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
 from storage.slate_store import SlateStore
 from tests.unit.storage.journal.journals import generations
 from tests.unit.storage.store_conformance import batch
@@ -109,7 +110,7 @@ async def test_a_store_of_before_the_journal_gets_one(tmp_path):
     store = await open_at(tmp_path)
     assert isinstance(store, JournaledStore)
     assert await rows_of(store) == {b"k": b"before"}
-    assert await store.get(format_marker.key()) == format_marker.encode(format_marker.JOURNALED_VERSION)
+    assert await store.get(format_marker.key()) == format_marker.encode(JOURNALED_VERSION)
     await store.close()
 
 
@@ -117,7 +118,7 @@ async def test_leaving_the_journal_hands_over_what_is_in_it(left):
     store = await open_at(left, "os")
     assert isinstance(store, SlateStore)
     assert len(await rows_of(store)) == 4
-    assert await store.get(format_marker.key()) == format_marker.encode(format_marker.PLAIN_VERSION)
+    assert await store.get(format_marker.key()) == format_marker.encode(PLAIN_VERSION)
     assert await store.get(journal_state.key()) is None
     assert sorted(os.listdir(left)) == ["db", "lock"]
     await store.write(batch({b"k9": b"9"}))

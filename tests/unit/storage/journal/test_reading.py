@@ -14,7 +14,7 @@ from storage.errors import FormatTooNew, StorageError
 from storage.journal import frames
 from storage.journal.files import END_FILE, JournalFiles, create_files
 from storage.journal.frames import EndRecord, SegmentHead, encode_body, seed_of
-from storage.journal.reading import JournalDamaged, read_commits, survey_journal
+from storage.journal.journal_survey import JournalDamaged, read_commits, survey_journal
 from tests.unit.storage.journal.journals import (
     DATABASE_ID,
     NOTHING,

@@ -16,8 +16,8 @@ from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailabl
 from storage.journal import filling
 from storage.journal.appender import Appender
 from storage.journal.files import segment_paths
+from storage.journal.journaled_store import JournaledStore
 from storage.journal.opening import open_journaled
-from storage.journal.store import JournaledStore
 from storage.open import open_database
 from storage.records import journal_state
 from storage.slate_store import SlateStore

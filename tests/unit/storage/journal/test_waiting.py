@@ -6,7 +6,7 @@ import pytest
 
 from config import limits
 from storage.journal.frames import EndRecord
-from storage.journal.waiting import ABSENT, Portion, Waiting
+from storage.journal.waiting_commits import ABSENT, Portion, Waiting
 
 LARGE = bytes(limits.JOURNAL_LARGE_ROW_BYTES * 3)
 

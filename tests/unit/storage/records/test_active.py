@@ -4,6 +4,13 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
 from storage.records import active
+from storage.records.bucket_values import (
+    EMPTY_ACTIVE,
+    AvailableMessage,
+    InFlightMessage,
+    pack_available,
+    pack_in_flight,
+)
 from tests.unit.storage.record_checks import (
     QUEUE,
     T0,
@@ -18,8 +25,8 @@ from tests.unit.storage.record_checks import (
 )
 
 BUCKET = 0x1000000000000014
-AVAILABLE = active.AvailableMessage(4_097, 0x1000000000000014, 0, b"{}")
-IN_FLIGHT = active.InFlightMessage(4_100, 0x1000000000000017, T0, T0 + 30_000, 1, b"{}")
+AVAILABLE = AvailableMessage(4_097, 0x1000000000000014, 0, b"{}")
+IN_FLIGHT = InFlightMessage(4_100, 0x1000000000000017, T0, T0 + 30_000, 1, b"{}")
 V3_VALUE = unhex(
     "01 00"
     "01 10 00 00 00 00 00 00  14 00 00 00 00 00 00 10"
@@ -30,31 +37,30 @@ V3_VALUE = unhex(
     "01 00  02 00 00 00 7b 7d"
 )
 
-available_messages = st.builds(active.AvailableMessage, u64, u64, u16, metadata_bytes)
-in_flight_messages = st.builds(active.InFlightMessage, u64, u64, i64, i64, u16, metadata_bytes)
+available_messages = st.builds(AvailableMessage, u64, u64, u16, metadata_bytes)
+in_flight_messages = st.builds(InFlightMessage, u64, u64, i64, i64, u16, metadata_bytes)
 
 
 def test_active_bucket_matches_the_documented_vector():
     assert active.key(QUEUE, BUCKET) == unhex("01 02 6f 72 64 65 72 73 00 10 00 00 00 00 00 00 14")
     assert len(V3_VALUE) == 68
-    assert active.encode([AVAILABLE], [IN_FLIGHT]) == V3_VALUE
     assert active.decode(V3_VALUE) == ([AVAILABLE], [IN_FLIGHT])
-    packed = active.encode_packed([active.pack_available(*AVAILABLE)], [active.pack_in_flight(*IN_FLIGHT)])
+    packed = active.encode([pack_available(*AVAILABLE)], [pack_in_flight(*IN_FLIGHT)])
     assert packed == V3_VALUE
 
 
 def test_empty_bucket_round_trips():
-    assert active.encode([], []) == active.EMPTY == unhex("00 00 00 00")
-    assert active.decode(active.EMPTY) == ([], [])
+    assert active.encode([], []) == EMPTY_ACTIVE == unhex("00 00 00 00")
+    assert active.decode(EMPTY_ACTIVE) == ([], [])
 
 
 @given(st.lists(available_messages, max_size=5), st.lists(in_flight_messages, max_size=5))
-def test_bucket_round_trips_in_order_of_claims(available, in_flight):
-    value = active.encode(available, in_flight)
-    assert active.decode(value) == (
-        sorted(available, key=lambda message: message.claim_id),
-        sorted(in_flight, key=lambda message: message.claim_id),
+def test_bucket_round_trips(available, in_flight):
+    value = active.encode(
+        [pack_available(*message) for message in available],
+        [pack_in_flight(*message) for message in in_flight],
     )
+    assert active.decode(value) == (available, in_flight)
     check_strict(active.decode, value)
 
 
@@ -76,7 +82,7 @@ def test_arbitrary_bytes_decode_or_are_refused(data):
 
 
 def test_full_bucket_of_the_largest_size_round_trips():
-    value = active.encode([(n, n, 0, b"") for n in range(10_000)], [])
+    value = active.encode([pack_available(n, n, 0, b"") for n in range(10_000)], [])
     assert len(active.decode(value)[0]) == 10_000
     with pytest.raises(ValueError, match="65536 elements"):
-        active.encode_packed([b""] * 65_536, [])
+        active.encode([b""] * 65_536, [])

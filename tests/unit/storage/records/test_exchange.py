@@ -5,12 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.encoding import ValueReader
+from storage.encoding import Reader
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import binding, exchange
-from storage.records.binding import TO_EXCHANGE, TO_QUEUE, BindingKey
-from storage.records.exchange import StoredExchange
-from storage.values import encode_table, encode_value, read_table
+from storage.records import (
+    TO_EXCHANGE,
+    TO_QUEUE,
+    BindingKey,
+    StoredExchange,
+    binding,
+    binding_digest,
+    exchange,
+)
+from storage.typed_values import encode_table, encode_value, read_table
 from tests.unit.storage.record_checks import check_strict, i64, unhex
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -36,19 +42,19 @@ def test_exchange_matches_the_documented_vector():
         "12 00 61 6c 74 65 72 6e 61 74 65 2d 65 78 63 68 61 6e 67 65 05 04 00 00 00 72 65 73 74"
     )
     assert exchange.key("events") == unhex("01 1a 65 76 65 6e 74 73")
-    assert exchange.encode(stored) == value
+    assert exchange.encode(*stored) == value
     assert exchange.decode(value) == stored
     check_strict(exchange.decode, value)
 
 
 def test_binding_matches_the_documented_vectors():
     plain = BindingKey("events", TO_QUEUE, "orders", "eu.#", b"")
-    assert binding.key(plain) == unhex("01 1b 65 76 65 6e 74 73 00 00 6f 72 64 65 72 73 00 65 75 2e 23 00")
+    assert binding.key(*plain) == unhex("01 1b 65 76 65 6e 74 73 00 00 6f 72 64 65 72 73 00 65 75 2e 23 00")
     assert binding.encode({}) == unhex("00 00")
     arguments = {"n": 1}
     value = unhex("01 00 01 00 6e 03 01 00 00 00 00 00 00 00")
-    wanted = BindingKey("events", TO_EXCHANGE, "all", "", binding.digest_of(arguments))
-    assert binding.key(wanted) == unhex("01 1b 65 76 65 6e 74 73 00 01 61 6c 6c 00 00") + wanted.digest
+    wanted = BindingKey("events", TO_EXCHANGE, "all", "", binding_digest(arguments))
+    assert binding.key(*wanted) == unhex("01 1b 65 76 65 6e 74 73 00 01 61 6c 6c 00 00") + wanted.digest
     assert binding.encode(arguments) == value
     assert binding.decode(value) == arguments
     check_strict(binding.decode, value)
@@ -56,14 +62,14 @@ def test_binding_matches_the_documented_vectors():
 
 @given(texts, texts, texts, st.sampled_from((TO_QUEUE, TO_EXCHANGE)), tables)
 def test_binding_key_round_trips(name, destination, routing_key, kind, arguments):
-    wanted = BindingKey(name, kind, destination, routing_key, binding.digest_of(arguments))
-    assert binding.parse_key(binding.key(wanted)) == wanted
+    wanted = BindingKey(name, kind, destination, routing_key, binding_digest(arguments))
+    assert binding.parse_key(binding.key(*wanted)) == wanted
 
 
 @given(tables)
 def test_tables_round_trip_whatever_the_order_of_their_entries(table):
     encoded = encode_table(table)
-    assert read_table(ValueReader("test", encoded)) == table
+    assert read_table(Reader("test", encoded)) == table
     assert encode_table(dict(reversed(table.items()))) == encoded
 
 
@@ -85,7 +91,7 @@ def test_unknown_flags_kinds_and_tags_are_of_a_newer_release():
 @pytest.mark.parametrize("value", ["08 01 00 78", "05 01 00 00 00 ff"])
 def test_broken_texts_are_corrupt(value):
     with pytest.raises(CorruptRecord):
-        read_table(ValueReader("test", unhex("01 00 01 00 6e" + value)))
+        read_table(Reader("test", unhex("01 00 01 00 6e" + value)))
 
 
 def test_one_and_true_are_different_values():

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import group_removal, released_offsets, skipped_offsets
-from storage.records.group_removal import DELETE, RESET, PendingGroupRemoval
+from storage.records import (
+    DELETE,
+    RESET,
+    PendingGroupRemoval,
+    group_removal,
+    released_offsets,
+    skipped_offsets,
+)
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, check_strict, queue_ids, u64, unhex
 
 RANGES = st.lists(st.integers(0, 1 << 40), max_size=8, unique=True).map(
@@ -23,7 +29,7 @@ def test_records_match_the_documented_vectors() -> None:
         "01 1c 6f 72 64 65 72 73 1f 62 69 00 00 00 00 00 00 00 10 01"
     )
     pending = PendingGroupRemoval("q3", DELETE, 100, 0, 7, [(7, 9)], [])
-    assert group_removal.encode(pending) == unhex(
+    assert group_removal.encode(*pending) == unhex(
         "02 00 71 33 01  64 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  07 00 00 00 00 00 00 00"
         "01 00 00 00  07 00 00 00 00 00 00 00  09 00 00 00 00 00 00 00  00 00 00 00"
     )
@@ -58,7 +64,7 @@ def test_values_round_trip(
     rows: list[tuple[int, int]],
 ) -> None:
     pending = PendingGroupRemoval("q3", mode, claim_end, failed_below, head, log, rows)
-    value = group_removal.encode(pending)
+    value = group_removal.encode(*pending)
     assert group_removal.decode(value) == pending
     check_strict(group_removal.decode, value)
     value = released_offsets.encode(log)
@@ -76,6 +82,6 @@ def test_ranges_out_of_order_are_corrupt(ranges: list[tuple[int, int]]) -> None:
 
 
 def test_unknown_mode_is_of_a_newer_release() -> None:
-    value = group_removal.encode(PendingGroupRemoval("q3", 3, 0, 0, 0, [], []))
+    value = group_removal.encode("q3", 3, 0, 0, 0, [], [])
     with pytest.raises(FormatTooNew, match="group removal: mode 3"):
         group_removal.decode(value)

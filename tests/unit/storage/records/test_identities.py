@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import identified, producer
+from storage.records import NONE_TAKEN, identified, producer
 from tests.unit.storage.record_checks import (
     QUEUE,
     T0,
@@ -23,7 +23,7 @@ def test_records_match_the_documented_vectors():
     assert identified.encode(T0, bytes(range(8))) == value
     assert producer.key(QUEUE, "p") == unhex("01 11 6f 72 64 65 72 73 00 70")
     assert producer.encode(7, T0, bytes(range(8))) == unhex("07 00 00 00 00 00 00 00") + value
-    refused = producer.encode(producer.NONE_TAKEN, T0, bytes(range(8)), 9)
+    refused = producer.encode(NONE_TAKEN, T0, bytes(range(8)), 9)
     assert refused == unhex("ff ff ff ff ff ff ff ff") + value + unhex("09 00 00 00 00 00 00 00")
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import payload
+from storage.records import payload, payload_keys
 from tests.unit.storage.record_checks import check_key_strict, u64, unhex
 
 
@@ -24,5 +24,5 @@ def test_value_is_the_body(body):
 
 
 def test_key_run_equals_the_single_keys():
-    assert payload.key_run(250, 10) == [payload.key(number) for number in range(250, 260)]
-    assert payload.key_run(250, 0) == []
+    assert payload_keys(250, 10) == [payload.key(number) for number in range(250, 260)]
+    assert payload_keys(250, 0) == []

@@ -93,7 +93,7 @@ def test_keys_of_one_queue_round_trip(queue_id):
     assert queue_meta.parse_key(key) == queue_id
     assert key.startswith(queue_meta.prefix())
     with pytest.raises(CorruptRecord):
-        queue_meta.parse_key(queue_meta.PREFIX)
+        queue_meta.parse_key(queue_meta.prefix())
 
 
 @given(u64)

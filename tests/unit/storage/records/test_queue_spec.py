@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import queue_spec
-from storage.records.queue_spec import QueueSpec
+from storage.records import QueueSpec, queue_spec
 from tests.unit.storage.record_checks import QUEUE, check_key_strict, check_strict, queue_ids, u16, u32, unhex
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -74,7 +73,7 @@ def test_key_of_an_invalid_queue_is_refused():
         with pytest.raises(ValueError):
             queue_spec.key(queue_id)
         with pytest.raises(CorruptRecord):
-            queue_spec.parse_key(queue_spec.PREFIX + queue_id.encode())
+            queue_spec.parse_key(queue_spec.prefix() + queue_id.encode())
 
 
 def test_filters_of_an_unknown_format_are_refused():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
-from storage.records import removal
+from storage.records import Released, removal
 from tests.unit.storage.record_checks import QUEUE, check_strict, queue_ids, unhex
 
 
@@ -15,7 +15,7 @@ def test_removal_matches_the_documented_vector():
     assert value == unhex(
         "06 00 6f 72 64 65 72 73  02 00  06 00 6f 72 64 65 72 73  09 00 6f 72 64 65 72 73 1f 62 69"
     )
-    known = removal.encode(QUEUE, [QUEUE, "orders\x1fbi"], 5, [(7, 8)])
+    known = removal.encode(QUEUE, [QUEUE, "orders\x1fbi"], Released(5, [(7, 8)]))
     assert known == value + unhex(
         "05 00 00 00 00 00 00 00  01 00 00 00  07 00 00 00 00 00 00 00 08 00 00 00 00 00 00 00"
     )
@@ -24,10 +24,10 @@ def test_removal_matches_the_documented_vector():
 @given(queue_ids, st.lists(queue_ids, max_size=5))
 def test_value_round_trips(name, ids):
     value = removal.encode(name, ids)
-    assert removal.decode(value) == (name, tuple(ids), 0, None)
+    assert removal.decode(value) == (name, tuple(ids), None)
     check_strict(removal.decode, value)
-    known = removal.encode(name, ids, 9, [(10, 12), (20, 21)])
-    assert removal.decode(known) == (name, tuple(ids), 9, [(10, 12), (20, 21)])
+    known = removal.encode(name, ids, Released(9, [(10, 12), (20, 21)]))
+    assert removal.decode(known) == (name, tuple(ids), (9, [(10, 12), (20, 21)]))
     for end in range(len(value) + 1, len(known)):
         with pytest.raises(CorruptRecord):
             removal.decode(known[:end])

@@ -8,6 +8,12 @@ from queue_manager.address import qualified_name
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import (
+    CONNECTED,
+    NEVER_S,
+    RetainedValue,
+    SessionValue,
+    SubscriptionValue,
+    WillValue,
     filter_log,
     filter_log_entry,
     retained,
@@ -17,12 +23,8 @@ from storage.records import (
     session_subscription,
     session_will,
 )
-from storage.records.filter_log_entry import NO_PUBLISHER, Kept
-from storage.records.retained import RetainedValue
-from storage.records.session import CONNECTED, NEVER_S, SessionValue
-from storage.records.session_progress import SENT_QOS_2, Sent
-from storage.records.session_subscription import SubscriptionValue
-from storage.records.session_will import WillValue
+from storage.records.filter_log_entries import NO_PUBLISHER, Kept, decode_entry, decode_entry_head
+from storage.records.special_codecs import SENT_QOS_2, Sent, pack_sent
 from tests.unit.storage.record_checks import T0, check_key_strict, check_strict, u64, unhex
 
 ENTRY = unhex(
@@ -33,7 +35,7 @@ ENTRY = unhex(
 
 
 def test_session_vector():
-    key, value = session.key("dev"), session.encode(SessionValue(5, NEVER_S, CONNECTED, ""))
+    key, value = session.key("dev"), session.encode(5, NEVER_S, CONNECTED, "")
     assert key == unhex("0128 646576")
     assert value == unhex("0500000000000000 ffffffff ffffffffffffffff 0000")
     assert session.parse_key(key) == "dev"
@@ -46,7 +48,7 @@ def test_session_vector():
 def test_subscription_vector():
     key = session_subscription.key(5, "a/#")
     wanted = SubscriptionValue(6, 1, 0, 7, 0, 0, b"")
-    value = session_subscription.encode(wanted)
+    value = session_subscription.encode(*wanted)
     assert key == unhex("0129 0000000000000005 612f23")
     assert value == unhex(
         "0600000000000000 01 00000000 0700000000000000 0000000000000000 0000000000000000 00000000"
@@ -55,12 +57,12 @@ def test_subscription_vector():
     assert session_subscription.decode(value) == wanted
     check_strict(session_subscription.decode, value)
     with pytest.raises(FormatTooNew, match="options 0x40"):
-        session_subscription.decode(session_subscription.encode(wanted._replace(options=0x40)))
+        session_subscription.decode(session_subscription.encode(*wanted._replace(options=0x40)))
     check_key_strict(session_subscription.parse_key, key, free_tail=3)
 
 
 def test_progress_vector():
-    key, value = session_progress.key(5), session_progress.encode(9, [Sent(8, 1, SENT_QOS_2)])
+    key, value = session_progress.key(5), session_progress.encode(9, [pack_sent(Sent(8, 1, SENT_QOS_2))])
     assert key == unhex("012a 0000000000000005")
     assert value == unhex("0900000000000000 0100 0800000000000000 0100 02")
     assert session_progress.parse_key(key) == 5
@@ -96,23 +98,23 @@ def test_entry_vector():
     assert filter_log_entry.parse_key(key) == (6, 8)
     assert filter_log_entry.encode(0, 0, [Kept(8, 2, NO_PUBLISHER, template, T0, b"x")]) == ENTRY
     check_key_strict(filter_log_entry.parse_key, key)
-    (read,) = filter_log_entry.decode(8, ENTRY, TemplateCache())
+    (read,) = decode_entry(8, ENTRY, TemplateCache())
     assert read[:3] == (8, 2, NO_PUBLISHER)
     assert read.template.topic == "a"
     assert (read.received_at_ms, read.body) == (T0, b"x")
 
 
 def test_entry_with_unknown_flags_is_of_a_newer_release():
-    (read,) = filter_log_entry.decode(8, ENTRY, TemplateCache())
+    (read,) = decode_entry(8, ENTRY, TemplateCache())
     later = filter_log_entry.encode(0, 0, [read._replace(flags=8 | 2)])
     with pytest.raises(FormatTooNew, match="flags 0x0a"):
-        filter_log_entry.decode(8, later, TemplateCache())
+        decode_entry(8, later, TemplateCache())
 
 
 def test_entry_that_is_too_short_or_too_long_is_corrupt():
-    check_strict(lambda value: filter_log_entry.decode(8, value, TemplateCache()), ENTRY)
+    check_strict(lambda value: decode_entry(8, value, TemplateCache()), ENTRY)
     with pytest.raises(CorruptRecord):
-        filter_log_entry.decode_head(ENTRY[:20])
+        decode_entry_head(ENTRY[:20])
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 7), u64, st.binary(max_size=20)), min_size=1))
@@ -124,15 +126,15 @@ def test_entries_come_back_as_they_were(rows):
         message_id += delta + 1
         messages.append(Kept(message_id, flags, publisher, template, T0, body))
     value = filter_log_entry.encode(3, 4, messages)
-    head = filter_log_entry.decode_head(value)
+    head = decode_entry_head(value)
     assert head == (len(rows), sum(len(row[3]) for row in rows), message_id - messages[0].message_id, 3, 4)
-    read = filter_log_entry.decode(messages[0].message_id, value, TemplateCache())
+    read = decode_entry(messages[0].message_id, value, TemplateCache())
     assert [each._replace(template=template) for each in read] == messages
 
 
 def test_retained_vector():
     envelope = unhex("0108 0000000000000000 00a8da769b010000 0100 61")
-    key, value = retained.key("a"), retained.encode(RetainedValue(1, envelope, b"x"))
+    key, value = retained.key("a"), retained.encode(1, envelope, b"x")
     assert key == unhex("012e 61")
     assert value == unhex("01 15000000") + envelope + unhex("01000000 78")
     assert retained.parse_key(key) == "a"
@@ -143,7 +145,7 @@ def test_retained_vector():
 
 def test_will_vector():
     wanted = WillValue(T0, 30, 0x33, "dev", "", "a", b"\x01\x01", b"gone", "anonymous")
-    key, value = session_will.key(5), session_will.encode(wanted)
+    key, value = session_will.key(5), session_will.encode(*wanted)
     assert key == unhex("012f 0000000000000005")
     assert value == unhex(
         "00a8da769b010000 1e000000 33 0300 646576 0000 0100 61 02000000 0101 04000000 676f6e65"

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
-from storage.records import settled, settlements
+from storage.records import settlements
+from storage.records.bucket_values import SettledMessage, pack_settled
 from tests.unit.storage.record_checks import (
     QUEUE,
     T0,
@@ -18,25 +19,25 @@ from tests.unit.storage.record_checks import (
 )
 
 BUCKET = 0x1000000000000014
-settled_messages = st.builds(settled.SettledMessage, u64, u64, i64, u16, metadata_bytes)
+settled_messages = st.builds(SettledMessage, u64, u64, i64, u16, metadata_bytes)
 
 
 def test_settlements_match_the_documented_vector():
     assert settlements.key(QUEUE, BUCKET, BUCKET + 3) == unhex(
         "01 21 6f 72 64 65 72 73 00 10 00 00 00 00 00 00 14 10 00 00 00 00 00 00 17"
     )
-    message = settled.SettledMessage(4_100, 0x1000000000000017, T0 + 1_234, 1, b"{}")
+    message = SettledMessage(4_100, 0x1000000000000017, T0 + 1_234, 1, b"{}")
     value = unhex(
         "01 00 04 10 00 00 00 00 00 00 17 00 00 00 00 00 00 10 d2 ac da 76 9b 01 00 00"
         "01 00 02 00 00 00 7b 7d 01 00 18 00 00 00 00 00 00 10"
     )
-    assert settlements.encode_packed([settled.pack_settled(*message)], [BUCKET + 4]) == value
+    assert settlements.encode([pack_settled(*message)], [BUCKET + 4]) == value
     assert settlements.decode(value) == ([message], [BUCKET + 4])
 
 
 @given(st.lists(settled_messages, max_size=4), st.lists(u64, max_size=4))
 def test_settlements_round_trip(done, released):
-    value = settlements.encode_packed([settled.pack_settled(*message) for message in done], released)
+    value = settlements.encode([pack_settled(*message) for message in done], released)
     assert settlements.decode(value) == (done, released)
     check_strict(settlements.decode, value)
 
@@ -53,4 +54,4 @@ def test_key_round_trips(queue_id, bucket_id, claim_id):
 def test_corrupt_settlements_name_their_record_type():
     with pytest.raises(CorruptRecord) as caught:
         settlements.decode(b"\x00\x00\x01\x00")
-    assert caught.value.record_type == settlements.NAME
+    assert caught.value.record_type == settlements.name

@@ -3,8 +3,9 @@
 import pytest
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import format_marker, holder, journal_state, message_ids
-from storage.sequence import SeqBlock
+from storage.records import Holder, JournalState, format_marker, holder, journal_state, message_ids
+from storage.records.special_codecs import JOURNALED_VERSION
+from storage.sequence import SeqBlock, SequenceAllocator
 from tests.unit.storage.record_checks import check_strict, unhex
 
 
@@ -13,9 +14,7 @@ def test_message_id_block_matches_the_documented_vector():
     assert message_ids.prefix() == message_ids.key()
     value = unhex("00 00 00 00 00 00 00 00 00 00 00 00 00 00 10 00")
     assert message_ids.decode(value) == SeqBlock(0, 4_096)
-    allocator = message_ids.allocator(None)
-    assert allocator.allocate(1) == (0, (message_ids.key(), value))
-    assert message_ids.allocator(value).next_value == 4_096
+    assert SequenceAllocator(message_ids.key()).allocate(1) == (0, (message_ids.key(), value))
 
 
 def test_format_marker_matches_the_documented_vector():
@@ -25,16 +24,16 @@ def test_format_marker_matches_the_documented_vector():
     assert format_marker.encode() == value
     assert format_marker.decode(value) == 1
     check_strict(format_marker.decode, value)
-    assert format_marker.encode(format_marker.JOURNALED_VERSION) == unhex("02 00") + value[2:]
-    assert format_marker.decode(format_marker.encode(format_marker.JOURNALED_VERSION)) == 2
+    assert format_marker.encode(JOURNALED_VERSION) == unhex("02 00") + value[2:]
+    assert format_marker.decode(format_marker.encode(JOURNALED_VERSION)) == 2
 
 
 def test_journal_state_vector():
     assert journal_state.key() == unhex("01 1f")
     assert journal_state.prefix() == journal_state.key()
     value = unhex("ef cd ab 89 67 45 23 01  2d 01 00 00 00 00 00 00  78 56 34 12")
-    state = journal_state.JournalState(0x0123456789ABCDEF, 301, 0x12345678)
-    assert journal_state.encode(state) == value
+    state = JournalState(0x0123456789ABCDEF, 301, 0x12345678)
+    assert journal_state.encode(*state) == value
     assert journal_state.decode(value) == state
     check_strict(journal_state.decode, value)
 
@@ -43,8 +42,8 @@ def test_holder_matches_the_documented_vector():
     assert holder.key() == unhex("01 20")
     assert holder.prefix() == holder.key()
     value = unhex("ef cd ab 89 67 45 23 01  05 00 00 00 00 00 00 00  39 30 00 00  03 00 62 6f 78")
-    found = holder.Holder(0x0123456789ABCDEF, 5, 12_345, "box")
-    assert holder.encode(found) == value
+    found = Holder(0x0123456789ABCDEF, 5, 12_345, "box")
+    assert holder.encode(*found) == value
     assert holder.decode(value) == found
     assert found.describe() == "process 12345 on box"
     check_strict(holder.decode, value)

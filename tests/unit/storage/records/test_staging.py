@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
-from storage.records import committed_epoch, epoch, staged_rows
-from storage.records.committed_epoch import CommittedEpoch
-from storage.records.epoch import DecidedEpoch
-from storage.records.staged_rows import StagedHead, StagedKey, StagedRun
+from storage.records import CommittedEpoch, DecidedEpoch, StagedKey, committed_epoch, epoch, staged_rows
+from storage.records.staged_values import StagedHead, StagedRun, decode_staged_head
 from tests.unit.storage.record_checks import (
     QUEUE,
     T0,
@@ -39,7 +37,7 @@ def test_staged_rows_match_the_documented_vector():
     runs = [StagedRun(b"{}", -1, 4_097, [b"hello", b"hi"])]
     assert staged_rows.encode(3_000, T0, runs) == value
     assert staged_rows.decode(value) == runs
-    assert staged_rows.decode_head(value) == StagedHead(3_000, 2, 7, T0)
+    assert decode_staged_head(value) == StagedHead(3_000, 2, 7, T0)
     check_strict(staged_rows.decode, value)
 
 
@@ -60,7 +58,7 @@ def test_staged_rows_round_trip(bytes_before, staged_at_ms, rows):
     value = staged_rows.encode(bytes_before, staged_at_ms, rows)
     assert staged_rows.decode(value) == rows
     bodies = [body for run in rows for body in run.bodies]
-    assert staged_rows.decode_head(value) == (bytes_before, len(bodies), sum(map(len, bodies)), staged_at_ms)
+    assert decode_staged_head(value) == (bytes_before, len(bodies), sum(map(len, bodies)), staged_at_ms)
 
 
 @given(st.lists(st.tuples(queue_ids, queue_ids, u64, u64, queue_ids, u64), min_size=2, max_size=6))
@@ -73,8 +71,8 @@ def test_staged_keys_sort_in_the_order_of_the_queue(keys):
     for key in keys:
         raw = staged_rows.key(*key)
         assert raw.startswith(staged_rows.prefix(key[0]))
-        assert raw.startswith(staged_rows.epoch_prefix(*key[:3]))
-        assert raw.startswith(staged_rows.attempt_prefix(*key[:5]))
+        assert raw.startswith(staged_rows.prefix(*key[:3]))
+        assert raw.startswith(staged_rows.prefix(*key[:5]))
 
 
 def test_wrong_row_count_is_corrupt():
@@ -89,7 +87,7 @@ def test_committed_epoch_matches_the_documented_vector():
     assert committed_epoch.key(QUEUE, "job") == key
     assert committed_epoch.parse_key(key) == (QUEUE, "job")
     value = unhex("07 00 00 00 00 00 00 00  00 a8 da 76 9b 01 00 00  2c 01 00 00 00 00 00 00  02 00 65 65")
-    assert committed_epoch.encode(CommittedEpoch(7, T0, 300, "ee")) == value
+    assert committed_epoch.encode(7, T0, 300, "ee") == value
     assert committed_epoch.decode(value) == CommittedEpoch(7, T0, 300, "ee")
     check_strict(committed_epoch.decode, value)
 

@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import FormatTooNew
-from storage.records import vhost
-from storage.records.vhost import StoredVhost
+from storage.records import StoredVhost, vhost
 from tests.unit.storage.record_checks import check_strict, unhex
 
 u32 = st.integers(0, 2**32 - 1)
@@ -13,16 +12,16 @@ u32 = st.integers(0, 2**32 - 1)
 def test_vhost_matches_the_documented_vectors():
     assert vhost.key("acme") == unhex("01 22 61 63 6d 65")
     value = unhex("00 64 00 00 00 e8 03 00 00")
-    assert vhost.encode(StoredVhost(100, 1000)) == value
-    assert vhost.decode(value) == StoredVhost(100, 1000)
+    assert vhost.encode(False, 100, 1000) == value
+    assert vhost.decode(value) == StoredVhost(False, 100, 1000)
     check_strict(vhost.decode, value)
-    assert vhost.decode(unhex("01 00 00 00 00 00 00 00 00")) == StoredVhost(0, 0, is_being_deleted=True)
+    assert vhost.decode(unhex("01 00 00 00 00 00 00 00 00")) == StoredVhost(True, 0, 0)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), u32, u32, st.booleans())
 def test_vhost_round_trips(name, connections_max, queues_max, is_being_deleted):
-    wanted = StoredVhost(connections_max, queues_max, is_being_deleted)
-    assert vhost.decode(vhost.encode(wanted)) == wanted
+    wanted = StoredVhost(is_being_deleted, connections_max, queues_max)
+    assert vhost.decode(vhost.encode(*wanted)) == wanted
     assert vhost.parse_key(vhost.key(name)) == name
 
 

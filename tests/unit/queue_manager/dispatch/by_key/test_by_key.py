@@ -4,11 +4,11 @@ import pytest
 
 from config import limits
 from queue_manager.claims.claim import CreditPool
-from queue_manager.definitions import QueueDefinition
 from queue_manager.dispatch.by_key.by_key import ByKey
 from queue_manager.errors import PreconditionFailed
 from queue_manager.moving.redrive import FailedRedrive
 from queue_manager.shard.loads import PayloadLoad
+from queue_manager.spec_records import QueueDefinition
 from tests.unit.queue_manager.managers import (
     NOW_MS,
     Sink,

@@ -470,7 +470,7 @@ def test_a_redriven_message_counts_once_its_payload_was_read(manager: QueueManag
     manager.dispatch(NOW_MS)
     manager.reject(sink.claims, NOW_MS)
     message = sink.claims[0].message
-    message.set_body(None)  # as after a restart
+    message.body = None  # as after a restart
     assert FailedRedrive(queue.groups.find("").cursors[0], 10, None).take_open(NOW_MS, 10) == 1
     load: Any = manager.context.loads.pop()
     assert load.message_ids == [message.message_id]

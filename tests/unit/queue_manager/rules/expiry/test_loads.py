@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.removals import Removals
+from broker.engine.removing import Removals
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.options import PublishOptions
@@ -161,7 +161,7 @@ def test_what_the_last_group_held_expires_without_it(
         clock.ms += 61_000
         drive(shard.commit_once(everything=True))
         drive(shard.sweep_once())
-    keys = [key for key, _ in all_rows(store) if key.startswith(payload.PREFIX)]
+    keys = [key for key, _ in all_rows(store) if key.startswith(payload.prefix())]
     assert len(keys) == (4 if dead_letter else 0)
 
 

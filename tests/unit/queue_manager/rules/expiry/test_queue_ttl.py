@@ -1,7 +1,6 @@
 """What is next for a group is given up as long as it is too old."""
 
-from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.no_rules import NO_RULES
+from queue_manager.cursor.cursor import NO_RULES, Cursor
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
@@ -42,7 +41,7 @@ def begin(ttl_ms: int) -> tuple[QueueManager, Cursor, QueueTtl, Passed]:
     manager = make_manager()
     queue = make_queue(manager, message_ttl_ms=ttl_ms)
     cursor = queue.group("").cursors[0]
-    cursor.follow(NO_RULES)
+    cursor.rules = NO_RULES
     plan = manager.plan("$queue/jobs", 0, b"", True)
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for at_ms in (NOW_MS, NOW_MS + 1_000):

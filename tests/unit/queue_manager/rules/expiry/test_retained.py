@@ -9,12 +9,12 @@ import pytest
 
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.definitions import QueueDefinition
 from queue_manager.manager import QueueManager
 from queue_manager.options import PublishOptions
 from queue_manager.policy import DROP_HEAD
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import payload
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
@@ -301,7 +301,7 @@ class Broker:
         for _ in range(3):
             self.commit()
             drive(self.shard.sweep_once())
-        return sorted(value for key, value in all_rows(self.store) if key.startswith(payload.PREFIX))
+        return sorted(value for key, value in all_rows(self.store) if key.startswith(payload.prefix()))
 
     def taken(self) -> str:
         _, sink = consume(self.manager, self.queue)

@@ -8,7 +8,7 @@ from queue_manager.options import PublishOptions, read_options
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE
 from queue_manager.shard.loads import ScanLoad
 from queue_manager.stage_tags import EpochPart, StageTag
-from storage.records import payload, staged_rows
+from storage.records import payload, payload_keys, staged_rows
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
 
 TAG = StageTag("job", 0, 0, "a")
@@ -54,13 +54,29 @@ def test_rows_of_one_commit_are_one_record(manager, queue):
     for _ in range(3):
         assert stage(manager, queue, b"x", b"yy") == ACCEPTED
     sealed = finish(manager)
-    records = {key: value for key, value in sealed.puts.items() if key.startswith(staged_rows.PREFIX)}
+    records = {key: value for key, value in sealed.puts.items() if key.startswith(staged_rows.prefix())}
     (value,) = records.values()
     (run,) = staged_rows.decode(value)
     assert run.bodies == [b"x", b"yy"] * 3
-    payloads = [key for key in sealed.puts if key.startswith(payload.PREFIX)]
-    assert payloads == payload.key_run(run.first_id, 6)
+    payloads = [key for key in sealed.puts if key.startswith(payload.prefix())]
+    assert payloads == payload_keys(run.first_id, 6)
     assert queue.log.tail.next_offset == 0
+
+
+def test_what_cannot_be_staged_is_refused_as_it_is_judged(manager, queue, monkeypatch):
+    stage(manager, queue, b"x", tag=StageTag("given up", 0, 0, "a"))
+    queue.rules.stage.abort("given up", 0, NOW_MS)
+    commit(manager, queue)
+    for tag, refusal in ((TAG, PreconditionFailed), (StageTag("given up", 0, 0, "a"), PreconditionFailed)):
+        with pytest.raises(refusal):
+            manager.publisher.judge(plan_for(manager, queue, tag=tag), [b"x"], NOW_MS)
+    other = plan_for(manager, queue, tag=StageTag("other", 0, 0, "a"))
+    for name, least in (("STAGED_BYTES_PER_QUEUE_MAX", 1), ("STAGED_ATTEMPTS_PER_QUEUE_MAX", 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, name, least)
+            with pytest.raises(LimitReached):
+                manager.publisher.judge(other, [b"xx"], NOW_MS)
+    assert queue.rules.stage.producers.count("other") == 0, "nothing changes as it is judged"
 
 
 @pytest.mark.parametrize(("name", "value"), [("STAGED_RECORD_ROWS_MAX", 2), ("STAGED_RECORD_BYTES_MAX", 6)])
@@ -72,7 +88,7 @@ def test_full_records_are_closed(manager, queue, monkeypatch, name, value):
     found = {
         staged_rows.parse_key(key).first_row: [row for run in staged_rows.decode(value) for row in run.bodies]
         for key, value in sealed.puts.items()
-        if key.startswith(staged_rows.PREFIX)
+        if key.startswith(staged_rows.prefix())
     }
     assert [row for _, rows in sorted(found.items()) for row in rows] == [
         b"one",
@@ -170,7 +186,7 @@ def test_an_epoch_aborted_and_written_again_leaves_nothing(manager, queue, monke
         if manager.context.loads:
             load = manager.context.loads.pop()
             load.then([], NOW_MS)
-    assert queue.rules.stage.unmoved_count == 0
+    assert queue.rules.stage.sweeps.unmoved_count == 0
     monkeypatch.setattr(limits, "STAGED_BYTES_PER_QUEUE_MAX", 1)
     monkeypatch.setattr(limits, "STAGED_ATTEMPTS_PER_QUEUE_MAX", 1)
     assert stage(manager, queue, b"z", tag=TAG._replace(epoch=1)) == ACCEPTED, "nothing of epoch 0 is counted"

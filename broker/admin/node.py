@@ -1,0 +1,172 @@
+"""What a running broker tells about itself: its listeners, its connections, what it counted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.connections.connection_views import ConnectionView
+from broker.process.loop_watch import Lag
+from broker.version import PRODUCT, VERSION
+from broker.vhosts.hub import Hub
+from config import limits
+from config.settings import ListenerSettings, Settings
+from storage.store import JournalView
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerView:
+    """One listener that is open."""
+
+    name: str
+    bind: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """The process: since when it runs (`started_at_ms`), and what it takes."""
+
+    product: str
+    version: str
+    python: str
+    pid: int
+    started_at_ms: int
+    uptime_ms: int
+    storage: str
+    memory_bytes: int
+    cpu_seconds: float
+    listeners: tuple[ListenerView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterView:
+    """What was counted since the start; see `Counters` and, for sessions, `SessionClient.losses`."""
+
+    control_refused: int
+    dropped_session_expired: int
+    dropped_session_full: int
+    dropped_slow_consumer: int
+    dropped_too_large: int
+    late_settles: int
+    publishes_refused: int
+    publishes_unrouted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartView:
+    """How the start went: how long until clients were let in, and what the journal took to hand over what it
+    held, which may end later.
+    """
+
+    seconds: float
+    replay_seconds: float
+    replayed_commits: int
+
+
+class Node:
+    """One broker, as those who operate it see it. There is one per running broker."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        settings: Settings,
+        storage: str,
+        ports: Callable[[], Mapping[str, int]],
+        lag: Callable[[], Lag],
+        journal: Callable[[], JournalView | None],
+        start: Callable[[], StartView],
+    ) -> None:
+        """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop;
+        `journal` what the store holds before the database.
+        """
+        self._hub = hub
+        self._settings = settings
+        self._storage = storage
+        self._ports = ports
+        self.lag = lag
+        self.journal = journal
+        self.start = start
+        self._started_at_ms = hub.clock.now_ms()
+        self._started = hub.clock.monotonic()
+
+    def view(self) -> NodeView:
+        """The process as it is now."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return NodeView(
+            product=PRODUCT,
+            version=VERSION,
+            python=platform.python_version(),
+            pid=os.getpid(),
+            started_at_ms=self._started_at_ms,
+            uptime_ms=int((self._hub.clock.monotonic() - self._started) * 1000),
+            storage=self._storage,
+            memory_bytes=resident_bytes(),
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            listeners=self.listeners(),
+        )
+
+    def listeners(self) -> tuple[ListenerView, ...]:
+        """The listeners that are open."""
+        opened: Mapping[str, ListenerSettings] = self._settings.listeners.opened()
+        return tuple(
+            [
+                ListenerView(name=name, bind=opened[name].bind, port=port)
+                for name, port in self._ports().items()
+            ]
+        )
+
+    def counters(self) -> CounterView:
+        """What was counted since the start."""
+        counters = self._hub.counters
+        losses = self._hub.client.sessions.losses
+        return CounterView(
+            control_refused=counters.control_refused,
+            dropped_session_expired=losses.expired,
+            dropped_session_full=losses.dropped,
+            dropped_slow_consumer=counters.dropped_slow_consumer,
+            dropped_too_large=counters.dropped_too_large,
+            late_settles=counters.late_settles,
+            publishes_refused=counters.publishes_refused,
+            publishes_unrouted=counters.publishes_unrouted,
+        )
+
+    async def connections(self) -> list[ConnectionView]:
+        """The clients that are connected by MQTT and AMQP, in the order they came."""
+        views: list[ConnectionView] = []
+        for number, peer in enumerate(list(self._hub.transports), start=1):
+            if peer in self._hub.transports:
+                views.append(peer.describe())
+            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return views
+
+    async def close_connection(self, connection_id: int, reason: str) -> bool:
+        """Send a client away; whether there is one of that number."""
+        for number, peer in enumerate(list(self._hub.transports), start=1):
+            if peer in self._hub.transports and peer.describe().id == connection_id:
+                peer.dismiss(reason)
+                return True
+            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return False
+
+    def connection_count(self) -> int:
+        """How many clients are connected by MQTT and AMQP."""
+        return len(self._hub.transports)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that lies in RAM; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0

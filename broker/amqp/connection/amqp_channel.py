@@ -1,0 +1,53 @@
+"""One AMQP channel, as the parts of its front-end see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.amqp.connection.amqp_client import AmqpClient
+from broker.amqp.connection.errors import channel_error
+from broker.vhosts.hub import Hub
+from protocols.amqp091 import constants as c
+
+
+class AmqpChannel:
+    """A channel of a client; `last_queue` is what an empty queue name stands for (queue.declare, 1.7.2.1)."""
+
+    __slots__ = ("client", "closed", "last_queue", "number")
+
+    def __init__(self, client: AmqpClient, number: int) -> None:
+        self.client = client
+        self.number = number
+        self.closed = False
+        self.last_queue = ""
+
+    @property
+    def hub(self) -> Hub:
+        """The broker's."""
+        return self.client.hub
+
+    def close(self) -> None:
+        """Nothing more is to be done for it."""
+        self.closed = True
+
+    def name_queue(self, name: str) -> None:
+        """The client declared a queue."""
+        self.last_queue = name
+
+    def queue_meant(self, name: str) -> str:
+        """The queue of that name, or for "" the last one that was declared; raises a channel error."""
+        if not name and not self.last_queue:
+            raise channel_error(c.NOT_FOUND, "no previously declared queue")
+        return name or self.last_queue
+
+    def is_open(self) -> bool:
+        """Whether the client still wants to hear something on it."""
+        return not self.closed and self.client.connection.channel_is_open(self.number)
+
+    def send(self, method: Any) -> None:
+        """Send a method."""
+        self.client.connection.send_method(self.number, method)
+
+    def send_content(self, method: Any, properties: bytes, body: bytes) -> None:
+        """Send a method with a message."""
+        self.client.connection.send_content(self.number, method, properties, body)

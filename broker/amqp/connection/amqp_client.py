@@ -1,0 +1,94 @@
+"""One AMQP client, as the parts of its front-end see it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.access.credentials import LoginRefused
+from broker.access.login import Identity, Login
+from broker.amqp.connection.shared import Shared
+from broker.network.transport import Transport
+from broker.vhosts.hub import Hub
+from protocols.amqp091.connection import AmqpConnection
+from protocols.amqp091.handshake import understands
+from queue_manager.address import DEFAULT_VHOST
+
+_TOLD: Final = ("connection_name", "product", "version", "platform", "information")
+"""What of the client's properties is kept, to tell who operates the broker."""
+
+_TOLD_CHARACTERS_MAX: Final = 256
+
+
+class AmqpClient:
+    """Who the client is and how it is spoken to.
+
+    `caller` is what the core knows it by; `login` is set once it was let in, `identity` once it is in a
+    virtual host (`vhost`), where its queues and exchanges are. `cancel_notify`: it understands a
+    basic.cancel from the broker. `client_properties` are those it says of itself that are texts for people.
+    """
+
+    __slots__ = (
+        "_is_in",
+        "caller",
+        "cancel_notify",
+        "client_properties",
+        "connection",
+        "hub",
+        "identity",
+        "login",
+        "shared",
+        "transport",
+        "vhost",
+    )
+
+    def __init__(self, hub: Hub, transport: Transport, connection: AmqpConnection, shared: Shared) -> None:
+        self.hub = hub
+        self.caller = hub.new_caller()
+        self.transport = transport
+        self.connection = connection
+        self.shared = shared
+        self.vhost = DEFAULT_VHOST
+        self.login: Login
+        self.identity: Identity
+        self._is_in = False
+        self.cancel_notify = False
+        self.client_properties: dict[str, str] = {}
+
+    @property
+    def username(self) -> str:
+        """Whose connection it is."""
+        return self.login.user
+
+    def enter(self, vhost: str) -> None:
+        """The virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
+        LoginRefused.
+        """
+        hub = self.hub.of_vhost(vhost)
+        self.login = hub.access.current(self.login)  # that was a while ago
+        identity = self.login.enter(vhost)
+        hub.vhost.enter()
+        try:
+            hub.access.present.enter(identity, self.transport.send_away)
+        except LoginRefused:
+            hub.vhost.leave()
+            raise
+        self.hub = hub
+        self.identity = identity
+        self.vhost = vhost
+        self._is_in = True
+
+    def leave(self) -> None:
+        """The client is gone."""
+        if self._is_in:
+            self._is_in = False
+            self.hub.access.present.leave(self.identity)
+            self.hub.vhost.leave()
+
+    def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
+        """Who a client is that was let in, and what it says of itself."""
+        self.login = login
+        said = {name: client_properties.get(name) for name in _TOLD}
+        self.client_properties = {
+            name: value[:_TOLD_CHARACTERS_MAX] for name, value in said.items() if isinstance(value, str)
+        }
+        self.cancel_notify = understands(client_properties, "consumer_cancel_notify")

@@ -1,0 +1,204 @@
+"""What a client asks on a channel while something it asked for before must be waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.engine.answers import Answer
+from config import limits
+
+T = TypeVar("T")
+
+
+class HeldEvents:
+    """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
+
+    `is_holding`: events have to be added here instead of being handled. `has_promised`: there are answers
+    that the client will get once what they tell is durable. `_is_unread`: they wait until the
+    client has read what was sent to it. `_is_behind_replies`: until it was told all that is promised.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_commits",
+        "_events",
+        "_handle",
+        "_is_behind_replies",
+        "_is_let_off",
+        "_is_unread",
+        "_promised_count",
+        "has_promised",
+        "is_holding",
+    )
+
+    def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
+        """`handle` takes the events once they may go on."""
+        self._channel = channel
+        self._commits = channel.hub.client.commits
+        self._handle = handle
+        self._events: deque[Any] = deque()
+        self._is_unread = False
+        self._is_behind_replies = False
+        self._promised_count = 0
+        self._is_let_off = False  # the client waits for no answers any more
+        self.has_promised = False
+        self.is_holding = False
+
+    def add(self, event: Any) -> None:
+        """Keep an event; `is_holding`."""
+        self._events.append(event)
+
+    def hold(self) -> None:
+        """Handle nothing more before `release`."""
+        if not self.is_holding:
+            self.is_holding = True
+            self._channel.client.transport.reading.hold()
+
+    def hold_with(self, event: Any) -> None:
+        """As `hold`; then `event` comes first."""
+        self.hold()
+        self.put_back(event)
+
+    def put_back(self, event: Any) -> None:
+        """Have `event` handled first; `is_holding`."""
+        self._events.appendleft(event)
+
+    def hold_until_read(self, event: Any) -> None:
+        """As `hold_with`, until `caught_up`."""
+        self._is_unread = True
+        self.hold_with(event)
+
+    def expect(self, answer: Answer[T], then: Callable[[Answer[T]], None], index: int) -> None:
+        """Go on by `then` once the answer of the core is there; what follows waits for it.
+
+        What `then` raises is on account of the method of this index.
+        """
+        if answer.is_done:
+            then(answer)
+        else:
+            self.hold()
+            answer.then(lambda answer: self.go_on(partial(then, answer), index))
+
+    def reply(self, method: Any, *, durable: bool) -> None:
+        """Answer with `method`: now, or (`durable`) once all that was done so far is durable, and in order.
+
+        What follows waits for that only if it is in need of it: see `hold_behind_replies`.
+        """
+        if self._is_let_off:
+            return
+        if not durable and not self.has_promised:
+            self._channel.send(method)
+            return
+        self._promised_count += 1
+        self.has_promised = True
+        self._commits.wait(_PromisedReply(self, method), 0)
+
+    def hold_behind_replies(self, event: Any) -> None:
+        """As `hold_with`, until everything promised was told; `has_promised`."""
+        self._is_behind_replies = True
+        self.hold_with(event)
+
+    def has_room(self) -> bool:
+        """Whether more may be promised."""
+        return self._promised_count < limits.AMQP_PROMISED_REPLIES_MAX
+
+    def let_off(self) -> None:
+        """The client ends the channel: it waits for nothing that was, or would be, promised."""
+        self._is_let_off = True
+        self.has_promised = False
+
+    def keep_promise(self, method: Any) -> None:
+        """What was promised is durable: say so."""
+        self._promised_count -= 1
+        if self._channel.closed or self._is_let_off:
+            return
+        self._channel.send(method)
+        self._channel.client.transport.want_flush()
+        self.has_promised = self._promised_count > 0
+        if self._is_behind_replies and not self.has_promised:
+            self.release()
+
+    def reply_when_durable(self, method: Any) -> None:
+        """Answer with `method` once all that was done so far is durable; what follows waits for it."""
+        self.hold()
+        self._commits.wait(_DurableReply(self._channel, self, method), 0)
+
+    def caught_up(self) -> None:
+        """The client has read what was sent."""
+        if self._is_unread:
+            self.release()
+
+    def release(self) -> None:
+        """Go on with what was held back."""
+        self._channel.client.transport.guard(self._release)
+
+    def go_on(self, act: Callable[[], None], index: int) -> None:
+        """As `release`, and call `act` first; what it raises is on account of the method of this index."""
+        if not self._channel.closed:
+            self.hold_with(Resumption(act, index))
+            self.release()
+
+    def end(self) -> deque[Any]:
+        """Hold nothing any more; gives what was held back."""
+        self._is_unread = self._is_behind_replies = False
+        events, self._events = self._events, deque()
+        if self.is_holding:
+            self.is_holding = False
+            self._channel.client.transport.reading.release()
+        return events
+
+    def _release(self) -> None:
+        waiting = self.end()
+        while waiting:
+            self._handle(waiting.popleft())
+            if self.is_holding:
+                self._events.extend(waiting)
+                break
+        self._channel.client.transport.want_flush()
+        self._channel.hub.settle_turn()
+
+
+class Resumption:
+    """What was waited for is there: an event of the channel like what the client sends."""
+
+    __slots__ = ("act", "index")
+
+    def __init__(self, act: Callable[[], None], index: int) -> None:
+        self.act = act
+        self.index = index
+
+
+class _PromisedReply:
+    """Sends a method when its commit is durable. Implements `queue_manager.shard.commit.Waiter`."""
+
+    __slots__ = ("_held", "_method")
+
+    def __init__(self, held: HeldEvents, method: Any) -> None:
+        self._held = held
+        self._method = method
+
+    def committed(self, tokens: list[int]) -> None:
+        self._held.keep_promise(self._method)
+
+
+class _DurableReply:
+    """Sends a method when its commit is durable, then lets the channel go on.
+
+    Implements `queue_manager.shard.commit.Waiter`.
+    """
+
+    __slots__ = ("_channel", "_held", "_method")
+
+    def __init__(self, channel: AmqpChannel, held: HeldEvents, method: Any) -> None:
+        self._channel = channel
+        self._held = held
+        self._method = method
+
+    def committed(self, tokens: list[int]) -> None:
+        if not self._channel.closed:
+            self._channel.send(self._method)
+            self._held.release()

@@ -1,0 +1,267 @@
+"""basic.qos, consume, cancel, get and recover."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from pamqp import commands
+
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.connection.errors import channel_error, connection_error
+from broker.amqp.connection.held_events import HeldEvents
+from broker.amqp.consuming import stream_arguments
+from broker.amqp.consuming.consume_arguments import ConsumerArguments, consumer_arguments
+from broker.amqp.consuming.delivery import AmqpConsumer
+from broker.amqp.consuming.stream_delivery import AmqpStreamConsumer
+from broker.amqp.publishing.direct_replies import DirectReplies
+from broker.amqp.settling.unacked import Unacked
+from broker.amqp.topology.bad_arguments import BadArgument
+from broker.clients.client_consumers import ConsumerRequest, Consumers, find_or_create
+from broker.connections.connection_views import ChannelView
+from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091.events import MethodReceived
+from protocols.amqp091.names import REPLY_TO
+from queue_manager import address
+from queue_manager.errors import InvalidAddress, InvalidArgument, LimitReached
+from queue_manager.patterns import MATCH_ALL
+
+
+class Consuming:
+    """The consumers of a channel by consumer tag, those of basic.get by queue, and the credit they have.
+
+    The methods raise QueueManagerError for what is refused, and ProtocolError.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_channel",
+        "_consumers",
+        "_held",
+        "_pool",
+        "_prefetch",
+        "_pullers",
+        "_replies",
+        "_unacked",
+    )
+
+    def __init__(
+        self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked, replies: DirectReplies
+    ) -> None:
+        self._channel = channel
+        self._calls = channel.hub.client.consuming
+        self._held = held
+        self._unacked = unacked
+        self._replies = replies
+        self._consumers = Consumers(channel.hub, is_paused=channel.client.transport.paused)
+        self._pullers = Consumers(channel.hub)
+        self._prefetch = 0
+        self._pool: Credit | None = None
+
+    def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
+        """The channel as its consumers have it, with what the other parts of it know."""
+        shared = 0 if self._pool is None or self._pool.credit_max >= UNLIMITED else self._pool.credit_max
+        return ChannelView(
+            number=self._channel.number,
+            prefetch=self._prefetch,
+            prefetch_shared=shared,
+            unsettled=unsettled,
+            confirms=confirms,
+            transactional=transactional,
+            consumers=self._consumers.views(),
+        )
+
+    def pause(self) -> None:
+        """The client reads too slowly."""
+        self._consumers.pause()
+
+    def resume(self) -> None:
+        """The client caught up."""
+        self._consumers.resume()
+
+    def close(self) -> None:
+        """The channel is gone: consumers end, unsettled messages return in order, to none of them."""
+        self._consumers.pause()
+        self._pullers.pause()
+        self._requeue_all()  # no fault of theirs
+        self._consumers.end_all()
+        self._pullers.end_all()
+
+    def qos(self, method: commands.Basic.Qos) -> None:
+        """The credit of consumers to come, or (`global`) of all of the channel together."""
+        if method.prefetch_size:
+            raise connection_error(c.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.global_:
+            credit = method.prefetch_count or UNLIMITED
+            if self._pool is None:
+                consuming = self._calls
+                self._pool = consuming.credit(credit)
+                for consumer in self._consumers:
+                    consuming.share(consumer, self._pool)
+            else:
+                self._pool.set_credit(credit)
+            self._consumers.wake()
+        else:
+            self._prefetch = method.prefetch_count
+        self._channel.send(commands.Basic.QosOk())
+
+    def consume(self, method: commands.Basic.Consume) -> None:
+        """Begin to consume."""
+        channel = self._channel
+        client = channel.client
+        tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+        if tag in self._consumers or self._replies.has(tag):
+            raise connection_error(c.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+        if method.queue == REPLY_TO:
+            self._replies.consume(method, tag)
+            if not method.nowait:
+                channel.send(commands.Basic.ConsumeOk(tag))
+            return
+        if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
+            raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
+        queue, pattern = self._source(method.queue)
+        wanted = _wanted(method, queue, client.vhost)
+        sink_class = AmqpStreamConsumer if queue.policy.stream else AmqpConsumer
+        request = ConsumerRequest(
+            queue=queue,
+            group=wanted.group,
+            pattern=pattern,
+            consumer_id=f"{client.transport.peer}/{channel.number}/{tag}",
+            credit_max=self._prefetch or UNLIMITED,
+            no_ack=method.no_ack,
+            exclusive=method.exclusive,
+            lease_ms=wanted.lease_ms or self._lease_ms(queue),
+            pool=None if method.no_ack else self._pool,
+            priority=wanted.priority,
+            filters=wanted.filters,
+            start=stream_arguments.stream_start(wanted.stream_offset, channel.hub.clock.now_ms()),
+            auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
+            is_told_offsets=bool(wanted.group),
+        )
+        sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
+        self._consumers.subscribe(tag, request, sink)
+        if not method.nowait:
+            channel.send(commands.Basic.ConsumeOk(tag))
+
+    def cancel(self, method: commands.Basic.Cancel) -> None:
+        """End a consumer; what it was given stays with the client."""
+        tag = method.consumer_tag or ""
+        if self._replies.has(tag):
+            self._replies.end()
+        self._consumers.end(tag, keep_claims=True)
+        if not method.nowait:
+            self._channel.send(commands.Basic.CancelOk(method.consumer_tag))
+
+    def get(self, method: commands.Basic.Get) -> None:
+        """Give one message; none to a client who has ended the channel by now, for it could not be told."""
+        channel = self._channel
+        if not channel.client.connection.channel_is_open(channel.number):
+            return
+        if channel.client.transport.paused:
+            self._held.hold_until_read(MethodReceived(channel.number, method))
+            return
+        queue, pattern = self._source(method.queue)
+        if pattern != MATCH_ALL:
+            raise InvalidAddress("basic.get takes a whole queue, not a pattern")
+        puller = self._pullers.find(queue.name)
+        if puller is None or self._calls.is_gone(puller):  # of an earlier queue of that name
+            puller = self._new_puller(queue)
+        if not self._pull(puller, method.no_ack):
+            self._wait_for_load(puller, method)
+
+    def recover(self, method: commands.Basic.Recover) -> None:
+        """Return what is unsettled."""
+        if not method.requeue:
+            raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
+        self._requeue_all()
+        self._channel.send(commands.Basic.RecoverOk())
+
+    def recover_async(self, method: commands.Basic.RecoverAsync) -> None:
+        """As `recover`, without an answer."""
+        if not method.requeue:
+            raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
+        self._requeue_all()
+
+    def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
+        """Answer a basic.get whose message was read back from the store meanwhile."""
+        if not self._channel.client.connection.channel_is_open(self._channel.number):
+            return
+        if self._calls.is_gone(puller):
+            raise channel_error(c.NOT_FOUND, f"no queue '{address.local_name(puller.group.queue_name)}'")
+        if not self._pull(puller, method.no_ack):
+            self._wait_for_load(puller, method)
+
+    def _source(self, name: str) -> tuple[Source, str]:
+        """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
+        channel = self._channel
+        consuming = self._calls
+        caller = channel.client.caller
+        name = channel.queue_meant(name)
+        if not address.is_queue_topic(name):
+            return consuming.find(name, caller), MATCH_ALL
+        parsed = address.parse(name)
+        if parsed.verb:
+            raise InvalidAddress(f"{name!r} is a control topic: there is nothing to consume")
+        queue = find_or_create(channel.hub, channel.client.identity, parsed.name, caller)
+        return queue, parsed.rest or MATCH_ALL
+
+    def _lease_ms(self, queue: Source) -> int:
+        settings = self._channel.hub.settings.queue_manager
+        return queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
+
+    def _new_puller(self, queue: Source) -> Consumer:
+        channel = self._channel
+        sink = AmqpConsumer(channel, self._unacked, self._pullers, queue.name, "")
+        peer = channel.client.transport.peer
+        puller = self._calls.puller(
+            queue, sink, f"{peer}/{channel.number}/get", lease_ms=self._lease_ms(queue)
+        )
+        sink.attach(puller)
+        self._pullers.add(queue.name, puller)
+        return puller
+
+    def _pull(self, puller: Consumer, no_ack: bool) -> bool:
+        """Answer a basic.get; False: the message must be read back from the store first."""
+        channel = self._channel
+        delivered = self._calls.pull(puller, no_ack, channel.hub.clock.now_ms())
+        if delivered is None:
+            return False
+        if not delivered:
+            channel.send(commands.Basic.GetEmpty())
+            channel.client.transport.want_flush()
+        return True
+
+    def _wait_for_load(self, puller: Consumer, method: commands.Basic.Get) -> None:
+        self._held.hold()
+        act = partial(self._go_on, puller, method)
+        loaded = partial(self._held.go_on, act, method.index)
+        self._calls.when_loaded(puller, lambda now_ms: loaded())
+
+    def _requeue_all(self) -> None:
+        hub = self._channel.hub
+        hub.client.settling.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
+
+
+def _wanted(method: commands.Basic.Consume, queue: Source, vhost: str) -> ConsumerArguments:
+    """What a basic.consume of that queue asks for; raises InvalidArgument."""
+    try:
+        wanted = consumer_arguments(method.arguments or {})
+        if not queue.policy.stream:
+            wanted.check_no_stream()
+    except BadArgument as error:
+        raise InvalidArgument(error.told(queue.name, vhost)) from None
+    return wanted
+
+
+METHODS: Final[dict[type, Callable[[Consuming, Any], None]]] = {
+    commands.Basic.Qos: Consuming.qos,
+    commands.Basic.Consume: Consuming.consume,
+    commands.Basic.Cancel: Consuming.cancel,
+    commands.Basic.Get: Consuming.get,
+    commands.Basic.Recover: Consuming.recover,
+    commands.Basic.RecoverAsync: Consuming.recover_async,
+}

@@ -1,0 +1,80 @@
+"""Arguments of basic.consume: what they mean; the rest is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker.amqp.consuming.stream_arguments import AUTO_COMMIT_ARGUMENT, CONSUMER_ARGUMENTS
+from broker.amqp.topology.bad_arguments import BadArgument, checked_integer, unacceptable
+from broker.amqp.topology.retry_arguments import (
+    CONSUMER_TIMEOUT,
+    integer,
+)
+from broker.clients import consumer_filters
+from broker.clients.consumer_filters import Filters
+from config import limits
+from queue_manager.errors import InvalidArgument
+from queue_manager.log.stream_start import NAME as START_ARGUMENT
+
+GROUP_ARGUMENT: Final = "x-consumer-group"
+PRIORITY_ARGUMENT: Final = "x-priority"
+
+FAILOVER_ARGUMENT: Final = "x-cancel-on-ha-failover"  # there is one node: it asks for nothing
+
+_CONSUMER_NAMES: Final = frozenset(
+    (
+        GROUP_ARGUMENT,
+        PRIORITY_ARGUMENT,
+        CONSUMER_TIMEOUT,
+        FAILOVER_ARGUMENT,
+        *CONSUMER_ARGUMENTS,
+        *consumer_filters.NAMES,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerArguments:
+    """What the arguments of a basic.consume ask for; group "" is the default group."""
+
+    group: str = ""
+    priority: int = 0
+    filters: Filters = Filters()
+    stream_offset: object = None
+    auto_commit: object = None
+    lease_ms: int = 0  # 0: as the queue has it
+
+    def check_no_stream(self) -> None:
+        """Raise BadArgument if there is something in them that only a stream can do."""
+        for name, value in zip(CONSUMER_ARGUMENTS, (self.stream_offset, self.auto_commit), strict=True):
+            if value is not None:
+                raise BadArgument(name, " of queue type rabbit_classic_queue")
+
+
+def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
+    """Read the arguments of a basic.consume; raises InvalidArgument, mostly BadArgument, for those that mean
+    nothing here.
+    """
+    for name in arguments:
+        if name not in _CONSUMER_NAMES:
+            raise BadArgument(name, ": not supported")
+    group = arguments.get(GROUP_ARGUMENT, "")
+    if not isinstance(group, str):
+        raise InvalidArgument(f"{GROUP_ARGUMENT} must be a string")
+    failover = arguments.get(FAILOVER_ARGUMENT, False)
+    if not isinstance(failover, bool):
+        raise unacceptable(FAILOVER_ARGUMENT, failover)
+    priority = checked_integer(PRIORITY_ARGUMENT, arguments.get(PRIORITY_ARGUMENT, 0))
+    lease_ms = 0
+    if CONSUMER_TIMEOUT in arguments:
+        lease_ms = integer(CONSUMER_TIMEOUT, arguments[CONSUMER_TIMEOUT], 1, limits.DURATION_MS_MAX)
+    return ConsumerArguments(
+        group=group,
+        lease_ms=lease_ms,
+        priority=max(-limits.CONSUMER_PRIORITY_MAX, min(priority, limits.CONSUMER_PRIORITY_MAX)),
+        stream_offset=arguments.get(START_ARGUMENT),
+        auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
+        filters=consumer_filters.filters_of(arguments),
+    )

@@ -1,0 +1,286 @@
+"""Deliveries to an AMQP consumer: basic.deliver, as many as possible in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pamqp import commands
+
+from broker.amqp.connection import header_names as names
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.settling.unacked import Unacked
+from broker.clients.client_consumers import Consumers
+from broker.engine.traffic import Claim, Consumer, Message
+from broker.properties.amqp import routing_key
+from broker.properties.templates import as_amqp
+from config import limits
+from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
+from protocols.amqp091.content import NumberAppender, append_headers
+from protocols.amqp091.hot import (
+    DeliverAddress,
+    DeliverTemplate,
+    NumberedTemplate,
+    encode_deliver_numbered,
+    encode_deliver_parts,
+    encode_deliver_run,
+    encode_deliver_varied,
+)
+from protocols.amqp091.methods import BasicDeliver, BasicGetOk
+from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
+
+
+class AmqpConsumer:
+    """The sink of one consumer, which is one of `consumers` by its `name`. That of basic.get has `tag` "".
+
+    The delivery template of the last message's properties is kept: runs alike cost one `join`.
+    Implements `broker.clients.client_consumers.ConsumerSink` and `broker.engine.traffic.Sink`.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_appender",
+        "_calls",
+        "_channel",
+        "_connection",
+        "_consumers",
+        "_last",
+        "_last_template",
+        "_name",
+        "_numbered",
+        "_tag",
+        "_transport",
+        "_unacked",
+        "_unflushed_bytes",
+        "consumer",
+    )
+
+    def __init__(
+        self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, name: str, tag: str
+    ) -> None:
+        self._channel = channel
+        self._calls = channel.hub.client.consuming
+        self._connection = channel.client.connection
+        self._transport = channel.client.transport
+        self._unacked = unacked
+        self._consumers = consumers
+        self._name = name
+        self._tag = tag
+        self.consumer: Consumer
+        self._last_template: EnvelopeTemplate | None = None
+        self._last: DeliverTemplate | None = None
+        self._numbered: NumberedTemplate | None = None
+        self._addresses: dict[tuple[str, str], DeliverAddress] = {}
+        self._appender: NumberAppender | None = None
+        self._unflushed_bytes = 0
+
+    def attach(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        return self._transport.guard(self._deliver, consumer, messages, claims)
+
+    def _deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> None:
+        first_tag = self._unacked.number(len(messages), None if consumer.no_ack else claims)
+        if not self._tag:
+            self._answer_get(first_tag, messages[0], None if claims is None else claims[0])
+        elif claims is not None and claims[0].attempts > 1:
+            for index, message in enumerate(messages):
+                self._deliver_alone(first_tag + index, message, claims[index].attempts)
+        else:
+            self._deliver_first(first_tag, messages)
+        self._transport.want_flush()
+
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        self._transport.guard(self._unacked.forget, consumer, claims)
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `broker.engine.traffic.Sink`: tell clients who understand it."""
+        channel = self._channel
+        self._consumers.forget(self._name)
+        if self._tag and channel.client.cancel_notify and not channel.closed:
+            channel.send(commands.Basic.Cancel(self._tag, True))
+            self._transport.want_flush()
+
+    def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
+        output = self._connection.output
+        body_bytes_max = self._connection.frame_max - FRAME_OVERHEAD_BYTES
+        count = len(messages)
+        start = 0
+        while start < count:
+            first = messages[start]
+            template = first.template
+            size = len(first.body)  # type: ignore[arg-type]
+            bodies: list[Any] = [first.body]
+            for index in range(start + 1, count):
+                message = messages[index]
+                body = message.body
+                if message.template is not template or len(body) != size:  # type: ignore[arg-type]
+                    break
+                bodies.append(body)
+            if len(bodies) == 1 and (varied := self._deliver_varied(tag, messages, start, body_bytes_max)):
+                start += varied
+                tag += varied
+                continue
+            if template is not self._last_template and not self._fits(template):
+                self._skip(range(tag, tag + len(bodies)))
+            elif size > body_bytes_max:
+                for index in range(len(bodies)):
+                    self._deliver_alone(tag + index, messages[start + index], 1)
+            elif self.consumer.group.name:
+                numbered = self._numbered_template(template, size)
+                offsets = [message.offset for message in messages[start : start + len(bodies)]]
+                encode_deliver_numbered(output, numbered, tag, offsets, bodies)
+            elif size > limits.JOINED_BODY_BYTES_MAX:
+                encode_deliver_parts(output, self._template(template, size), tag, bodies)
+                self._connection.note_large_output()
+            else:
+                encode_deliver_run(output, self._template(template, size), tag, bodies)
+            start += len(bodies)
+            tag += len(bodies)
+
+    def _deliver_varied(self, tag: int, messages: Sequence[Message], start: int, body_bytes_max: int) -> int:
+        """Deliver messages from `start` on as long as each differs from the one before.
+
+        Gives how many it were: 0 where that is not worth it, or something is out of the ordinary.
+        """
+        properties_max = self._properties_max()
+        run: list[Message] = []
+        found: list[bytes] = []
+        addresses: list[DeliverAddress] = []
+        known = self._addresses
+        previous = None
+        for index in range(start, len(messages)):
+            message = messages[index]
+            template = message.template
+            if template is previous:
+                break
+            raw = template.properties
+            if template.properties_kind != PROPERTIES_AMQP:
+                raw = as_amqp(template)
+            if len(raw) > properties_max or not 0 < len(message.body) <= body_bytes_max:  # type: ignore[arg-type]
+                break
+            address = known.get((template.exchange, template.topic))
+            if address is None:
+                address = self._address_of(template)
+            previous = template
+            run.append(message)
+            found.append(raw)
+            addresses.append(address)
+        if len(run) < 2:
+            return 0
+        output = self._connection.output
+        bodies: list[Any] = [message.body for message in run]
+        encode_deliver_varied(
+            output, self._channel.number, tag, addresses, self._with_added(run, found), bodies
+        )
+        return len(run)
+
+    def _address_of(self, template: EnvelopeTemplate) -> DeliverAddress:
+        if len(self._addresses) >= limits.AMQP_ADDRESSES_PER_CONSUMER_MAX:
+            self._addresses.clear()
+        key = routing_key(template.topic)
+        address = DeliverAddress(self._channel.number, self._tag, template.exchange, key)
+        self._addresses[template.exchange, template.topic] = address
+        return address
+
+    def _with_added(self, messages: Sequence[Message], found: list[bytes]) -> list[bytes]:
+        """The properties `found` of first deliveries, with what these add."""
+        group = self.consumer.group
+        if not group.name:
+            return found
+        if self._appender is None:
+            self._appender = NumberAppender([(names.GROUP, group.group_id)], [names.OFFSET])
+        return self._appender.append(found, [[message.offset for message in messages]])
+
+    def _template(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+        last = self._last
+        if template is not self._last_template or last is None:
+            last = self._last = self._make(template, size)
+            self._last_template = template
+        elif last.body_bytes != size:
+            last = self._last = last.resized(size)
+        return last
+
+    def _numbered_template(self, template: EnvelopeTemplate, size: int) -> NumberedTemplate:
+        numbered = self._numbered
+        last = self._last
+        current = self._template(template, size)
+        if numbered is None or current is not last:
+            numbered = self._numbered = NumberedTemplate(current, names.OFFSET)
+        return numbered
+
+    def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
+        return DeliverTemplate(
+            self._channel.number,
+            self._tag,
+            False,
+            template.exchange,
+            routing_key(template.topic),
+            self._block(template),
+            size,
+        )
+
+    def _block(self, template: EnvelopeTemplate) -> bytes:
+        """The properties of first deliveries, where each has numbers of its own these are 0."""
+        raw = as_amqp(template)
+        if self.consumer.group.name:
+            raw = append_headers(raw, [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)])
+        return raw
+
+    def _fits(self, template: EnvelopeTemplate) -> bool:
+        """Whether the properties fit one frame, as they must (4.2.6.1)."""
+        return len(as_amqp(template)) <= self._properties_max()
+
+    def _properties_max(self) -> int:
+        added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
+        return self._connection.frame_max - added_bytes
+
+    def _skip(self, tags: range) -> None:
+        """Messages whose properties this client cannot be sent."""
+        self._unacked.fail(tags)
+
+    def _headers(self, message: Message, attempts: int) -> bytes:
+        """The message's properties with what this delivery adds."""
+        raw = as_amqp(message.template)
+        extra: list[tuple[str, object]] = []
+        if attempts > 1:
+            extra.append((names.DELIVERY_COUNT, attempts - 1))
+        if self.consumer.group.name:
+            extra += [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, message.offset)]
+        return append_headers(raw, extra) if extra else raw
+
+    def _deliver_alone(
+        self, tag: int, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()
+    ) -> None:
+        """Deliver one message by itself, with headers besides those of its kind."""
+        template = message.template
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            return
+        method = BasicDeliver(self._tag, tag, attempts > 1, template.exchange, routing_key(template.topic))
+        headers = self._headers(message, attempts)
+        if added:
+            headers = append_headers(headers, added)
+        self._connection.send_content(self._channel.number, method, headers, message.body or b"")
+
+    def _answer_get(self, tag: int, message: Message, claim: Claim | None) -> None:
+        attempts = 1 if claim is None else claim.attempts
+        template = message.template
+        if not self._fits(template):
+            self._skip(range(tag, tag + 1))
+            self._channel.send(commands.Basic.GetEmpty())
+            return
+        waiting = self._calls.ready_count(self.consumer)
+        method = BasicGetOk(tag, attempts > 1, template.exchange, routing_key(template.topic), waiting)
+        body = message.body or b""
+        self._connection.send_content(self._channel.number, method, self._headers(message, attempts), body)
+        self._unflushed_bytes += len(body)
+        if self._unflushed_bytes > limits.ANSWERS_BYTES_PER_FLUSH:
+            # many gets in one chunk: the transport has to see how much the client leaves unread
+            self._unflushed_bytes = 0
+            self._transport.flush()

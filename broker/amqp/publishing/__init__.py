@@ -1,0 +1,1 @@
+"""basic.publish, transactions, and replies without a queue."""

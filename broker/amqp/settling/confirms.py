@@ -1,0 +1,123 @@
+"""Publisher confirms of a channel: what basic.ack and basic.nack tell, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from protocols.amqp091 import hot
+
+
+class Confirms:
+    """In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
+    commit holding it is durable.
+
+    `_pending_nacks` are the numbers of publishes that are refused and not told yet, in order: those below a
+    number must be told before it is confirmed, since a confirm may stand for all below it. `_waiting` counts
+    the commits whose answers, confirms or nacks, are still to come.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_commits",
+        "_confirmed",
+        "_nack_waiter",
+        "_pending_nacks",
+        "_sequence",
+        "_waiting",
+        "is_on",
+    )
+
+    def __init__(self, channel: AmqpChannel) -> None:
+        self._channel = channel
+        self._commits = channel.hub.client.commits
+        self.is_on = False
+        self._sequence = 0
+        self._confirmed = 0
+        self._waiting = 0
+        self._pending_nacks: deque[int] = deque()
+        self._nack_waiter = _NackWaiter(self)
+
+    def select(self) -> None:
+        """confirm.select: publishes are confirmed from the next one on."""
+        self.is_on = True
+
+    def confirm(self, count: int, *, durable: bool) -> None:
+        """Confirm the next publishes: now, or when what was done so far is durable."""
+        if not self.is_on:
+            return
+        self._sequence += count
+        if durable or self._waiting:
+            self._waiting += self._commits.wait_up_to(self, self._sequence)
+        else:
+            self._ack(self._sequence)
+
+    def nack(self, count: int) -> None:
+        """Refuse the next publishes."""
+        if not self.is_on:
+            return
+        for _ in range(count):
+            self._sequence += 1
+            if not self._waiting:
+                self._confirmed = self._sequence
+            self._send_nack(self._sequence)
+        self._channel.client.transport.want_answer()
+
+    def nack_when_durable(self) -> None:
+        """Refuse the next publish once what was done so far is durable."""
+        if not self.is_on:
+            return
+        self._sequence += 1
+        self._pending_nacks.append(self._sequence)
+        commits = self._commits
+        self._waiting += commits.wait_up_to(self._nack_waiter, self._sequence)
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`: everything up to the last token is durable."""
+        last = tokens[-1]
+        transport = self._channel.client.transport
+        self._waiting -= 1
+        if self._pending_nacks:
+            transport.guard(self._send_pending_nacks, last)
+        transport.guard(self._ack, last)
+
+    def nacks_committed(self, last: int) -> None:
+        """The refusals up to that number are durable."""
+        self._waiting -= 1
+        self._channel.client.transport.guard(self._send_pending_nacks, last)
+
+    def _ack(self, sequence: int) -> None:
+        channel = self._channel
+        client = channel.client
+        if channel.closed or not client.connection.channel_is_open(channel.number):
+            return
+        multiple = sequence - self._confirmed > 1
+        self._confirmed = sequence
+        client.connection.output.append(hot.encode_ack(channel.number, sequence, multiple))
+        client.transport.want_answer()
+
+    def _send_pending_nacks(self, last: int) -> None:
+        pending = self._pending_nacks
+        while pending and pending[0] <= last:
+            self._send_nack(pending.popleft())
+        self._channel.client.transport.want_answer()
+
+    def _send_nack(self, sequence: int) -> None:
+        channel = self._channel
+        if channel.is_open():
+            channel.client.connection.output.append(hot.encode_nack(channel.number, sequence, False))
+
+
+class _NackWaiter:
+    """Waits for the commits of refusals, which may hold no publish that `Confirms` waits for.
+
+    Implements `queue_manager.shard.commit.Waiter`.
+    """
+
+    __slots__ = ("_confirms",)
+
+    def __init__(self, confirms: Confirms) -> None:
+        self._confirms = confirms
+
+    def committed(self, tokens: list[int]) -> None:
+        self._confirms.nacks_committed(tokens[-1])

@@ -1,0 +1,225 @@
+"""Delivery tags: what a channel's client was given and has not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.connection.errors import channel_error
+from broker.engine.traffic import Claim, Consumer
+from config import limits
+from protocols.amqp091 import constants as c
+from protocols.amqp091 import events as ev
+from protocols.errors import ProtocolError
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+
+class Settlement(NamedTuple):
+    """What a client settles: how, and the claims it has of that."""
+
+    kind: int
+    requeue: bool
+    claims: list[Claim]
+
+
+class Unacked:
+    """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers.
+
+    `_aside`: claims that a transaction settles, by their tags; `_lost_count`: how many of them lost their
+    leases.
+    """
+
+    __slots__ = ("_aside", "_channel", "_claims", "_hub", "_late", "_lost_count", "_next_tag")
+
+    def __init__(self, channel: AmqpChannel) -> None:
+        self._channel = channel
+        self._hub = channel.hub
+        self._claims: dict[int, Claim] = {}
+        self._late: dict[int, Consumer] = {}
+        self._aside: dict[int, Claim] = {}
+        self._lost_count = 0
+        self._next_tag = 1
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def number(self, count: int, claims: Sequence[Claim] | None) -> int:
+        """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
+        first = self._next_tag
+        self._next_tag = first + count
+        if claims is not None:
+            self._claims.update(zip(range(first, first + count), claims, strict=True))
+        return first
+
+    def claim(self, tag: int) -> Claim | None:
+        """The claim that a tag stands for, None if it stands for none any more."""
+        return self._claims.get(tag)
+
+    def is_late(self, tag: int) -> bool:
+        """Whether the lease of that delivery ended before it was settled."""
+        return tag in self._late
+
+    def release(self, tag: int) -> None:
+        """The claim was settled otherwise."""
+        del self._claims[tag]
+
+    def release_all(self) -> list[Claim]:
+        """Give all claims, in order; their tags mean nothing any more."""
+        claims = list(self._claims.values())
+        self._claims.clear()
+        return claims
+
+    def forget(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """The leases of these claims ended; settling them late is no error."""
+        gone = set(map(id, claims))
+        for tag in [tag for tag, claim in self._claims.items() if id(claim) in gone]:
+            del self._claims[tag]
+            self._late[tag] = consumer
+        while len(self._late) > limits.AMQP_LATE_TAGS_MAX:
+            del self._late[next(iter(self._late))]
+        for tag in [tag for tag, claim in self._aside.items() if id(claim) in gone]:
+            del self._aside[tag]
+            self._lost_count += 1
+
+    def fail(self, tags: range) -> None:
+        """Deliveries that do not fit the client's frames: claims among them fail, or they would come back for
+        ever.
+        """
+        channel = self._channel
+        hub = self._hub
+        hub.counters.drop_too_large(len(tags))
+        _log.warning(
+            "amqp.properties_too_large",
+            peer=channel.client.transport.peer,
+            channel=channel.number,
+            count=len(tags),
+        )
+        claims = self._claims
+        hub.client.settling.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
+
+    def settle(self, event: ev.SettleRun) -> None:
+        """basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
+        before it.
+        """
+        claims, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
+        if claims:
+            self._settle(event.kind, event.requeue, claims)
+        if unknown_tag is not None:
+            raise _unknown(unknown_tag)
+
+    def _settle(self, kind: int, requeue: bool, claims: list[Claim]) -> None:
+        hub = self._hub
+        settling = hub.client.settling
+        now_ms = hub.clock.now_ms()
+        if kind == ev.ACK:
+            late = settling.ack(claims, now_ms)
+        elif requeue:
+            late = settling.requeue(claims, now_ms)
+        else:
+            late = settling.reject(claims, now_ms)
+        if late:
+            hub.counters.settle_late(late)
+
+    # transactions
+
+    def set_aside(self, event: ev.SettleRun) -> Settlement:
+        """Take what an event settles, for `apply` or `restore_aside`; raises a channel error for a tag that
+        means nothing.
+        """
+        first = event.delivery_tags[0]
+        if event.multiple:
+            tags = self._tags_up_to(first)
+            if first and not tags and first not in self._late:
+                raise _unknown(first)
+        else:
+            tags = event.delivery_tags
+        claims: list[Claim] = []
+        for tag in tags:
+            claim = self._claims.pop(tag, None)
+            if claim is not None:
+                self._aside[tag] = claim
+                claims.append(claim)
+            elif self._late.pop(tag, None) is not None:
+                self._lost_count += 1
+            else:
+                raise _unknown(tag)
+        return Settlement(event.kind, event.requeue, claims)
+
+    def check_aside(self) -> None:
+        """Raise a channel error if a lease of what was set aside ended: another consumer may have it."""
+        if self._lost_count:
+            raise channel_error(
+                c.PRECONDITION_FAILED,
+                f"the leases of {self._lost_count} deliveries ended before the transaction that settles them",
+            )
+
+    def apply(self, settlements: list[Settlement]) -> None:
+        """Settle all that was set aside, within the open commit."""
+        settling = self._hub.client.settling
+        for settlement in settlements:
+            groups = {settling.durable_group_of(claim): None for claim in settlement.claims}
+            self._settle(*settlement)
+            for group in groups:
+                if group is not None:
+                    settling.write_soon(group)
+        self._aside = {}
+
+    def restore_aside(self) -> None:
+        """What was set aside is unacknowledged again."""
+        self._lost_count = 0
+        if self._aside:
+            self._claims = dict(sorted((self._claims | self._aside).items()))
+            self._aside = {}
+
+    def _take_single(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
+        """The claims of the tags, up to the first that means nothing, and that one."""
+        pop = self._claims.pop
+        found = [pop(tag, None) for tag in event.delivery_tags]
+        if all(found):
+            return found, None  # type: ignore[return-value]
+        claims: list[Claim] = []
+        unknown_tag: int | None = None
+        for tag, claim in zip(event.delivery_tags, found, strict=True):
+            if claim is None:
+                if unknown_tag is None and tag in self._late:
+                    self._late.pop(tag).came_late()
+                    self._hub.counters.settle_late(1)
+                elif unknown_tag is None:
+                    unknown_tag = tag
+            elif unknown_tag is None:
+                claims.append(claim)
+            else:
+                self._claims[tag] = claim  # came behind the unknown one: not settled
+        return claims, unknown_tag
+
+    def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
+        """The claims of all tags up to the one given, or that one if it means nothing."""
+        tag = event.delivery_tags[0]
+        claims = self._claims
+        if tag == 0 or (claims and tag == next(reversed(claims))):
+            return self.release_all(), None
+        tags = self._tags_up_to(tag)
+        if tag in self._late:
+            self._late[tag].came_late()
+        elif not tags:
+            return [], tag
+        return [claims.pop(candidate) for candidate in tags], None
+
+    def _tags_up_to(self, tag: int) -> list[int]:
+        """The tags that `multiple` stands for: none if that one was not given out yet."""
+        if tag >= self._next_tag:
+            return []
+        tags = []
+        for candidate in self._claims:
+            if candidate > tag > 0:
+                break
+            tags.append(candidate)
+        return tags
+
+
+def _unknown(tag: int) -> ProtocolError:
+    return channel_error(c.PRECONDITION_FAILED, f"unknown delivery tag {tag}")

@@ -1,0 +1,1 @@
+"""Queues, exchanges and bindings: what is declared, with which arguments."""

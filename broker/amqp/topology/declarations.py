@@ -1,0 +1,57 @@
+"""What queue.declare asks for, as the core takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.amqp.topology import queue_arguments
+from broker.amqp.topology.bad_arguments import BadArgument
+from queue_manager.address import DEFAULT_VHOST
+from queue_manager.api import QueueDeclaration
+from queue_manager.errors import InvalidArgument
+from queue_manager.policy import QueuePolicy
+
+
+def queue_declaration(
+    name: str,
+    table: Mapping[str, Any],
+    default: QueuePolicy,
+    *,
+    durable: bool,
+    auto_delete: bool,
+    exclusive: bool = False,
+    is_server_named: bool = False,
+    vhost: str = DEFAULT_VHOST,
+) -> QueueDeclaration:
+    """The queue that such arguments declare; raises InvalidArgument, in RabbitMQ's words.
+
+    What goes with its owner or its last consumer is not kept on the store.
+    """
+    is_stored = durable and not exclusive and not auto_delete
+    try:
+        queue_arguments.check_kind(
+            table,
+            "" if is_server_named else name,
+            vhost,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+        )
+        policy = queue_arguments.queue_policy(table, default, durable=is_stored)
+    except BadArgument as error:
+        raise InvalidArgument(error.told(name, vhost)) from None
+    return QueueDeclaration(
+        name=name,
+        durable=is_stored,
+        policy=policy,
+        arguments={
+            **queue_arguments.equivalence(table),
+            **({"durable": durable} if durable != is_stored else {}),
+        },
+        reported=queue_arguments.reported(table),
+        description=table.get(queue_arguments.DESCRIPTION, ""),
+        auto_delete=auto_delete,
+        exclusive=exclusive,
+        is_server_named=is_server_named,
+    )

@@ -1,0 +1,141 @@
+"""`sluicemq store`: looking at the data of a broker that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from broker.commands.http_api import AsJson
+from broker.commands.printing import EXIT_REFUSED, print_json, print_table, refuse
+from config.settings import StorageSettings
+from config.settings_loader import ConfigError, load_settings
+from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from storage.inspection import Inspection, Rows
+
+app: Final = typer.Typer(help="Look at the data of a broker that is not running.", no_args_is_help=True)
+
+Storage = Annotated[str | None, typer.Option(help="A directory, or s3://bucket/prefix.")]
+_Found = TypeVar("_Found")
+Config = Annotated[Path | None, typer.Option(help="The broker's configuration file.")]
+
+
+@app.command("inspect")
+def inspect_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Count the records of each kind, and their bytes."""
+    _show(_inspection(storage, config, verify=False), as_json)
+
+
+@app.command("verify")
+def verify_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Decode every record, and look for what belongs to nothing; exit 1 if there are problems."""
+    found = _inspection(storage, config, verify=True)
+    _show(found, as_json)
+    if found.problem_count:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+@app.command("repair")
+def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Delete payloads that nothing holds and lower counts of references that are too high, as `verify` tells
+    them. Changes nothing where a record cannot be read; exit 1 if problems are left.
+    """
+    found, repaired_count = _done(_repair(_stored(storage, config)))
+    if as_json:
+        print_json({**asdict(found), "repaired_count": repaired_count})
+    else:
+        _tell_problems(found)
+        typer.echo(f"{repaired_count} repaired")
+    if found.problem_count:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
+    return _done(_inspect(_stored(storage, config), verify=verify))
+
+
+def _stored(storage: str | None, config: Path | None) -> StorageSettings:
+    """Where the storage is; exits if that cannot be."""
+    try:
+        settings = load_settings(config, overrides={"storage.url": storage}).storage
+        if settings.url == "memory:":
+            raise ConfigError(["storage.url: what is in memory ends with its broker"])
+        if "://" not in settings.url and not Path(settings.url).is_dir():
+            raise ConfigError([f"{settings.url}: no such directory"])
+    except (ConfigError, OSError) as error:
+        refuse(error)
+    return settings
+
+
+def _done(work: Coroutine[Any, Any, _Found]) -> _Found:
+    """What comes of work on a storage; exits where it fails."""
+    try:
+        return asyncio.run(work)
+    except (StorageError, OSError) as error:
+        refuse(error)
+
+
+async def _repair(settings: StorageSettings) -> tuple[Inspection, int]:
+    from broker.engine.store_repair import repair
+    from storage.open import open_store
+    from storage.read_only import open_read_only
+
+    with Console(stderr=True).status("reading") as status:
+        await (await open_read_only(settings, status.update)).close()  # refuses where there is no storage
+        store = await open_store(settings, tell=status.update)
+        try:
+            return await repair(store, lambda seen: status.update(f"{seen:,} records"))
+        finally:
+            await store.close()
+
+
+async def _inspect(settings: StorageSettings, *, verify: bool) -> Inspection:
+    from storage.read_only import open_read_only  # with the database's library
+
+    with Console(stderr=True).status("reading") as status:
+        store = await open_read_only(settings, status.update)
+        try:
+            return await _look(store, status, verify=verify)
+        finally:
+            await store.close()
+
+
+async def _look(store: Rows, status: Status, *, verify: bool) -> Inspection:
+    from broker.engine.ownership import Ownership
+    from storage.inspection import inspect
+
+    def tell(seen: int) -> None:
+        status.update(f"{seen:,} records")
+
+    if not verify:
+        return await inspect(store, verify=False, tell=tell)
+    ownership = Ownership()
+    found = await inspect(store, verify=True, tell=tell, beside=ownership.note)
+    status.update("comparing what holds with what is held")
+    for problem in ownership.problems():
+        found.complain(problem.key, problem.what)
+    return found
+
+
+def _show(found: Inspection, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(found))
+        return
+    columns = (("name", "RECORD"), ("count", "COUNT"), ("key_bytes", "KEYS"), ("value_bytes", "VALUES"))
+    print_table(columns, [{"name": name, **asdict(tally)} for name, tally in found.tallies.items()])
+    _tell_problems(found)
+
+
+def _tell_problems(found: Inspection) -> None:
+    for problem in found.problems:
+        typer.echo(problem, err=True)
+    if found.problem_count:
+        typer.echo(f"{found.problem_count} problems", err=True)

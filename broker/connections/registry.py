@@ -1,0 +1,184 @@
+"""The connections of a broker: who is there, who has output to be written, who is held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any, Protocol
+
+from broker.connections.body_room import Sender
+from broker.connections.connection_views import ConnectionView
+from config import limits
+
+
+class Peer(Sender, Protocol):
+    """A client's connection, as the broker sees it."""
+
+    def describe(self) -> ConnectionView:
+        """What there is to tell of it."""
+
+    def dismiss(self, reason: str) -> None:
+        """Somebody who operates the broker wants the client gone."""
+
+    def flush(self) -> None:
+        """Write its output."""
+
+    def check_deadline(self, now: float) -> None:
+        """Let the connection act on its deadlines."""
+
+    def store_caught_up(self) -> None:
+        """What was held back by `Connections.hold_back` may go on."""
+
+    def end_slow_message(self) -> None:
+        """Others wait for the room of a message that does not get finished: send the client away."""
+
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye."""
+
+    def fail_storage(self) -> None:
+        """The broker's store failed for good: send the client away."""
+
+    def abort(self) -> None:
+        """End the transport without waiting for anything."""
+
+
+class Connections:
+    """All that hubs share of connections, whatever virtual host these are in."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settle_left: Callable[[], None],
+        announce: Callable[[], None],
+    ) -> None:
+        """`settle_left` is called once before output is written, for whoever said something in this loop
+        turn, and after it: clients that are gone may have given back. `announce` is called when the first of
+        a turn has said something.
+        """
+        self._loop = loop
+        self._settle_left = settle_left
+        self._announce = announce
+        self.transports: dict[Peer, None] = {}
+        self._flushes: dict[Peer, None] = {}
+        self._answers: dict[Peer, None] = {}
+        self._held_back: list[Peer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._settle_wanted = False
+        self._end_scheduled = False
+        self._caller_count = 0
+        self._connection_count = 0
+
+    def connected(self, transport: Peer) -> int:
+        """A client connected; gives the number of its connection."""
+        self._connection_count += 1
+        self.transports[transport] = None
+        return self._connection_count
+
+    def new_caller(self) -> str:
+        """A name for a connection, by which the core tells who asks."""
+        self._caller_count += 1
+        return f"connection-{self._caller_count}"
+
+    def disconnected(self, transport: Peer) -> None:
+        """The client's transport is gone."""
+        self.transports.pop(transport, None)
+        self._flushes.pop(transport, None)
+        self._answers.pop(transport, None)
+
+    async def check_deadlines(self, now: float) -> None:
+        """Let all connections act on theirs, in steps between which others have their turn."""
+        transports = list(self.transports)
+        for start in range(0, len(transports), limits.DEADLINES_PER_TURN_MAX):
+            for transport in transports[start : start + limits.DEADLINES_PER_TURN_MAX]:
+                if transport in self.transports:
+                    transport.check_deadline(now)
+            await asyncio.sleep(0)
+
+    def hold_back(self, transport: Peer) -> None:
+        """Call its `store_caught_up` with the next commit."""
+        self._held_back.append(transport)
+
+    def committed(self) -> None:
+        """A commit is done: who was held back may go on, and who waited for it is told at once."""
+        if self._held_back:
+            transports = self._held_back
+            self._held_back = []
+            for transport in transports:
+                transport.store_caught_up()
+        if self._flushes or self._answers:
+            self._write()
+
+    def want_settle(self) -> None:
+        """Somebody said something: have the core settled once, at the end of the loop turn."""
+        if not self._settle_wanted:
+            self._settle_wanted = True
+            self._schedule_end()
+            self._announce()
+
+    def want_flush(self, transport: Peer) -> None:
+        """Write this transport's output at the end of the loop turn."""
+        self._flushes[transport] = None
+        if not self._end_scheduled:
+            self._schedule_end()
+
+    def want_answer(self, transport: Peer) -> None:
+        """As `want_flush`, for who spoke in this turn: is written to before those who only receive."""
+        self._answers[transport] = None
+        if not self._end_scheduled:
+            self._schedule_end()
+
+    def _schedule_end(self) -> None:
+        if not self._end_scheduled:
+            self._end_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        try:
+            if self._settle_wanted:
+                self._settle_wanted = False
+                self._settle_left()
+            self._write()
+        finally:
+            # one publish may be for thousands: others have their turn in between
+            self._end_scheduled = False
+            if self._flushes or self._answers or self._settle_wanted:
+                self._schedule_end()
+        self._settle_left()
+
+    def _write(self) -> None:
+        """Write some of the output; who was just heard is read again before the rest is written.
+
+        While the loop is busy, what then comes for a connection that still waits goes out in the same write.
+        """
+        answers, flushes = self._answers, self._flushes
+        if answers:
+            self._write_first(answers, limits.ANSWERS_PER_TURN_MAX)
+        if flushes:
+            share = len(flushes) // limits.FLUSH_TURNS
+            count = min(max(share, limits.FLUSHES_PER_TURN_MIN), limits.FLUSHES_PER_TURN_MAX)
+            self._write_first(flushes, count)
+
+    def _write_first(self, waiting: dict[Peer, None], count: int) -> None:
+        for transport in list(islice(waiting, count)):
+            if transport in waiting:
+                del waiting[transport]
+                try:
+                    transport.flush()
+                except Exception as error:  # our bug, or the transport's: it must cost one connection
+                    message = "writing to a client failed"
+                    self._loop.call_exception_handler({"message": message, "exception": error})
+                    transport.abort()
+
+    # tasks
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside everything else; it ends with the broker."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop_tasks(self) -> None:
+        """The broker stops."""
+        for task in self._tasks:
+            task.cancel()

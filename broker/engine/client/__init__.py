@@ -1,0 +1,70 @@
+"""What front-ends and administration may ask of a shard: one client for each subject.
+
+What crosses are the values of `queue_manager.api`, and while messages flow what `broker.engine.traffic`
+states. Calls that change something take effect in the order they are made; that it is durable `CommitClient`
+tells. Refusals are QueueManagerErrors; every call may come to StorageError, and to BrokerStopped once the
+shard has stopped or its store has failed.
+"""
+
+from __future__ import annotations
+
+from broker.engine.client.backups import BackupClient
+from broker.engine.client.commits import CommitClient
+from broker.engine.client.epochs import EpochClient
+from broker.engine.client.exchanges import ExchangeClient
+from broker.engine.client.groups import GroupClient
+from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
+from broker.engine.client.messages import MessageClient
+from broker.engine.client.queues import QueueClient
+from broker.engine.client.retained import RetainedClient
+from broker.engine.client.sessions import SessionClient
+from broker.engine.client.streams import StreamClient
+from broker.engine.client.vhosts import VhostRecords
+from broker.engine.shard import Shard
+from queue_manager.shard.commit import Waiter
+
+__all__ = [
+    "BackupClient",
+    "CommitClient",
+    "ConsumingClient",
+    "EpochClient",
+    "ExchangeClient",
+    "GroupClient",
+    "MessageClient",
+    "PublishingClient",
+    "QueueClient",
+    "RetainedClient",
+    "SessionClient",
+    "SettlingClient",
+    "ShardClient",
+    "StreamClient",
+    "TurnClient",
+    "VhostRecords",
+    "Waiter",
+]
+
+
+class ShardClient:
+    """The way to one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.commits = CommitClient(shard)
+        self.backups = BackupClient(shard, self.commits)
+        self.queues = QueueClient(shard)
+        self.exchanges = ExchangeClient(shard)
+        self.groups = GroupClient(shard, self.commits)
+        self.messages = MessageClient(shard)
+        self.streams = StreamClient(shard)
+        self.epochs = EpochClient(shard)
+        self.sessions = SessionClient(shard)
+        self.retained = RetainedClient(shard)
+        self.vhosts = VhostRecords(shard)
+        self.publishing = PublishingClient(shard)
+        self.consuming = ConsumingClient(shard)
+        self.settling = SettlingClient(shard)
+        self.turns = TurnClient(shard)
+
+    def check(self) -> None:
+        """Raise BrokerStopped once the shard has stopped or its store has failed."""
+        self.shard.ending.check()

@@ -1,0 +1,231 @@
+"""Queues of a shard in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+
+from broker.engine.answers import Answer, answered
+from broker.engine.call_names import Name, VhostName
+from broker.engine.client import counting
+from broker.engine.shard import Shard
+from config import limits
+from queue_manager.address import DEFAULT_VHOST, vhost_of
+from queue_manager.api import OPERATOR, Changed, Dropped, QueueDeclaration, QueueStatus, QueueView
+from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
+from queue_manager.policy import Pause
+from queue_manager.queue.queue import Queue
+from queue_manager.spec_records import REPORTED, QueueDefinition
+from storage.errors import StorageError
+
+
+def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
+    """The queue a caller names; raises QueueNotFound, ResourceLocked."""
+    if caller != OPERATOR:
+        return shard.manager.queues.find(name, sys.intern(caller))
+    queue = shard.manager.queues.get(name)
+    if queue is None:
+        raise QueueNotFound.named(name)
+    return queue
+
+
+def status_of(queue: Queue, *, is_new: bool = False) -> QueueStatus:
+    """A queue as it is now."""
+    return QueueStatus(
+        name=queue.name,
+        durable=queue.durable,
+        policy=queue.policy,
+        ready=queue.ready_count(),
+        consumers=queue.consumer_count(),
+        is_new=is_new,
+    )
+
+
+class QueueClient:
+    """Queues come and go."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._exclusive: dict[str, dict[Queue, None]] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
+        """The queue of that name, made if it is not there.
+
+        Waits while one of that name is being deleted. Comes to PreconditionFailed when it exists with another
+        definition, ResourceLocked, ReservedName, InvalidAddress, LimitReached.
+        """
+        answer: Answer[QueueStatus] = Answer()
+        try:
+            answer.resolve(self._declare(declaration, caller))
+        except QueueBusy as busy:
+            work = self._declare_when_free(answer, busy.name, declaration, caller)
+            task = asyncio.get_running_loop().create_task(work)
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+        except QueueManagerError as error:
+            answer.fail(error)
+        return answer
+
+    async def _declare_when_free(
+        self,
+        answer: Answer[QueueStatus],
+        busy_name: str,
+        declaration: QueueDeclaration,
+        caller: str,
+    ) -> None:
+        """Declare once what bears the name, or that of one of its parts, is gone."""
+        while not answer.is_done:
+            try:
+                await self._shard.sweeper.removal_done(busy_name)
+                answer.resolve(self._declare(declaration, caller))
+            except QueueBusy as busy:
+                busy_name = busy.name
+            except (QueueManagerError, StorageError) as error:
+                answer.fail(error)
+
+    def _declare(self, declaration: QueueDeclaration, caller: str) -> QueueStatus:
+        manager = self._shard.manager
+        is_new = declaration.name not in manager.queues
+        owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
+        queue = manager.queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
+        if is_new and owner is not None:
+            self._exclusive.setdefault(owner, {})[queue] = None
+        return status_of(queue, is_new=is_new)
+
+    @answered
+    def configure(self, declaration: QueueDeclaration) -> bool:
+        """Have a queue as declared: made if it is not there, else given the policy and bindings; whether
+        anything of an existing queue changed.
+
+        Comes to PreconditionFailed when it exists as another type.
+        """
+        manager = self._shard.manager
+        definition = _definition(declaration, None)
+        queue = manager.queues.get(declaration.name)
+        if queue is None:
+            manager.queues.declare(definition, self._shard.clock.now_ms())
+            return False
+        if queue.durable != declaration.durable or queue.policy.stream != declaration.policy.stream:
+            kind = "classic" if declaration.durable else "ephemeral"
+            wanted = "stream" if declaration.policy.stream else kind
+            raise PreconditionFailed(f"queue {queue.name!r} exists, but not as {wanted}")
+        if (queue.policy, queue.topics, queue.description) == (
+            definition.policy,
+            definition.topics,
+            definition.description,
+        ):
+            return False
+        manager.queues.redefine(queue, definition)
+        return True
+
+    @answered
+    def exists(self, name: Name) -> bool:
+        """Whether there is a queue of that name."""
+        return name in self._shard.manager.queues
+
+    @answered
+    def look(self, name: Name, caller: str, *, is_use: bool = False) -> QueueStatus:
+        """A queue that exists; `is_use`: asking counts as use. Comes to QueueNotFound, ResourceLocked."""
+        queue = find(self._shard, name, caller)
+        if is_use:
+            queue.use.note(self._shard.clock.now_ms())
+        return status_of(queue)
+
+    @answered
+    def purge(self, name: Name, caller: str = OPERATOR) -> Dropped:
+        """Drop what waits in every group. Comes to QueueNotFound, ResourceLocked."""
+        queue = find(self._shard, name, caller)
+        return Dropped(queue.purge(self._shard.clock.now_ms()), queue.durable)
+
+    @answered
+    def pause(self, name: Name, pause: Pause) -> Changed:
+        """Stop what `pause` says in a queue, besides what is stopped in it. Comes to QueueNotFound."""
+        queue = find(self._shard, name)
+        return _set_pause(queue, queue.pause.joined(pause))
+
+    @answered
+    def resume(self, name: Name, pause: Pause) -> Changed:
+        """Let go on in a queue what `pause` says. Comes to QueueNotFound."""
+        queue = find(self._shard, name)
+        return _set_pause(queue, queue.pause.without(pause))
+
+    @answered
+    def delete(
+        self, name: Name, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
+    ) -> Dropped:
+        """Delete a queue with all it holds.
+
+        Comes to QueueNotFound, ResourceLocked, PreconditionFailed when it is used or not empty and that was a
+        condition.
+        """
+        queue = find(self._shard, name, caller)
+        now_ms = self._shard.clock.now_ms()
+        count = self._shard.manager.queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
+        if isinstance(queue.owner, str):
+            self._exclusive.get(queue.owner, {}).pop(queue, None)
+        return Dropped(count, queue.durable)
+
+    def forget_caller(self, caller: str) -> None:
+        """The caller is gone: its exclusive queues go with it."""
+        for queue in self._exclusive.pop(caller, ()):
+            if not queue.deleted:
+                self._shard.manager.queues.delete(queue, self._shard.clock.now_ms())
+
+    async def view(self, name: Name) -> QueueView:
+        """One queue; raises QueueNotFound."""
+        await self._shard.sweeper.retention_known()
+        return counting.queue_view(find(self._shard, name))
+
+    async def views(
+        self, names: Sequence[Name] | None = None, *, vhost: VhostName = DEFAULT_VHOST
+    ) -> list[QueueView]:
+        """The queues of these names that are there, in this order; None: all of a virtual host, by name."""
+        await self._shard.sweeper.retention_known()
+        views: list[QueueView] = []
+        queues = self._shard.manager.queues
+        wanted = await self.names(vhost=vhost) if names is None else names
+        for number, name in enumerate(wanted, start=1):
+            queue = queues.get(name)
+            if queue is not None:
+                views.append(counting.queue_view(queue))
+            if number % limits.LISTED_QUEUES_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return views
+
+    async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:
+        """The names of all queues of a virtual host, sorted."""
+        names = (queue.name for queue in self._shard.manager.queues)
+        return sorted(name for name in names if vhost_of(name) == vhost)
+
+    def bound(self, vhost: str, queues_max: int) -> None:
+        """Have a virtual host take so many queues at most; 0: as many as there may be."""
+        self._shard.manager.queues.bound(vhost, queues_max)
+
+
+def _set_pause(queue: Queue, wanted: Pause) -> Changed:
+    is_new = wanted != queue.pause
+    if is_new:
+        queue.set_pause(wanted)
+    return Changed(is_new, queue.durable)
+
+
+def _arguments(declaration: QueueDeclaration) -> Mapping[str, object] | None:
+    if not declaration.reported:
+        return declaration.arguments
+    return {**(declaration.arguments or {}), REPORTED: dict(declaration.reported)}
+
+
+def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:
+    return QueueDefinition(
+        declaration.name,
+        durable=declaration.durable,
+        policy=declaration.policy,
+        topics=declaration.topics,
+        arguments=_arguments(declaration),
+        auto_delete=declaration.auto_delete,
+        owner=owner,
+        description=declaration.description,
+        is_server_named=declaration.is_server_named,
+    )

@@ -1,0 +1,126 @@
+"""MQTT sessions of a shard in this process, and the logs of what they are subscribed to.
+
+As with `traffic`, what `broker.engine.session_traffic` states is here what the core works with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from broker.engine import session_traffic as traffic
+from broker.engine.session_traffic import Bounds, Losses, SubscriptionOptions, Totals
+from broker.engine.shard import Shard
+from queue_manager.address import DEFAULT_VHOST
+from queue_manager.sessions.filter_log import FilterLog
+from queue_manager.sessions.session import Session
+from queue_manager.sessions.wills import KeptWills
+from storage.envelope import EnvelopeTemplate
+
+
+class SessionClient:
+    """MQTT sessions of a virtual host that outlive their connection, and the logs of what they are subscribed
+    to; see `broker.engine.session_traffic`.
+    """
+
+    def __init__(self, shard: Shard, vhost: str = DEFAULT_VHOST) -> None:
+        self._shard = shard
+        self._sessions = shard.manager.sessions.of(vhost)
+        self._clock = shard.clock
+
+    def within(self, vhost: str) -> SessionClient:
+        """The same for another virtual host."""
+        return SessionClient(self._shard, vhost)
+
+    @property
+    def wills(self) -> KeptWills:
+        """Their wills."""
+        return self._sessions.wills
+
+    @property
+    def logs(self) -> Sequence[traffic.Log]:
+        """The logs that are there."""
+        return cast("Sequence[traffic.Log]", list(self._sessions.logs))
+
+    def on_log(self, call: traffic.LogCall) -> None:
+        """Have `call` called with each log that begins and, with False, that ends."""
+        self._sessions.logs.tell(cast(Any, call))
+
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session, of whatever virtual host."""
+        self._sessions.limit(bounds)
+
+    def find(self, client_id: str) -> traffic.Session | None:
+        """The session of a client."""
+        return cast("traffic.Session | None", self._sessions.find(client_id, self._clock.now_ms()))
+
+    def totals(self) -> Totals:
+        """All sessions together."""
+        return self._sessions.totals()
+
+    @property
+    def losses(self) -> Losses:
+        """What sessions never got, in all virtual hosts."""
+        return self._sessions.losses
+
+    def all(self) -> list[traffic.Session]:
+        """All sessions."""
+        return cast("list[traffic.Session]", list(self._sessions))
+
+    def of_user(self, user: str) -> list[traffic.Session]:
+        """The sessions of a user."""
+        return cast("list[traffic.Session]", self._sessions.of_user(user))
+
+    def begin(self, client_id: str, user: str, expiry_s: int) -> traffic.Session:
+        """A new session of a client that has none; raises LimitReached."""
+        return cast("traffic.Session", self._sessions.begin(client_id, user, expiry_s))
+
+    def leave(self, session: traffic.Session) -> None:
+        """The connection of a session is gone."""
+        self._sessions.leave(cast(Session, session), self._clock.now_ms())
+
+    def end(self, session: traffic.Session) -> None:
+        """A session is over."""
+        self._sessions.end(cast(Session, session), self._clock.now_ms())
+
+    def subscribe(
+        self, session: traffic.Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
+    ) -> bool:
+        """Subscribe a session to a filter; whether it was not. `is_logged`: messages are kept for it."""
+        return self._sessions.subscribe(cast(Session, session), topic_filter, options, is_logged=is_logged)
+
+    def unsubscribe(self, session: traffic.Session, topic_filter: str) -> bool:
+        """Subscribe a session to a filter no more; whether it was."""
+        taken = cast(Session, session)
+        known = taken.subscriptions.get(topic_filter)
+        if known is not None:
+            taken.remove(known)
+        return known is not None
+
+    def send_own(
+        self,
+        session: traffic.Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """Send a session what was retained, of QoS 1 or 2, as its subscription to a filter wants it; it stays
+        in flight over connections. Each message is given with QoS, time and body.
+        """
+        self._sessions.send_own(cast(Session, session), topic_filter, messages)
+
+    def has_room(self, logs: Sequence[traffic.Log], count: int, body_bytes: int) -> bool:
+        """Whether no session that reads these logs is full, where publishers are to be told that."""
+        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), count, body_bytes)
+
+    def publish(
+        self,
+        logs: Sequence[traffic.Log],
+        template: EnvelopeTemplate,
+        qos: int,
+        retain: bool,
+        publisher: traffic.Session | None,
+        bodies: list[bytes],
+    ) -> None:
+        """Add messages of QoS 1 or 2 to logs, which have room; they are durable once the open commit is."""
+        kept_in, by = cast("Sequence[FilterLog]", logs), cast("Session | None", publisher)
+        self._sessions.logs.publish(kept_in, template, qos, retain, by, bodies, self._clock.now_ms())

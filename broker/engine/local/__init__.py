@@ -1,1 +1,0 @@
-"""The client of a shard in this process."""

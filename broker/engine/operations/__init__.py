@@ -1,1 +1,0 @@
-"""What is done to a shard at somebody's request, in steps beside everything else."""

@@ -1,0 +1,195 @@
+"""Virtual hosts: the one place where names of queues and exchanges are made those of the core, and back.
+
+In the core and on the store what is in the virtual host `/` has its plain name, and everything else
+`<vhost>` U+001D `<name>`. Clients say and hear plain names only; none of theirs may hold U+001D
+(`broker.access` refuses it): it could name what is in another virtual host.
+
+Which texts of a call are names, `broker.engine.client` says by the types of `call_names`; which of
+a value, `_FIELDS`. `broker.engine.translating` makes the calls from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
+
+from broker.engine import client as stated
+from broker.engine.call_names import Told
+from broker.engine.client import RetainedClient, ShardClient
+from broker.engine.traffic import RetainedMessage, Source
+from broker.engine.translating import Translation, translated
+from queue_manager.address import PREFIX, local_name, qualified_name
+from queue_manager.api import (
+    BindingDefinition,
+    ExchangeDeclaration,
+    ExchangeView,
+    GroupView,
+    QueueDeclaration,
+    QueuePolicy,
+    QueueStatus,
+    QueueView,
+)
+from storage.envelope import EnvelopeTemplate
+
+_Part = TypeVar("_Part")
+
+
+class _Fields(NamedTuple):
+    """The fields of a value that are names, and those with several addresses."""
+
+    names: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
+
+
+_FIELDS: Final[Mapping[type, _Fields]] = {
+    BindingDefinition: _Fields(("source", "destination")),
+    ExchangeDeclaration: _Fields(("name",)),
+    ExchangeView: _Fields(("name",)),
+    GroupView: _Fields(("queue",)),
+    QueueDeclaration: _Fields(("name",), ("topics",)),
+    QueueStatus: _Fields(("name",)),
+    QueueView: _Fields(("name",), ("topics",)),
+}
+
+
+class VhostClient(ShardClient):
+    """The client for one virtual host other than `/`."""
+
+    def __init__(self, client: ShardClient, vhost: str) -> None:
+        vars(self).update(vars(client))
+        names = _Names(vhost)
+        self.queues = names.within(client.queues, stated.QueueClient)
+        self.exchanges = names.within(client.exchanges, stated.ExchangeClient)
+        self.groups = names.within(client.groups, stated.GroupClient)
+        self.messages = names.within(client.messages, stated.MessageClient)
+        self.streams = names.within(client.streams, stated.StreamClient)
+        self.epochs = names.within(client.epochs, stated.EpochClient)
+        self.publishing = names.within(client.publishing, stated.PublishingClient)
+        self.consuming = names.within(client.consuming, stated.ConsumingClient)
+        self.settling = names.within(client.settling, stated.SettlingClient)
+        self.sessions = client.sessions.within(vhost)
+        self.retained = cast(RetainedClient, _VhostRetained(client.retained, names))
+
+
+class _Names:
+    """Names of one virtual host, and what they are in the core."""
+
+    __slots__ = ("vhost",)
+
+    def __init__(self, vhost: str) -> None:
+        self.vhost = vhost
+
+    def inner(self, name: str) -> str:
+        """The core's name for a queue or exchange."""
+        return qualified_name(self.vhost, name)
+
+    def topic(self, topic: str) -> str:
+        """As `inner`, for a `$queue/...` address."""
+        if not topic.startswith(PREFIX):
+            return topic
+        return PREFIX + self.inner(topic[len(PREFIX) :])
+
+    def within(self, part: _Part, of: type) -> _Part:
+        """A part of a client, with calls as the class `of` has them, for the virtual host."""
+        return translated(part, of, self._inward, self._outward)
+
+    def _inward(self, hint: Any) -> Translation | None:
+        if hint is Source:
+            return _inner_source
+        if _told(hint) is Told.VHOST:
+            return lambda said: self.vhost
+        return _renaming(hint, self.inner, self.topic)
+
+    def _outward(self, hint: Any) -> Translation | None:
+        return _VhostSource if hint is Source else _renaming(hint, local_name, _local_topic)
+
+
+def _renaming(
+    hint: Any, name: Callable[[str], str], topic: Callable[[str], str]
+) -> Callable[[Any], Any] | None:
+    """How values of a type get other names and addresses; None: they have none."""
+    told = _told(hint)
+    if told is not None:
+        return topic if told is Told.ADDRESS else name
+    fields = _FIELDS.get(hint) if isinstance(hint, type) else None
+    if fields is None:
+        return None
+
+    def rename(value: Any) -> Any:
+        changed: dict[str, Any] = {field: name(getattr(value, field)) for field in fields.names}
+        changed |= {field: tuple(map(topic, getattr(value, field))) for field in fields.addresses}
+        return replace(value, **changed)
+
+    return rename
+
+
+def _told(hint: Any) -> Told | None:
+    """What a text of this type stands for; None: it is no name."""
+    return get_args(hint)[1] if get_origin(hint) is Annotated else None
+
+
+def _local_topic(topic: str) -> str:
+    return PREFIX + local_name(topic[len(PREFIX) :]) if topic.startswith(PREFIX) else topic
+
+
+class _VhostSource:
+    """A queue under its name in the virtual host. Implements `Source`."""
+
+    __slots__ = ("inner", "name")
+
+    def __init__(self, inner: Source) -> None:
+        self.inner = inner
+        self.name = local_name(inner.name)
+
+    @property
+    def policy(self) -> QueuePolicy:
+        return self.inner.policy
+
+
+def _inner_source(queue: Source) -> Source:
+    return queue.inner if isinstance(queue, _VhostSource) else queue
+
+
+class _VhostRetained:
+    """As `RetainedClient`. In the core topics begin with a level for the virtual host, which no wildcard of
+    `/` matches for its `$`, and nobody can name.
+    The same methods as `RetainedClient`.
+    """
+
+    def __init__(self, retained: RetainedClient, names: _Names) -> None:
+        self._retained = retained
+        self._prefix = f"${names.inner('')}/"
+
+    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes) -> bool:
+        return self._retained.keep(_with_topic(template, self._prefix + template.topic), qos, body)
+
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
+        return map(self._shown, self._retained.matching(self._prefix + topic_filter))
+
+    def _shown(self, message: RetainedMessage | None) -> RetainedMessage | None:
+        if message is None:
+            return None
+        template = _with_topic(message.template, message.topic[len(self._prefix) :])
+        return RetainedMessage(template, message.qos, message.body, message.received_at_ms)
+
+    def topics(self) -> list[str]:
+        prefix = self._prefix
+        return [topic[len(prefix) :] for topic in self._retained.topics() if topic.startswith(prefix)]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """See `RetainedClient.extent`: of all virtual hosts."""
+        return self._retained.extent
+
+
+def _with_topic(template: EnvelopeTemplate, topic: str) -> EnvelopeTemplate:
+    return EnvelopeTemplate(
+        topic,
+        template.properties_kind,
+        template.properties,
+        priority=template.priority,
+        expires_at_ms=template.expires_at_ms,
+        persistent=template.persistent,
+        exchange=template.exchange,
+    )

@@ -1,0 +1,148 @@
+"""One HTTP/1.1 connection: uvicorn's, with bounds on what it may send before anybody looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from uvicorn.server import ServerState
+
+from broker.network.tls.peers import certificate_names
+from config import limits
+
+CERTIFICATE: Final = "certificate"
+"""Where in a request's state stand the names of the client's certificate, if one was verified."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Calls `lost` once the connection is gone, also after it became a WebSocket.
+
+    Who sends more header than `limits.HTTP_HEAD_BYTES_MAX`, or takes longer over it than
+    `limits.HTTP_HEAD_TIMEOUT_S`, is sent away.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        lost: Callable[[], None],
+    ) -> None:
+        super().__init__(config, state, {}, loop)
+        self._lost = lost
+        self._head_bytes = 0
+        self._chunk_bytes = 0
+        self._pending_bytes = 0  # of a header line that has come in part, since the chunk it began in
+        self._head_deadline: asyncio.TimerHandle | None = None
+        made = partial(WebSocketConnection, lost=lost)
+        self.ws_protocol_class = cast(type[asyncio.Protocol], made)
+        self._is_websocket = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        names = certificate_names(transport.get_extra_info("ssl_object"))
+        if names:
+            self.app_state[CERTIFICATE] = names
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._head_is_there()
+        super().connection_lost(exc)
+        self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self._chunk_bytes = len(data)
+        super().data_received(data)
+        self._pending_bytes += self._chunk_bytes
+        awaits_head = self._head_deadline is not None
+        is_too_long = self._head_bytes > limits.HTTP_HEAD_BYTES_MAX or (
+            awaits_head and self._pending_bytes > limits.HTTP_HEAD_BYTES_MAX
+        )
+        if is_too_long and not self.transport.is_closing():
+            self.send_400_response("The header of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._head_bytes = self._chunk_bytes = self._pending_bytes = 0
+        super().on_message_begin()
+        if self._head_deadline is None:
+            self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        """Some of its target came."""
+        if self._takes(len(url)):
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of its header came."""
+        if self._takes(len(name) + len(value)):
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Its header is there: whatever it asks for may begin."""
+        self._head_is_there()
+        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of its body came."""
+        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is there."""
+        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
+            super().on_message_complete()
+
+    def abort(self) -> None:
+        """End the connection without waiting for anything."""
+        self.transport.abort()
+
+    def _takes(self, byte_count: int) -> bool:
+        self._head_bytes += byte_count
+        return self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX
+
+    def _await_head(self) -> None:
+        self._head_deadline = self.loop.call_later(limits.HTTP_HEAD_TIMEOUT_S, self._give_up)
+
+    def _head_is_there(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+    def _give_up(self) -> None:
+        self._head_deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class WebSocketConnection(WSProtocol):
+    """A connection that became a WebSocket; calls `lost` once it is gone."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        *,
+        lost: Callable[[], None],
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._lost = lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_lost(exc)
+        self._lost()
+
+    def abort(self) -> None:
+        """End the connection without waiting for anything."""
+        self.transport.abort()

@@ -1,0 +1,34 @@
+"""Saying what keeps the store from working in the background, and when that is over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from broker.logs.log_pace import LogPace
+from config import limits
+from storage.store import Store
+
+_log: Final = structlog.get_logger("sluicemq")
+
+
+class TroubleLog:
+    """Writes a line when trouble begins, one every few seconds while it lasts, and one at its end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pace = LogPace(limits.TROUBLE_LOG_INTERVAL_MS)
+        self._is_told = False
+
+    def look(self, now_ms: int) -> None:
+        """To be called often; does nothing most of the time."""
+        trouble = self._store.trouble
+        if trouble is None:
+            if self._is_told:
+                self._is_told = False
+                self._pace = LogPace(limits.TROUBLE_LOG_INTERVAL_MS)
+                _log.info("storage.trouble_over")
+        elif self._pace.turn(now_ms):
+            self._is_told = True
+            _log.error("storage.trouble", reason=trouble.reason)

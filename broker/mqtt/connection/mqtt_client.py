@@ -1,0 +1,167 @@
+"""One MQTT client, as the parts of its front-end see it, and all that are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+
+from broker.access.credentials import LoginRefused
+from broker.access.login import Identity
+from broker.clients.client_consumers import Consumers
+from broker.engine.traffic import Source
+from broker.network.transport import Transport
+from broker.vhosts.hub import Hub
+from protocols.mqtt import constants as c
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.properties import Properties
+from queue_manager.address import PREFIX
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class MqttClient:
+    """Who the client is, how it is spoken to, and its consumers of queues by topic filter.
+
+    `caller` is what the core knows it by, `vhost` where its queues and topics are.
+    """
+
+    __slots__ = (
+        "_is_end_logged",
+        "_is_in",
+        "caller",
+        "client_id",
+        "connection",
+        "consumers",
+        "has_assigned_id",
+        "hub",
+        "identity",
+        "transport",
+        "vhost",
+    )
+
+    def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
+        self.hub = hub
+        self.caller = hub.new_caller()
+        self.transport = transport
+        self.connection = connection
+        self.consumers = Consumers(hub)
+        self.vhost = hub.vhost.name
+        self.identity: Identity
+        self.client_id = ""
+        self.has_assigned_id = False
+        self._is_end_logged = False
+        self._is_in = False
+
+    def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
+        """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
+
+        Raises LoginRefused, VhostFull.
+        """
+        self.hub.vhost.enter()
+        try:
+            self.hub.access.present.enter(identity, self.transport.send_away)
+        except LoginRefused:
+            self.hub.vhost.leave()
+            raise
+        self.identity = identity
+        self._is_in = True
+        self.client_id = client_id
+        self.has_assigned_id = is_assigned
+
+    def leave(self) -> None:
+        """The client is gone."""
+        if self._is_in:
+            self._is_in = False
+            self.hub.access.present.leave(self.identity)
+            self.hub.vhost.leave()
+
+    def own_group(self) -> str:
+        """The group this client is by itself; '@' stands before a pattern in group IDs."""
+        return self.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
+
+    def refuse(self, client_id: str, reason_code: int, reason: str, told: str | None = None) -> None:
+        """Turn the client away at its CONNECT; one log line says who and why, the client is `told` that or
+        less.
+        """
+        self._is_end_logged = True
+        _log.warning("mqtt.connect_refused", peer=self.transport.peer, client_id=client_id, reason=reason)
+        self.connection.refuse(reason_code, reason if told is None else told)
+        self.transport.want_flush()
+
+    def disconnect(self, reason_code: int, reason: str) -> None:
+        """End the connection from this side; one log line says who and why."""
+        self._log_end("mqtt.disconnected", reason_code, reason)
+        self.end(reason_code, reason)
+
+    def end(self, reason_code: int, reason: str, properties: Properties | None = None) -> None:
+        """As `disconnect`, where something else was logged; `properties` are for MQTT 5."""
+        self._is_end_logged = True
+        self.connection.disconnect(reason_code, reason, properties)
+        self.consumers.pause()
+        self.transport.want_flush()
+
+    def lost(self, reason_code: int, reason: str) -> None:
+        """The connection ended over what the client sent, or did not; logged unless that was done."""
+        if not self._is_end_logged:
+            self._log_end("mqtt.connection_closed", reason_code, reason)
+
+    def _log_end(self, event: str, reason_code: int, reason: str) -> None:
+        _log.warning(
+            event,
+            peer=self.transport.peer,
+            client_id=self.client_id,
+            code=f"0x{reason_code:02x}",
+            reason=reason,
+        )
+
+    def note_refused(self, topic: str, reason: str, count: int = 1, full: Sequence[Source] = ()) -> None:
+        """Log publishes that were not taken, by the queues that are `full` if it was for those."""
+        others: dict[str, Any] = {"also_full": [other.name for other in full[1:]]} if len(full) > 1 else {}
+        if full:
+            others["queue"] = full[0].name
+        elif topic.startswith(PREFIX):
+            others["queue"] = topic.split("/", 2)[1]
+        self.hub.refusals.note(
+            others.get("queue", topic),
+            self.hub.clock.now_ms(),
+            count,
+            peer=self.transport.peer,
+            client_id=self.client_id,
+            topic=topic,
+            reason=reason,
+            **others,
+        )
+
+
+class Clients:
+    """The connected clients, one for each client identifier."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, MqttClient] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, client_id: str) -> MqttClient | None:
+        """The client of that identifier."""
+        return self._by_id.get(client_id)
+
+    def enter(self, client: MqttClient) -> None:
+        """A client connects; another of its identifier is disconnected [MQTT-3.1.4-3], and gone as far as its
+        session goes.
+        """
+        other = self._by_id.get(client.client_id)
+        if other is not None:
+            other.transport.catch_up()
+            other.disconnect(c.SESSION_TAKEN_OVER, "another connection uses this client identifier")
+            other.transport.flush()
+        self._by_id[client.client_id] = client
+
+    def leave(self, client: MqttClient) -> None:
+        """A client is gone."""
+        if self._by_id.get(client.client_id) is client:
+            del self._by_id[client.client_id]

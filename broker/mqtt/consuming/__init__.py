@@ -1,0 +1,1 @@
+"""SUBSCRIBE, and deliveries of queues and streams; retained messages and `$SYS`."""

@@ -1,0 +1,400 @@
+"""SUBSCRIBE: plain filters go to the subscription tree, `$queue/...` ones make consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import structlog
+
+from broker.access.rights import Action, Kind
+from broker.clients.client_consumers import ConsumerRequest, find_or_create
+from broker.connections.connection_views import SubscriptionView
+from broker.engine.session_traffic import SubscriptionOptions
+from broker.engine.traffic import RetainedMessage, Source
+from broker.mqtt.connection.durable_call import DurableCall
+from broker.mqtt.connection.errors import subscribe_code
+from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.consuming.delivery import MqttConsumer
+from broker.mqtt.consuming.passing_groups import PassingGroups
+from broker.mqtt.consuming.retained_sending import RetainedSending, RetainedTurns
+from broker.mqtt.consuming.stream_delivery import MqttStreamConsumer
+from broker.mqtt.consuming.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
+from broker.mqtt.consuming.system_topics import SystemTopics
+from broker.mqtt.sessions.session_link import SessionLink
+from broker.mqtt.sessions.shares import KeptShares
+from broker.mqtt.settling.outbound import Outbound
+from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topics.subscription import Subscription, encode_identifier
+from config import limits
+from protocols.errors import ProtocolError
+from protocols.mqtt import constants as c
+from protocols.mqtt.events import SubscribeReceived, UnsubscribeReceived
+from protocols.mqtt.packets import SubscriptionRequest
+from protocols.mqtt.properties import Properties, decode_properties, encode_properties
+from protocols.mqtt.topic_filters import split_shared
+from queue_manager import address
+from queue_manager.address import PASSING_GROUP_PREFIX
+from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError
+from queue_manager.patterns import MATCH_ALL
+from storage.envelope import EnvelopeTemplate
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class Subscriptions:
+    """What a client is subscribed to: plain filters are kept here, consumers by the client."""
+
+    __slots__ = (
+        "_after",
+        "_client",
+        "_codes",
+        "_link",
+        "_outbound",
+        "_passing",
+        "_plain",
+        "_pubsub",
+        "_reasons",
+        "_retained",
+        "_shares",
+        "_system",
+    )
+
+    def __init__(
+        self,
+        client: MqttClient,
+        outbound: Outbound,
+        pubsub: PubSub,
+        system: SystemTopics,
+        shares: KeptShares,
+        turns: RetainedTurns,
+    ) -> None:
+        self._client = client
+        self._outbound = outbound
+        self._pubsub = pubsub
+        self._system = system
+        self._shares = shares
+        self._plain: dict[str, Subscription] = {}
+        self._passing = PassingGroups(client.hub)
+        self._link: SessionLink | None = None
+        # of the packet whose filters come just now
+        self._codes: list[int] = []
+        self._reasons: list[str] = []
+        self._after: list[Callable[[], None]] = []
+        self._retained = RetainedSending(turns, outbound)
+
+    def belong_to(self, link: SessionLink) -> None:
+        """The client has a lasting session: take up what it is subscribed to beside its logs."""
+        self._link = link
+        for subscription in list(link.session.subscriptions.values()):
+            if not subscription.is_logged:
+                self._resume(subscription.filter, subscription.options)
+
+    def views(self) -> tuple[SubscriptionView, ...]:
+        """What there is to tell of those to plain topics."""
+        return tuple(
+            [
+                SubscriptionView(filter=each.filter, qos=each.qos, share=each.share)
+                for each in self._plain.values()
+            ]
+        )
+
+    def on_subscribe(self, event: SubscribeReceived) -> None:
+        """Make the subscriptions that are asked for, and answer the last with a SUBACK."""
+        client = self._client
+        codes, reasons, after = self._codes, self._reasons, self._after
+        for request in event.filters:
+            if self._count() >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
+                codes.append(c.QUOTA_EXCEEDED)
+                reasons.append("too many subscriptions")
+                continue
+            code, reason = self._subscribe(event, request, after)
+            codes.append(code)
+            if reason:
+                reasons.append(f"{request.filter}: {reason}")
+                _log.warning(
+                    "mqtt.subscribe_refused",
+                    peer=client.transport.peer,
+                    client_id=client.client_id,
+                    filter=request.filter,
+                    reason=reason,
+                )
+        if not event.is_last:
+            return
+        self._codes, self._reasons, self._after = [], [], []
+        told = "; ".join(reasons[: limits.MQTT_REASONS_TOLD_MAX])[: limits.MQTT_REASON_CHARACTERS_MAX]
+        properties = Properties(reason_string=told) if reasons else None
+        self._when_durable(partial(self._answer, event.packet_id, codes, properties, after))
+
+    def _answer(
+        self,
+        packet_id: int,
+        codes: list[int],
+        properties: Properties | None,
+        after: list[Callable[[], None]],
+    ) -> None:
+        self._client.connection.send_suback(packet_id, codes, properties)
+        for call in after:  # retained messages come behind the SUBACK
+            call()
+
+    def _when_durable(self, call: Callable[[], None]) -> None:
+        """Answer a client at once, or where it has a lasting session once that is written."""
+        if self._link is None:
+            call()
+        else:
+            client = self._client
+            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+
+    def _count(self) -> int:
+        if self._link is None:
+            return len(self._plain) + len(self._client.consumers)
+        return len(self._link.session.subscriptions)
+
+    def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
+        """End subscriptions; what their consumers hold returns."""
+        codes = self._codes
+        for topic_filter in event.filters:
+            found = self._client.consumers.end(topic_filter)
+            if found:
+                self._outbound.forget_ended()
+            found |= self._end_plain(topic_filter)
+            if self._link is not None:
+                found |= self._link.unsubscribe(topic_filter)
+                self._shares.part(self._link.session, topic_filter)
+            codes.append(c.SUCCESS if found else c.NO_SUBSCRIPTION_EXISTED)
+        if not event.is_last:
+            return
+        self._codes = []
+        self._when_durable(partial(self._client.connection.send_unsuback, event.packet_id, codes))
+
+    def _end_plain(self, topic_filter: str) -> bool:
+        subscription = self._plain.pop(topic_filter, None)
+        if subscription is not None:
+            self._pubsub.unsubscribe(subscription)
+        return subscription is not None
+
+    def _resume(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        """Subscribe again as the session says; what is not possible any more is dropped."""
+        request = SubscriptionRequest(
+            topic_filter,
+            options.qos,
+            no_local=options.no_local,
+            retain_as_published=options.retain_as_published,
+            retain_handling=2,  # retained messages are for who subscribes
+        )
+        user_properties = decode_properties(options.properties, c.SUBSCRIBE).user_properties
+        event = SubscribeReceived(0, [request], user_properties, options.identifier or None)
+        code, reason = self._subscribe(event, request, [])
+        if code >= c.UNSPECIFIED_ERROR:
+            assert self._link is not None
+            self._link.unsubscribe(topic_filter)
+            _log.warning(
+                "mqtt.subscription_ended",
+                client_id=self._client.client_id,
+                filter=topic_filter,
+                reason=reason,
+            )
+
+    def wake(self) -> None:
+        """The client takes more."""
+        for subscription in self._plain.values():
+            if subscription.group is not None:
+                subscription.group.wake()
+        if self._link is not None:
+            self._link.session.wake()
+
+    def end(self) -> None:
+        """The client is gone."""
+        self._retained.end()
+        for subscription in self._plain.values():
+            self._pubsub.unsubscribe(subscription)
+        self._plain.clear()
+        self._client.consumers.end_all()
+        self._passing.end()
+
+    def _subscribe(
+        self, event: SubscribeReceived, request: SubscriptionRequest, after: list[Callable[[], None]]
+    ) -> tuple[int, str]:
+        """Make one subscription: its reason code, and why it was refused ("" if it was not).
+
+        What is to be sent behind the SUBACK is added to `after`.
+        """
+        try:
+            share, topic_filter = split_shared(request.filter)
+            if address.is_queue_topic(topic_filter):
+                self._subscribe_queue(event, request, share, topic_filter)
+                self._note(event, request, is_logged=False)
+            else:
+                self._system.check(self._client.identity, topic_filter)
+                self._subscribe_plain(event, request, share, topic_filter, after)
+        except ProtocolError as error:
+            return error.code, error.reason
+        except QueueManagerError as error:
+            return subscribe_code(error), error.reason
+        return request.qos, ""
+
+    def _subscribe_plain(
+        self,
+        event: SubscribeReceived,
+        request: SubscriptionRequest,
+        share: str,
+        topic_filter: str,
+        after: list[Callable[[], None]],
+    ) -> None:
+        if share and request.no_local:
+            raise ProtocolError(c.PROTOCOL_ERROR, "no-local on a shared subscription")
+        for name, _ in event.user_properties:
+            if name in PROPERTIES:  # such as a selector: without it far too much would come
+                raise InvalidArgument(f"user property {name} is for $queue/... topics only")
+        self._client.identity.check(Action.READ, Kind.FILTER, topic_filter)
+        subscription = Subscription(
+            self._outbound,
+            topic_filter,
+            request.qos,
+            no_local=request.no_local,
+            retain_as_published=request.retain_as_published,
+            identifiers=encode_identifier(event.subscription_identifier),
+            share=share,
+        )
+        is_logged = self._link is not None and request.qos > 0 and not share
+        is_new = request.filter not in self._plain
+        if self._link is not None:
+            is_new = self._note(event, request, is_logged=is_logged)
+            if share:
+                self._shares.join(self._link.session, request.filter, request.qos)
+        if is_logged:
+            self._end_plain(request.filter)
+            if self._plain:  # of what they bring some comes by the session from now on
+                self._pubsub.forget_routes()
+        else:
+            self._pubsub.subscribe(subscription)
+            self._plain[request.filter] = subscription
+        if not share and (request.retain_handling == 0 or (request.retain_handling == 1 and is_new)):
+            after.append(partial(self._send_retained, request.filter, subscription))
+
+    def _note(self, event: SubscribeReceived, request: SubscriptionRequest, *, is_logged: bool) -> bool:
+        """Have a lasting session know a subscription; whether it did not."""
+        if self._link is None:
+            return False
+        properties = encode_properties(Properties(user_properties=event.user_properties), c.SUBSCRIBE)
+        options = SubscriptionOptions(
+            request.qos,
+            request.no_local,
+            request.retain_as_published,
+            request.retain_handling,
+            event.subscription_identifier or 0,
+            properties,
+        )
+        return self._link.subscribe(request.filter, options, is_logged=is_logged)
+
+    def _send_retained(self, name: str, subscription: Subscription) -> None:
+        """Send a new subscription what is retained, as long as it is not ended or made anew."""
+        hub = self._client.hub
+        topic_filter = subscription.filter
+        now_ms = hub.clock.now_ms()
+        wanted = self._wanted(name)
+        if wanted is None:
+            return
+        lasting: list[tuple[EnvelopeTemplate, int, int, bytes]] = []
+
+        def send(message: RetainedMessage) -> bool:
+            if self._wanted(name) is not wanted:
+                return False
+            if not self._outbound.may_read(message.topic):
+                return True
+            is_lasting = self._link is not None and message.qos and subscription.qos
+            if is_lasting and len(lasting) < limits.SESSION_RETAINED_SENT_MAX:
+                lasting.append((message.template, message.qos, message.received_at_ms, message.body))
+            else:
+                self._outbound.send_retained(message, subscription, now_ms)
+            return True
+
+        def done() -> None:
+            if lasting and self._link is not None and self._wanted(name) is wanted:
+                hub.client.sessions.send_own(self._link.session, topic_filter, lasting)
+                hub.settle_turn()
+
+        found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
+        self._retained.add(found, send, done)
+
+    def _wanted(self, name: str) -> object:
+        """What stands for a subscription until that is ended or made anew."""
+        return self._plain.get(name) or (self._link and self._link.session.subscriptions.get(name))
+
+    def _subscribe_queue(
+        self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
+    ) -> None:
+        client = self._client
+        parsed = address.parse(topic_filter)
+        if parsed.verb:
+            raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
+        client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
+        options = read_options(event.user_properties, client.hub.clock.now_ms())
+        is_stream = client.hub.client.consuming.is_stream(parsed.name)
+        group = options.group or share or self._own_group(is_stream=is_stream)
+        client.identity.check(Action.READ, Kind.GROUP, group)
+        if options.stream is not None and not is_stream:
+            raise InvalidArgument(f"{options.stream.given}: queue {parsed.name!r} is no stream")
+        queue = find_or_create(client.hub, client.identity, parsed.name, client.caller)
+        if request.no_local:
+            raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
+        is_explicit = self._is_explicit(options, is_stream=is_stream)
+        if is_explicit and request.qos == 0:
+            raise InvalidArgument("explicit settling needs QoS 1 or 2")
+        sink = (MqttStreamConsumer if is_stream else MqttConsumer)(
+            client,
+            self._outbound,
+            request.filter,
+            request.qos,
+            explicit=is_explicit,
+            identifiers=encode_identifier(event.subscription_identifier),
+        )
+        wanted = self._consumer_request(queue, group, parsed.rest, options, no_ack=request.qos == 0)
+        is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
+        client.consumers.subscribe(request.filter, wanted, sink)
+        if group.startswith(PASSING_GROUP_PREFIX):
+            self._passing.note(queue.name, sink.consumer.group.group_id)
+        if is_replacement:
+            self._outbound.forget_ended()
+
+    def _consumer_request(
+        self,
+        queue: Source,
+        group: str,
+        pattern: str,
+        options: SubscribeOptions,
+        *,
+        no_ack: bool,
+    ) -> ConsumerRequest:
+        receive_maximum = self._outbound.window.receive_maximum
+        return ConsumerRequest(
+            queue=queue,
+            group=group,
+            pattern=pattern or MATCH_ALL,
+            consumer_id=self._client.client_id,
+            credit_max=min(options.prefetch or receive_maximum, receive_maximum),
+            no_ack=no_ack,
+            exclusive=options.exclusive,
+            lease_ms=queue.policy.visibility_timeout_ms,
+            pool=None if no_ack else self._outbound.places(),
+            priority=options.priority,
+            filters=options.filters,
+            start=None if options.stream is None else options.stream.start,
+            auto_commit=options.stream is None or options.stream.auto_commit,
+            is_told_offsets=self._client.connection.protocol_version == c.MQTT_5,
+        )
+
+    def _own_group(self, *, is_stream: bool) -> str:
+        """The group a client is by itself; a stream's reader without an identifier is in none."""
+        client = self._client
+        if not client.has_assigned_id:
+            return client.own_group()
+        return "" if is_stream else self._passing.name_for(client.client_id)
+
+    def _is_explicit(self, options: SubscribeOptions, *, is_stream: bool) -> bool:
+        if options.ack is not None:
+            return options.ack == EXPLICIT
+        is_5 = self._client.connection.protocol_version == c.MQTT_5
+        return is_5 and options.group is not None and not is_stream

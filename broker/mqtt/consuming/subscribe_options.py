@@ -1,0 +1,110 @@
+"""User properties of SUBSCRIBE: what a subscription to a queue asks for, and what only streams take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.clients.consumer_filters import NAMES as FILTER_PROPERTIES
+from broker.clients.consumer_filters import Filters, filters_of
+from broker.properties.single import aliased_value, single_values
+from config import limits
+from queue_manager.errors import InvalidArgument
+from queue_manager.log.stream_start import NAME as START_PROPERTY
+from queue_manager.log.stream_start import StreamStart, parse_start
+
+GROUP_PROPERTY: Final = "consumer-group"
+ACK_PROPERTY: Final = "ack"
+EXPLICIT: Final = "explicit"
+PUBACK: Final = "puback"
+AUTO_COMMIT_PROPERTIES: Final = ("auto-commit", "x-auto-commit")
+PROPERTIES: Final = frozenset(
+    (
+        GROUP_PROPERTY,
+        ACK_PROPERTY,
+        "exclusive",
+        "prefetch",
+        "x-priority",
+        START_PROPERTY,
+        *AUTO_COMMIT_PROPERTIES,
+        *FILTER_PROPERTIES,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """What a subscription asks of a stream; `given` says by which properties."""
+
+    start: StreamStart | None
+    auto_commit: bool
+    given: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeOptions:
+    """What a subscription asks of a queue; None, and `prefetch` 0: it does not say."""
+
+    group: str | None
+    ack: str | None
+    exclusive: bool
+    prefetch: int
+    priority: int
+    filters: Filters
+    stream: StreamOptions | None
+
+
+def read_options(user_properties: Iterable[tuple[str, str]], now_ms: int) -> SubscribeOptions:
+    """Read the user properties of a SUBSCRIBE; raises InvalidArgument naming the one that is wrong."""
+    values = single_values(user_properties, "user property", PROPERTIES)
+    ack = values.get(ACK_PROPERTY)
+    if ack not in (None, EXPLICIT, PUBACK):
+        raise InvalidArgument(f"user property ack is {EXPLICIT!r} or {PUBACK!r}, not {ack!r}")
+    return SubscribeOptions(
+        group=values.get(GROUP_PROPERTY),
+        ack=ack,
+        stream=stream_options(values, now_ms),
+        prefetch=_prefetch(values),
+        priority=_priority(values),
+        exclusive=_flag("exclusive", values.get("exclusive", "false")),
+        filters=filters_of(values),
+    )
+
+
+def stream_options(values: dict[str, str], now_ms: int) -> StreamOptions | None:
+    """What the user properties say of a stream; None: nothing. Raises InvalidArgument."""
+    given = [name for name in (START_PROPERTY, *AUTO_COMMIT_PROPERTIES) if name in values]
+    if not given:
+        return None
+    name, text = aliased_value(values, AUTO_COMMIT_PROPERTIES)
+    auto_commit = _flag(name, text) if name else True
+    start = parse_start(values[START_PROPERTY], now_ms) if START_PROPERTY in values else None
+    return StreamOptions(start=start, auto_commit=auto_commit, given=f"user property {', '.join(given)}")
+
+
+def _priority(values: dict[str, str]) -> int:
+    text = values.get("x-priority", "0")
+    digits = text.removeprefix("-")
+    if not _is_number(digits) or int(digits) > limits.CONSUMER_PRIORITY_MAX:
+        raise InvalidArgument(f"user property x-priority is a whole number, not {text!r}")
+    return int(text)
+
+
+def _prefetch(values: dict[str, str]) -> int:
+    text = values.get("prefetch")
+    if text is None:
+        return 0
+    if not _is_number(text) or not 1 <= int(text) <= 65_535:
+        raise InvalidArgument(f"user property prefetch is 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"user property {name} is 'true' or 'false', not {text!r}")
+    return text == "true"

@@ -1,0 +1,102 @@
+"""`$SYS/...`: what the broker says of itself, under mosquitto's names where it has them.
+
+Published every few seconds to who is subscribed, and sent to who subscribes as if it were retained. It is
+never stored, and no wildcard at the first level matches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.access.login import Identity, NotPermitted
+from broker.engine.traffic import RetainedMessage
+from broker.mqtt.connection.mqtt_client import Clients
+from broker.mqtt.publishing.topic_audience import Audience
+from broker.mqtt.topics.pubsub import PubSub
+from broker.version import VERSION
+from broker.vhosts.hub import Hub
+from protocols.mqtt.events import PublishShape
+from protocols.mqtt.topic_filters import matches
+from storage.envelope import EnvelopeTemplate
+
+ROOT: Final = "$SYS/"
+EVERYONE: Final = "everyone"
+_QOS_0: Final = 0x30
+
+
+class SystemTopics:
+    """The topics, their values, and who may read them. `interval` 0 in the settings: nobody."""
+
+    def __init__(self, hub: Hub, pubsub: PubSub, clients: Clients) -> None:
+        settings = hub.settings.mqtt
+        self._hub = hub
+        self._pubsub = pubsub
+        self._clients = clients
+        self._interval_s = settings.sys_interval_ms / 1000
+        self._is_open = settings.sys_readers == EVERYONE
+        self._began = hub.clock.monotonic()
+        if self._interval_s:
+            hub.loop.call_later(self._interval_s, self._tick)
+
+    def check(self, identity: Identity, topic_filter: str) -> None:
+        """Raise NotPermitted for a filter of these topics that is not for the client."""
+        if not topic_filter.startswith(ROOT):
+            return
+        if not self._interval_s:
+            raise NotPermitted(f"{ROOT}# is off: mqtt.sys_interval is 0")
+        if not (self._is_open or identity.is_monitoring):
+            raise NotPermitted(f"{ROOT}# is for users with the tag monitoring")
+
+    def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
+        """The topics a filter matches, as they are."""
+        if not topic_filter.startswith(ROOT):
+            return
+        now_ms = self._hub.clock.now_ms()
+        for topic, value in self._values().items():
+            if matches(topic_filter, topic):
+                yield RetainedMessage(EnvelopeTemplate(topic), 0, value.encode(), now_ms)
+
+    def _tick(self) -> None:
+        if not self._hub.is_there:
+            return
+        self._hub.loop.call_later(self._interval_s, self._tick)
+        routed = [topic for topic in self._values() if self._pubsub.route(topic)]
+        if not routed:
+            return
+        values = self._values()
+        for topic in routed:
+            shape = PublishShape(_QOS_0, topic, topic.encode(), b"")
+            Audience(self._hub, self._pubsub, shape).hear([values[topic].encode()])
+        self._hub.settle_turn()
+
+    def _values(self) -> dict[str, str]:
+        client = self._hub.client
+        counters = self._hub.counters
+        sessions = client.sessions.totals()
+        retained_count, retained_bytes = client.retained.extent
+        connected = len(self._clients)
+        losses = client.sessions.losses
+        dropped = counters.dropped_slow_consumer + counters.dropped_too_large + losses.dropped
+        values: dict[str, object] = {
+            "version": f"SluiceMQ {VERSION}",
+            "uptime": f"{int(self._hub.clock.monotonic() - self._began)} seconds",
+            "clients/connected": connected,
+            "clients/active": connected,
+            "clients/disconnected": sessions.away,
+            "clients/inactive": sessions.away,
+            "clients/total": connected + sessions.away,
+            "clients/expired": sessions.expired,
+            "retained messages/count": retained_count,
+            "retained messages/bytes": retained_bytes,
+            "store/messages/count": sessions.messages,
+            "store/messages/bytes": sessions.body_bytes,
+            "publish/messages/dropped": dropped,
+            "publish/messages/dropped/slow": counters.dropped_slow_consumer,
+            "publish/messages/dropped/too large": counters.dropped_too_large,
+            "publish/messages/dropped/sessions": losses.dropped,
+            "publish/messages/expired": losses.expired,
+            "sessions/count": sessions.session_count,
+            "sessions/filters": sessions.filters,
+        }
+        return {f"{ROOT}broker/{name}": str(value) for name, value in values.items()}

@@ -1,0 +1,1 @@
+"""Publishes to `$queue/...` that are calls: claims, positions, offsets."""

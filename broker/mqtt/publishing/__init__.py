@@ -1,0 +1,1 @@
+"""PUBLISH and wills: the queues and subscribers that a publish goes to."""

@@ -1,0 +1,193 @@
+"""The subscribers of a topic: who hears publishes of one shape, whatever they were published by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker.engine.session_traffic import Session
+from broker.mqtt.sessions.logged import LoggedFilter
+from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topics.sharing import ShareGroup
+from broker.mqtt.topics.subscription import Subscriber, Subscription, one_for_each_client
+from broker.properties.mqtt import expiry_ms
+from broker.vhosts.hub import Hub
+from protocols.mqtt.events import PublishRun, PublishShape
+from queue_manager.audience import HEARD, STORED, UNHEARD
+from queue_manager.validity import Version
+from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_MAX, EnvelopeTemplate
+
+_NEVER_FOUND = Version()
+_NEVER_FOUND.expire()
+
+
+class Audience:
+    """As `queue_manager.audience.Audience`, of publishes of one shape to `topics`, the shape's own
+    topic or several.
+
+    `direct` are the subscribers who get them byte for byte, `_others` the subscriptions that need them
+    rewritten, `_groups` those that choose among their members, `_logged` the filters that keep them for
+    lasting sessions; all of that holds for one version of the subscriptions. `is_retained`: the last message
+    was, where the shape says so.
+    """
+
+    __slots__ = (
+        "_groups",
+        "_hub",
+        "_logged",
+        "_others",
+        "_protocol_version",
+        "_pubsub",
+        "_run",
+        "_session",
+        "_shape",
+        "_subscriber",
+        "_template",
+        "_topics",
+        "_version",
+        "direct",
+        "is_retained",
+    )
+
+    def __init__(
+        self,
+        hub: Hub,
+        pubsub: PubSub,
+        shape: PublishShape,
+        *,
+        topics: Sequence[str] = (),
+        subscriber: Subscriber | None = None,
+        session: Session | None = None,
+        protocol_version: int = 0,
+    ) -> None:
+        """`subscriber` and `session` are those of the publisher, for subscriptions that are not for its own
+        publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not.
+        """
+        self._hub = hub
+        self._pubsub = pubsub
+        self._shape = shape
+        self._topics = topics or (shape.topic,)
+        self._subscriber = subscriber
+        self._session = session
+        self._protocol_version = protocol_version
+        self._template: EnvelopeTemplate | None = None
+        self._run: PublishRun | None = None
+        self._version = _NEVER_FOUND
+        self.direct: list[Subscriber] = []
+        self._others: list[Subscription] = []
+        self._groups: tuple[ShareGroup, ...] = ()
+        self._logged: tuple[LoggedFilter, ...] = ()
+        self.is_retained = False
+
+    @property
+    def version(self) -> Version:
+        """The version of the subscriptions that it holds for; it is found anew if that is not current."""
+        if not self._version.is_current:
+            self._find()
+        return self._version
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether all that is to be done is to pass publishes on to `direct`, and there are some."""
+        elsewhere = self._shape.retain or self._others or self._groups or self._logged
+        return bool(self.direct) and not elsewhere
+
+    def came(self, run: PublishRun) -> None:
+        """Take note of the run that is published next, as it came by wire."""
+        self._run = run
+
+    def is_there(self) -> bool:
+        if not self._version.is_current:
+            self._find()
+        return bool(self.direct or self._others or self._groups or self._logged)
+
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        if not self._version.is_current:
+            self._find()
+        if not self._logged or not self._shape.qos:
+            return True
+        logs = [logged.log for logged in self._logged]
+        return self._hub.client.sessions.has_room(logs, count, body_bytes)
+
+    def hear(self, bodies: list[bytes]) -> int:
+        if not self._version.is_current:
+            self._find()
+        shape, run = self._shape, self._run
+        self._run = None
+        if run is None or run.count != len(bodies):  # of some only the first is taken: the others repeat it
+            run = PublishRun(shape, len(bodies), [], bodies, b"", 0, 0, 0)
+        heard = HEARD if self.direct or self._others or self._groups else UNHEARD
+        if self._logged:
+            heard = self._keep(run)
+        if shape.retain:
+            heard = STORED
+            self.is_retained = self._hub.client.retained.keep(self._kept_as(), shape.qos, run.payloads[-1])
+        for subscriber in self.direct:
+            subscriber.pass_on(run)
+        for subscription in self._others:
+            subscription.subscriber.forward(run, subscription)
+        if self._groups:
+            for single in singles(run):
+                for group in self._groups:
+                    group.publish(single)
+        return heard
+
+    def _keep(self, run: PublishRun) -> int:
+        """Give publishes to lasting sessions."""
+        shape = self._shape
+        if not shape.qos:
+            for logged in self._logged:
+                logged.forward_from(self._session, run)
+            return HEARD
+        logs = [logged.log for logged in self._logged]
+        sessions = self._hub.client.sessions
+        sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self._session, run.payloads)
+        return STORED
+
+    def _kept_as(self) -> EnvelopeTemplate:
+        """What messages have in common where they are kept."""
+        if self._template is None:
+            shape = self._shape
+            kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
+            ttl_ms = expiry_ms(shape.properties)
+            # an interval of 0 has passed once a message has to wait; one of decades never does
+            expires_at_ms = 0 if ttl_ms is None or ttl_ms >= RELATIVE_EXPIRY_MAX else max(1, ttl_ms)
+            self._template = EnvelopeTemplate(
+                shape.topic, kind, shape.properties, persistent=True, expires_at_ms=expires_at_ms
+            )
+        return self._template
+
+    def _find(self) -> None:
+        """Find the subscribers as they are now."""
+        pubsub = self._pubsub
+        self._version = pubsub.version
+        routes = [pubsub.route(topic) for topic in self._topics]
+        found: Iterable[Subscription] = routes[0].subscriptions
+        groups: Iterable[ShareGroup] = routes[0].groups
+        if len(routes) > 1:
+            found = dict.fromkeys(each for route in routes for each in route.subscriptions)
+            groups = dict.fromkeys(each for route in routes for each in route.groups)
+        plain: list[Subscription] = []
+        logged: list[LoggedFilter] = []
+        for subscription in found:
+            if isinstance(subscription.subscriber, LoggedFilter):
+                logged.append(subscription.subscriber)
+            else:
+                plain.append(subscription)
+        self._logged = tuple(logged)
+        shape, version = self._shape, self._protocol_version
+        wanted = one_for_each_client(plain, self._subscriber)
+        self.direct = [one.subscriber for one in wanted if one.takes_as_is(shape, version)]
+        self._others = [one for one in wanted if not one.takes_as_is(shape, version)]
+        # those that are kept have it from the log of their filter
+        self._groups = tuple(group for group in groups if not (shape.qos and group.is_kept))
+
+
+def singles(run: PublishRun) -> list[PublishRun]:
+    """The publishes of a run, each as a run of its own."""
+    if run.count == 1:
+        return [run]
+    ids = run.packet_ids or [0] * run.count
+    return [
+        PublishRun(run.shape, 1, [packet_id] if run.packet_ids else [], [payload], b"", 0, 0, 0)
+        for packet_id, payload in zip(ids, run.payloads, strict=True)
+    ]

@@ -1,0 +1,86 @@
+"""CONNECT and the sessions that are to last: found, begun, or ended."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.engine.session_traffic import NEVER_S, Bounds, Session
+from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.sessions.logged import LoggedFilters
+from broker.mqtt.sessions.session_link import SessionLink
+from broker.mqtt.settling.outbound import Outbound
+from broker.mqtt.topics.pubsub import PubSub
+from broker.vhosts.hub import Hub
+from protocols.mqtt import constants as c
+from protocols.mqtt.packets import Connect
+from queue_manager.errors import AccessRefused
+
+
+class Opened(NamedTuple):
+    """What a CONNECT comes to.
+
+    `link` None: the session goes with the connection. `is_present`: there was one. `waits`: the client may be
+    told only once what was done is durable. `expiry_s`: when it is not what MQTT 5 asked for.
+    """
+
+    link: SessionLink | None
+    is_present: bool
+    waits: bool
+    expiry_s: int | None
+
+
+class LastingSessions:
+    """The sessions of a broker's MQTT clients."""
+
+    def __init__(self, hub: Hub, pubsub: PubSub) -> None:
+        settings = hub.settings.mqtt.sessions
+        self._expiry_s = _seconds(settings.expiry_ms)
+        self._max_expiry_s = _seconds(settings.max_expiry_ms)
+        self._sessions = hub.client.sessions
+        self._sessions.limit(Bounds(settings.max_queued_messages, settings.max_queued_bytes, settings.drop))
+        logged = LoggedFilters(pubsub, self._sessions.logs)
+        self._sessions.on_log(logged.changed)
+
+    def open(self, client: MqttClient, outbound: Outbound, packet: Connect) -> Opened:
+        """The session of a client that connects, once whoever had it before is gone, and so with what an
+        earlier CONNECT said of its end; raises AccessRefused, LimitReached.
+        """
+        wanted_s, given_s = self._expiry(packet)
+        found = self._sessions.find(client.client_id)
+        waits = found is not None
+        if found is not None and found.user != client.identity.user:
+            raise AccessRefused("another user's session has this client identifier")
+        if found is not None and packet.clean_start:
+            self._sessions.end(found)
+            found = None
+        told_s = given_s if given_s != wanted_s else None
+        if found is None and not given_s:
+            return Opened(None, False, waits, told_s)
+        if found is not None:
+            found.expect(given_s)
+            session = found
+        else:
+            session = self._sessions.begin(client.client_id, client.identity.user, given_s)
+        return Opened(SessionLink(client, outbound, session), found is not None, waits, told_s)
+
+    def close(self, link: SessionLink) -> None:
+        """The connection of a session is gone, whether or not it was attached."""
+        if not link.session.is_over:
+            self._sessions.leave(link.session)
+
+    def change_expiry(self, session: Session, expiry_s: int) -> None:
+        """A DISCONNECT says how long the session is to last from now on."""
+        session.expire_after(min(expiry_s, self._max_expiry_s))
+
+    def _expiry(self, packet: Connect) -> tuple[int, int]:
+        """How long the session is to last, and how long it will."""
+        if packet.protocol_version == c.MQTT_5:
+            wanted_s = packet.properties.session_expiry_interval_s or 0
+            return wanted_s, min(wanted_s, self._max_expiry_s)
+        if packet.clean_start:
+            return 0, 0
+        return NEVER_S, min(self._expiry_s, self._max_expiry_s)
+
+
+def _seconds(duration_ms: int | None) -> int:
+    return NEVER_S if duration_ms is None else -(-duration_ms // 1000)

@@ -1,0 +1,1 @@
+"""Acknowledgements, both ways: answers to publishes, and deliveries within Receive Maximum."""

@@ -1,0 +1,456 @@
+"""What goes out to one MQTT client: plain messages and queue deliveries, within its Receive Maximum."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from broker.access.rights import Action, Kind
+from broker.engine.session_traffic import Session
+from broker.engine.traffic import Claim, Places, RetainedMessage
+from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.settling.outgoing import Outgoing, WaitingRoom
+from broker.mqtt.settling.window import OutboundWindow
+from broker.mqtt.topics.subscription import Group, Subscription
+from broker.properties.templates import as_mqtt_at
+from config import limits
+from protocols.mqtt import constants as c
+from protocols.mqtt import hot
+from protocols.mqtt.aliases import OutboundAliases, encode_alias
+from protocols.mqtt.events import AckRun, PublishRun
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+_HELD_BYTES: Final = 1 << 62
+RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
+
+
+class Outbound:
+    """The sending half of a client; a `Subscriber`.
+
+    `claims`: what the acknowledgement of a packet identifier settles. `_places`: the window as the credit of
+    consumers, once there was one. `_shared`: what of share groups is sent and not acknowledged, by packet
+    identifier. Implements `Subscriber` and `Client`.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_client",
+        "_connection",
+        "_held",
+        "_held_bytes",
+        "_is_stall_noted",
+        "_on_room",
+        "_places",
+        "_session",
+        "_shared",
+        "_unchecked_bytes",
+        "_unsent_bytes_max",
+        "_waiting",
+        "_want_flush",
+        "claims",
+        "window",
+    )
+
+    def __init__(self, client: MqttClient) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._want_flush = client.transport.want_flush
+        self._is_stall_noted = False
+        self._on_room: Callable[[], None] | None = None
+        self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
+        self.claims: dict[int, Claim] = {}
+        self._places: Places | None = None
+        self._shared: dict[int, tuple[Group, PublishRun, int]] = {}
+        self._aliases: OutboundAliases | None = None
+        self._session: Session | None = None
+        self._waiting = WaitingRoom(client.hub.clock.now_ms)
+        self._unchecked_bytes = 0
+        self._held: deque[tuple[PublishRun, Subscription | None]] | None = None
+        self._held_bytes = 0
+        self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
+
+    @property
+    def protocol_version(self) -> int:
+        return self._client.connection.protocol_version
+
+    def may_read(self, topic: str) -> bool:
+        identity = self._client.identity
+        return identity.may_all_topics(Action.READ) or identity.may(Action.READ, Kind.TOPIC, topic)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything waits for the client's Receive Maximum."""
+        return bool(self._waiting)
+
+    @property
+    def takes_rewritten(self) -> bool:
+        return self._aliases is not None or (self._session is not None and self._session.keeps_any)
+
+    @property
+    def has_room(self) -> bool:
+        client = self._client
+        return not (self._waiting or client.transport.paused or client.connection.closed)
+
+    def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
+        """What the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic aliases
+        (3.1.2.11.5).
+        """
+        self.window.limit(receive_maximum)
+        if topic_alias_maximum:
+            self._aliases = OutboundAliases(topic_alias_maximum)
+
+    def belong_to(self, session: Session) -> None:
+        """The client has a session that outlives the connection."""
+        self._session = session
+
+    def tell_room(self, call: Callable[[], None] | None) -> None:
+        """Have `call` called, or nothing, when no message waits for the client any more: what found no room
+        may go on.
+        """
+        self._on_room = call
+
+    def places(self) -> Places:
+        """The credit of a consumer whose deliveries the client acknowledges."""
+        if self._places is None:
+            consuming = self._client.hub.client.consuming
+            self._places = consuming.places(self.window, self._fill, self._session)
+        return self._places
+
+    def dissolve(self) -> None:
+        """The client is gone: end the circle of references."""
+        self._places = None
+
+    def caught_up(self) -> None:
+        """The client reads again."""
+        self._is_stall_noted = False
+
+    def pass_on(self, run: PublishRun) -> None:
+        """See `Subscriber`: byte for byte, but for packet identifiers."""
+        connection = self._connection
+        if connection.closed:
+            return
+        wire = run.wire
+        size = len(wire)
+        self._unchecked_bytes += size
+        if self._unchecked_bytes > limits.ROOM_CHECK_BYTES:
+            if self._held is not None:
+                self._add_held(run, None)
+                return
+            self._unchecked_bytes = 0
+            if not self._has_room(run.count):
+                return
+        stride = run.stride_bytes
+        if (stride or size) > connection.client_maximum_packet_size:
+            self._resend(run)
+        elif size and not run.packet_ids:
+            connection.output.append(wire)
+        elif not stride or self._waiting:
+            self._resend(run)
+        elif size == stride:
+            packet_id = self.window.take_free()
+            if packet_id:
+                at = run.packet_id_offset
+                connection.output.append(wire[:at] + packet_id.to_bytes(2, "big") + wire[at + 2 :])
+            else:
+                self._resend(run)
+        elif self.window.free() < run.count:
+            self._resend(run)
+        else:
+            ids = self.window.take(run.count)
+            connection.output.append(hot.restamp_packet_ids(wire, stride, run.packet_id_offset, ids))
+        self._want_flush()
+
+    def _resend(self, run: PublishRun) -> None:
+        if self._has_room(run.count):
+            shape = run.shape
+            self.send(Outgoing(shape.topic_bytes, shape.qos, shape.retain, shape.properties, run.payloads))
+
+    def forward(self, run: PublishRun, subscription: Subscription) -> None:
+        """See `Subscriber`: unless the client's session brings it, for this subscription, too."""
+        session = self._session
+        if (
+            session is not None
+            and subscription.group is None
+            and session.matched(run.shape.topic, is_own=subscription.is_own).logged
+        ):
+            return
+        self.rewrite(run, subscription)
+
+    def rewrite(self, run: PublishRun, subscription: Subscription) -> None:
+        """Send publishes on as the subscription and the client's version want them."""
+        client = self._client
+        connection = client.connection
+        group = subscription.group
+        if self._held is not None and group is None:
+            self._add_held(run, subscription)
+            return
+        if connection.closed or not self._has_room(run.count):
+            if group is not None:
+                group.dropped(run)
+            return
+        shape = run.shape
+        retain = shape.retain and subscription.retain_as_published
+        properties = b""
+        if connection.protocol_version == c.MQTT_5:
+            properties = shape.properties + subscription.identifiers
+        qos = min(shape.qos, subscription.qos)
+        shared = (group, run, qos) if group is not None and qos else None
+        self.send(Outgoing(shape.topic_bytes, qos, retain, properties, run.payloads, shared=shared))
+        client.transport.want_flush()
+
+    def send_retained(self, message: RetainedMessage, subscription: Subscription, now_ms: int) -> None:
+        """Send a retained message to a new subscription."""
+        client = self._client
+        if client.connection.closed:
+            return
+        properties = b""
+        if client.connection.protocol_version == c.MQTT_5:
+            properties = (
+                as_mqtt_at(message.template, message.received_at_ms, now_ms) + subscription.identifiers
+            )
+        qos = min(message.qos, subscription.qos)
+        if self._has_room(1):
+            self.send(Outgoing(message.topic.encode(), qos, True, properties, [message.body]))
+
+    def guard_retained(self, call: Callable[[], None]) -> bool:
+        transport = self._client.transport
+        is_well = transport.guard(call)
+        self._want_flush()
+        return is_well
+
+    def hold(self) -> None:
+        """Have plain messages wait for older ones that are sent in steps."""
+        if self._held is None:
+            self._held = deque()
+            self._unchecked_bytes = _HELD_BYTES  # has it looked at: others pay nothing for it
+
+    def _add_held(self, run: PublishRun, subscription: Subscription | None) -> None:
+        assert self._held is not None
+        if self._held_bytes > self._unsent_bytes_max:
+            self._client.hub.counters.drop_slow(run.count)
+            return
+        self._held_bytes += sum(map(len, run.payloads)) + limits.HELD_RUN_BYTES
+        self._held.append((run, subscription))
+
+    def release(self) -> bool:
+        """Send a part of what `hold` had wait; give whether that was all, and nothing waits any more."""
+        held = self._held
+        if held is None:
+            return True
+        self._held = None
+        self._unchecked_bytes = 0
+        for _ in range(min(len(held), limits.HELD_RUNS_RELEASED_MAX)):
+            run, subscription = held.popleft()
+            self._held_bytes -= sum(map(len, run.payloads)) + limits.HELD_RUN_BYTES
+            if subscription is None:
+                self.pass_on(run)
+            else:
+                self.forward(run, subscription)
+        if held:
+            self._held = held
+            self._unchecked_bytes = _HELD_BYTES
+        return not held
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send messages, or keep those that the client's Receive Maximum has no room for."""
+        if outgoing.qos == 0:
+            self._write(outgoing)
+            return
+        if self._waiting:
+            self._waiting.add(outgoing)
+            return
+        count = len(outgoing.payloads)
+        sent = self._send_first(outgoing)
+        if sent < count:
+            self._waiting.add(outgoing.part(sent, count) if sent else outgoing)
+
+    def send_claimed(self, outgoing: Outgoing) -> None:
+        """Send deliveries of a queue; those that found their places taken meanwhile, by what their group gave
+        up while it was asked for them, go back.
+        """
+        claims = outgoing.claims
+        if claims is None:
+            self._write(outgoing)
+        elif (sent := self._send_first(outgoing)) < len(claims):
+            hub = self._client.hub
+            hub.client.settling.unclaim(claims[sent:], hub.clock.now_ms())
+
+    def _send_first(self, outgoing: Outgoing) -> int:
+        """Send as many messages as there are places for; give how many. What is too large takes none."""
+        start = 0
+        count = len(outgoing.payloads)
+        while start < count and (free := self.window.free()) > 0:
+            end = min(start + free, count)
+            self._write(outgoing.part(start, end) if end - start < count else outgoing)
+            start = end
+        return start
+
+    def _fill(self) -> None:
+        if self._waiting and not self._connection.closed:
+            self._client.transport.guard(self._send_waiting)
+
+    def free_up(self, packet_ids: list[int]) -> None:
+        """These deliveries are finished: there are places for others."""
+        self.window.release(packet_ids)
+        if self._places is not None:
+            self._places.freed()
+        elif self._waiting:
+            self._send_waiting()
+
+    # what the client says
+
+    def on_acks(self, event: AckRun) -> None:
+        """PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was received."""
+        kind = event.packet_type
+        ids = event.packet_ids
+        if kind == c.PUBACK and not (self.claims or self._shared or self._waiting or self._places):
+            self.window.release(ids)
+            return
+        connection = self._connection
+        failed = event.reason_code >= c.UNSPECIFIED_ERROR
+        if kind == c.PUBREL:
+            connection.send_pubcomp_run(ids)
+        elif kind == c.PUBREC and not failed:
+            in_use = self.window.in_use
+            if in_use.issuperset(ids):
+                connection.send_pubrel_run(ids)
+                return
+            for packet_id in ids:
+                known = packet_id in in_use
+                connection.send_pubrel(packet_id, c.SUCCESS if known else c.PACKET_IDENTIFIER_NOT_FOUND)
+        else:
+            claims = self.finished(ids)
+            if claims:
+                self._settle(claims, failed)
+
+    def _settle(self, claims: list[Claim], failed: bool) -> None:
+        hub = self._client.hub
+        settling = hub.client.settling
+        now_ms = hub.clock.now_ms()
+        late = settling.requeue(claims, now_ms) if failed else settling.ack(claims, now_ms)
+        if late:
+            hub.counters.settle_late(late)
+
+    def finished(self, packet_ids: list[int]) -> list[Claim]:
+        """The client acknowledged these for good; gives the claims that settles."""
+        if self._shared:
+            self._finish_shared(packet_ids)
+        held = self.claims
+        claims = [held.pop(i) for i in packet_ids if i in held] if held else []
+        self.free_up(packet_ids)
+        return claims
+
+    def _send_waiting(self) -> None:
+        while (free := self.window.free()) > 0 and (outgoing := self._waiting.take(free)) is not None:
+            self._write(outgoing)
+            self._client.transport.want_flush()
+        self._note_room()
+
+    def _note_room(self) -> None:
+        if self._on_room is not None and not self._waiting:
+            self._on_room()
+
+    def _finish_shared(self, packet_ids: Iterable[int]) -> None:
+        for packet_id in packet_ids:
+            shared = self._shared.pop(packet_id, None)
+            if shared is not None:
+                shared[0].finished(shared[1])
+
+    def give_back(self) -> None:
+        """The session has ended: what share groups gave this client and it did not acknowledge goes to other
+        members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
+        """
+        unsent = [outgoing.shared for outgoing in self._waiting.clear() if outgoing.shared is not None]
+        sent = list(self._shared.values())
+        self._shared.clear()
+        for group, run, qos in sent:
+            if qos == 1:
+                group.publish(run)
+            else:
+                group.finished(run)
+        for group, run, _ in unsent:
+            group.publish(run)
+
+    def forget_ended(self) -> None:
+        """Drop claims that ended otherwise (lease over, unsubscribed, queue deleted): acknowledging what was
+        sent settles nothing. It keeps its place until then.
+        """
+        for packet_id in [i for i, claim in self.claims.items() if not claim.is_in_flight]:
+            del self.claims[packet_id]
+
+    def _has_room(self, count: int) -> bool:
+        """Whether a plain message may still be added; a client that reads too slowly loses messages."""
+        client = self._client
+        if client.transport.output.buffered_bytes() <= self._unsent_bytes_max and self._waiting.has_room(
+            self._unsent_bytes_max
+        ):
+            return True
+        client.hub.counters.drop_slow(count)
+        if not self._is_stall_noted:
+            self._is_stall_noted = True
+            _log.warning("mqtt.slow_client", peer=client.transport.peer, client_id=client.client_id)
+        return False
+
+    def _write(self, outgoing: Outgoing) -> None:
+        """Write messages the window has room for."""
+        connection = self._client.connection
+        payloads = outgoing.payloads
+        count = len(payloads)
+        packet_ids = self.window.take(count) if outgoing.qos else []
+        if outgoing.claims is not None and outgoing.by_ack:
+            self.claims.update(zip(packet_ids, outgoing.claims, strict=True))
+        if outgoing.shared is not None:
+            self._shared[packet_ids[0]] = outgoing.shared
+        start = 0
+        while start < count:
+            size = len(payloads[start])
+            end = start + 1
+            while end < count and len(payloads[end]) == size:
+                end += 1
+            topic, properties = self.aliased(outgoing.topic_bytes, outgoing.properties)
+            version = connection.protocol_version
+            head = hot.encode_publish_head(
+                version, topic, outgoing.qos, outgoing.retain, False, properties, size
+            )
+            tail = hot.encode_publish_tail(version, properties)
+            ids = packet_ids[start:end]
+            if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
+                hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
+                self.note_sent(topic)
+            else:
+                self._skip_too_large(outgoing.part(start, end), ids)
+            start = end
+
+    def aliased(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
+        """Topic and properties of the next publish: with an alias where the client allows one, with that
+        alone if it knows it.
+        """
+        if self._aliases is None:
+            return topic, properties
+        known = self._aliases.find(topic)
+        alias = known or self._aliases.next_free()
+        if not alias:
+            return topic, properties
+        return b"" if known else topic, encode_alias(alias) + properties
+
+    def note_sent(self, topic: bytes) -> None:
+        """A publish went out with what `aliased` gave: the client knows the alias of its topic now."""
+        if self._aliases is not None and topic and not self._aliases.find(topic):
+            self._aliases.take(topic)
+
+    def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
+        """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""
+        self._finish_shared(packet_ids)
+        for packet_id in packet_ids:
+            self.claims.pop(packet_id, None)
+        self.window.release(packet_ids)
+        client = self._client
+        count = len(skipped.payloads)
+        client.hub.counters.drop_too_large(count)
+        if skipped.claims:
+            _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
+            client.hub.client.settling.reject(skipped.claims, client.hub.clock.now_ms())

@@ -1,0 +1,92 @@
+"""What MQTT clients share."""
+
+from __future__ import annotations
+
+from broker.mqtt.bridges.bridge import has_bridges, start_bridges
+from broker.mqtt.connection.authentication import Methods
+from broker.mqtt.connection.mqtt_client import Clients
+from broker.mqtt.connection.rate import Rate
+from broker.mqtt.connection.scram_method import ScramMethods
+from broker.mqtt.consuming.retained_sending import RetainedTurns
+from broker.mqtt.consuming.system_topics import SystemTopics
+from broker.mqtt.publishing.foreign_publishes import MqttTopics
+from broker.mqtt.publishing.will import Wills
+from broker.mqtt.sessions.lasting_sessions import LastingSessions
+from broker.mqtt.sessions.shares import KeptShares
+from broker.mqtt.topics.pubsub import PubSub
+from broker.vhosts.hub import Hub
+from config.mqtt_settings import MqttSettings
+from protocols.mqtt.offer import Offer
+
+
+class Shared:
+    """What the MQTT clients in a virtual host share."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        methods: Methods | None = None,
+        of_hubs: dict[Hub, Shared] | None = None,
+    ) -> None:
+        """`methods` are those of enhanced authentication, instead of the broker's own; `of_hubs` those of
+        all virtual hosts that clients came into.
+        """
+        self._of_hubs = {} if of_hubs is None else of_hubs
+        self._of_hubs[hub] = self
+        settings = hub.settings.mqtt
+        self.hub = hub
+        self.methods = methods or ScramMethods(hub.access)
+        self.clients = Clients()
+        self.pubsub = PubSub(settings.shared_subscriptions)
+        hub.access.on_reload(self.pubsub.forget_routes)
+        self.wills = Wills(hub, self.pubsub)
+        self.offer = offer_of(settings)
+        self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
+        hub.client.publishing.join(MqttTopics(hub, self.pubsub))
+        self.sessions = LastingSessions(hub, self.pubsub)
+        self.shares = KeptShares(hub, self.pubsub)
+        self._bridges = start_bridges(hub, self.pubsub)
+        self.retained = RetainedTurns(hub.loop)
+        self.system = SystemTopics(hub, self.pubsub, self.clients)
+        if of_hubs is None:
+            hub.on_vhost(self._vhost_changed)
+
+    def of_vhost(self, name: str) -> Shared:
+        """What those in a virtual host share; raises VhostNotFound."""
+        hub = self.hub.of_vhost(name)
+        found = self._of_hubs.get(hub)
+        if found is None:
+            found = Shared(hub, self.methods, self._of_hubs)
+        return found
+
+    def end(self) -> None:
+        """The virtual host is deleted."""
+        self.hub.client.publishing.join(None)
+        self.wills.forget()
+        for bridge in self._bridges:
+            bridge.stop()
+
+    def _vhost_changed(self, hub: Hub, begins: bool) -> None:
+        """A virtual host begins, or is deleted. What sessions are subscribed to is kept for them, and wills
+        that wait are published, before any client comes.
+        """
+        sessions = hub.client.sessions
+        if not begins:
+            gone = self._of_hubs.pop(hub, None)
+            if gone is not None:
+                gone.end()
+        elif sessions.all() or sessions.wills.all or has_bridges(hub):
+            self.of_vhost(hub.vhost.name)
+
+
+def offer_of(settings: MqttSettings) -> Offer:
+    """What clients are offered."""
+    return Offer(
+        receive_maximum=settings.receive_maximum,
+        packet_bytes_max=settings.max_packet_size_bytes,
+        topic_alias_maximum=settings.topic_alias_maximum,
+        maximum_qos=settings.max_qos,
+        retain_available=settings.retain,
+        keep_alive_s_max=settings.keep_alive_s_max,
+        response_information=settings.response_information,
+    )

@@ -1,0 +1,1 @@
+"""Plain subscriptions: the tree of filters, shared subscriptions."""

@@ -1,0 +1,1 @@
+"""Sockets: listeners, the transport of a connection, TLS, proxies, WebSocket."""

@@ -1,0 +1,78 @@
+"""What both front-ends are to the rest of the broker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from broker.connections.connection_views import Description
+from protocols.sans_io_connection import Connection
+
+
+class Frontend(ABC):
+    """One client: between its connection (bytes and rules) and the queue manager.
+
+    What the queue manager calls (sinks, waiters) goes through `Transport.guard`. `sends_heartbeats`: the
+    protocol wants a sign of life from the broker too.
+    """
+
+    sends_heartbeats = False
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    @abstractmethod
+    def handle(self, events: list[Any]) -> None:
+        """Act on what the client said, in order."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Take no more deliveries for this client."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Deliveries may go on."""
+
+    @abstractmethod
+    def held_back(self, reason: str) -> None:
+        """Nothing has been read from the client for a while, since the broker cannot take more of it."""
+
+    @abstractmethod
+    def let_on(self) -> None:
+        """The client is read from again, after `held_back` or without it."""
+
+    @abstractmethod
+    def gone(self) -> None:
+        """The transport is gone: give back everything. Called once, last."""
+
+    @abstractmethod
+    def dissolve(self) -> None:
+        """Let go of what refers back, so that this ends with its connection; nothing is called afterwards."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Who the client is, and what it does."""
+
+    @abstractmethod
+    def dismiss(self, reason: str) -> None:
+        """An operator wants the client gone: close in the protocol's words, and log it."""
+
+    @abstractmethod
+    def shut_down(self) -> None:
+        """The broker stops: say goodbye in the protocol's words."""
+
+    @abstractmethod
+    def fail_storage(self) -> None:
+        """The broker's store failed for good: close in the protocol's words, without details."""
+
+    @abstractmethod
+    def fail_slow(self, reason: str) -> None:
+        """What the client began to send takes too long: close in the protocol's words, and log it."""
+
+    @abstractmethod
+    def fail_access(self, reason: str) -> None:
+        """The client may be in no more: close in the protocol's words, and log it."""
+
+    @abstractmethod
+    def fail_internal(self) -> None:
+        """The broker failed at this client's request: close in the protocol's words, without details."""

@@ -1,0 +1,356 @@
+"""One asyncio.Protocol that drives any `protocols.Connection`, and the flush that ends each loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import structlog
+
+from broker.access.credentials import Peer, peer_of
+from broker.connections.body_room import BodyRoom
+from broker.connections.connection_views import ConnectionView
+from broker.connections.read_holds import Reading
+from broker.network.frontend_base import Frontend
+from broker.network.output import Output
+from broker.network.tls.peers import certificate_names
+from broker.vhosts.hub import Hub
+from config import limits
+
+_log: Final = structlog.get_logger("sluicemq.transport")
+
+
+def peer_text(name: object) -> str:
+    """The address of a peer as `host:port`; a Unix socket has none."""
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name or "unix")
+
+
+class Transport(asyncio.Protocol):
+    """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
+
+    Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
+    peer reads too slowly. `reading` says whether anything is read from it, `output` what it has not taken.
+    The rest is one method for whatever the loop, the broker (`Peer`) or the front-end may want.
+    Implements `broker.network.proxy_protocol.Proxied` and `Peer`.
+    """
+
+    __slots__ = (
+        "_asked_for",
+        "_connected_at_ms",
+        "_dissolved",
+        "_ended",
+        "_flush_wanted",
+        "_hub",
+        "_later",
+        "_lost",
+        "_make",
+        "_monotonic",
+        "_number",
+        "_room",
+        "frontend",
+        "output",
+        "paused",
+        "peer",
+        "reading",
+        "transport",
+    )
+
+    def __init__(
+        self, hub: Hub, make_frontend: Callable[[Transport], Frontend], lost: Callable[[], None]
+    ) -> None:
+        """Drive what `make_frontend` makes; `lost` is called once the connection is lost."""
+        self._hub = hub
+        self._lost = lost
+        self._make = make_frontend
+        self._monotonic = hub.clock.monotonic
+        self._asked_for = ""
+        self._room: BodyRoom[Any] | None = None  # where a large message that has come in part was announced
+        self._dissolved = False
+        self._ended = False
+        self._flush_wanted = False
+        self._later: list[Any] = []  # events that have yet to have their turn
+        self._number = 0
+        self._connected_at_ms = hub.clock.now_ms()
+        self.paused = False
+        self.peer = ""
+        self.frontend: Frontend
+        self.output: Output
+        self.reading: Reading
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer connected."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
+        self.output = Output(self._hub.loop, self.transport, self.resume_writing)
+        self.reading = Reading(self.transport)
+        self.peer = self.peer or peer_text(transport.get_extra_info("peername"))
+        self.frontend = self._make(self)
+        self._number = self._hub.connected(self)
+
+    def come_from(self, peer: str) -> None:
+        self.peer = peer
+
+    def ask_for(self, host: str) -> None:
+        """The peer is a page of a browser, which asked for that host (see `Peer`)."""
+        self._asked_for = host
+
+    @property
+    def came_from(self) -> Peer:
+        """Where the peer comes from, for access control."""
+        return peer_of(self.peer, self._asked_for)
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """The names of the peer's certificate, if it showed one that was verified."""
+        return certificate_names(self.transport.get_extra_info("ssl_object"))
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer: decode all of them, act, have the answers written this turn."""
+        frontend = self.frontend
+        connection = frontend.connection
+        events = connection.receive(data, self._monotonic())
+        if events:
+            try:  # as `guard`, without its calls: every message of a lone device comes this way
+                if len(events) == 1:
+                    frontend.handle(events)
+                else:
+                    self._act(events)
+            except Exception:
+                self._fail()
+            hub = self._hub
+            if connection.closed and not self._later:
+                self.end()  # before anything is dispatched to a client who will not read it
+            if len(data) <= limits.LONE_CHUNK_BYTES_MAX:
+                hub.want_settle()
+            elif hub.has_work():
+                hub.settle_turn()
+            uncommitted_bytes = hub.client.turns.uncommitted_bytes()
+            if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self._monotonic()):
+                hub.hold_back(self)
+        unfinished_bytes = connection.unfinished_bytes
+        if unfinished_bytes or self._room is not None:
+            self._announce(unfinished_bytes)
+            self.reading.took_part(len(data), self._hub.loop, connection.memory_to_take)
+        if not self._flush_wanted and (connection.output or connection.closed):
+            self._flush_wanted = True
+            self._hub.want_answer(self)
+        if self.paused:
+            self.reading.bound_answers(self.output.buffered_bytes())
+
+    def _announce(self, unfinished_bytes: int) -> None:
+        """So much of large messages has yet to come; who is not known by now has a small room."""
+        hub = self._hub
+        room = hub.bodies if self.frontend.connection.is_let_in else hub.bodies_of_strangers
+        if self._room is not room:
+            self._forget_unfinished()
+        room.announce(self, unfinished_bytes, self._monotonic())
+        self._room = room if unfinished_bytes else None
+
+    def _act(self, events: list[Any]) -> None:
+        """Act on the first of several events, as many as do not take long; the others come when all clients
+        have had their turn.
+        """
+        count = self._handle_some(events)
+        if count < len(events):
+            self._later = events[count:]
+            self.reading.hold()
+            self._hub.loop.call_soon(self._go_on)
+
+    def _handle_some(self, events: list[Any]) -> int:
+        """Act on some events, ever more at a time as long as they take no time; give how many it were."""
+        handle = self.frontend.handle
+        monotonic = self._monotonic
+        most = min(len(events), limits.EVENTS_PER_TURN_MAX)
+        until = monotonic() + limits.EVENTS_TURN_MS / 1000
+        count = 0
+        while count < most:
+            part = events[count : min(2 * count + 1, most)]
+            count += len(part)
+            handle(part)
+            if monotonic() > until:
+                break
+        return count
+
+    def _go_on(self) -> None:
+        """Act on more of what the client said before."""
+        later = self._later
+        if not later:
+            return  # the connection was lost
+        try:
+            del later[: self._handle_some(later)]
+        except Exception:
+            later.clear()
+            self._fail()
+        if later:
+            self._hub.loop.call_soon(self._go_on)
+        else:
+            self.reading.release()
+            if self.frontend.connection.closed:
+                self.end()
+        self._hub.settle_turn()
+        self.want_answer()
+
+    def catch_up(self) -> None:
+        """Act now on everything that the client said."""
+        said, self._later = self._later, []
+        if said:
+            self.guard(self.frontend.handle, said)
+            self.reading.release()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more; nothing of either protocol can go on."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone, whatever the cause."""
+        self._lost()
+        self._hub.disconnected(self)
+        self.output.dissolve()
+        said, self._later = self._later, []
+        self.guard(self.frontend.handle, [*said, *self.frontend.connection.receive_eof()])
+        self.end()
+        self._hub.want_settle()  # once for all that are lost together
+        # here the circles of references end: the collector looks far too seldom for connections
+        self._dissolved = True
+        self._flush_wanted = True  # for good: nobody is left to write to
+        self.frontend.dissolve()
+        del self.frontend
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: consumers get nothing more until it has caught up."""
+        if not self.paused:
+            self.paused = True
+            self.frontend.pause()
+
+    def resume_writing(self) -> None:
+        """The peer caught up, or large messages were written to their end."""
+        self.output.go_on()
+        if (
+            not self.paused
+            or self._dissolved
+            or self.output.buffered_bytes() > limits.WRITE_BUFFER_BYTES_HIGH
+        ):
+            return
+        self.reading.answers_taken()
+        self.paused = False
+        self.frontend.resume()
+        if self.frontend.connection.closed:
+            self.want_flush()
+        self._hub.settle_turn()
+
+    def check_deadline(self, now: float) -> None:
+        """Let the connection act on its deadlines."""
+        connection = self.frontend.connection
+        if self.reading.is_blocked_long(now):
+            self.guard(self.frontend.held_back, "the store does not keep up")
+            self.want_flush()
+        if self.reading.is_held_by_broker and connection.is_let_in:  # a handshake has its time in any case
+            if not self.frontend.sends_heartbeats:
+                return
+            connection.receive(b"", now)
+        deadline = connection.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.guard(self.frontend.handle, connection.handle_timeout(now))
+            self.want_flush()
+
+    def want_flush(self) -> None:
+        """Have the connection's output written at the end of this loop turn."""
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._hub.want_flush(self)
+
+    def want_answer(self) -> None:
+        """As `want_flush`, before those who only receive: the client waits for what it is told."""
+        if not self._flush_wanted:
+            self._flush_wanted = True
+            self._hub.want_answer(self)
+
+    def flush(self) -> None:
+        """Write the output; close once the connection is closed."""
+        self._flush_wanted = False
+        connection = self.frontend.connection
+        output = connection.output
+        if output:
+            if connection.has_large_output or self.output.pending_bytes:
+                self.output.write_in_steps(connection.take_output())
+                if self.output.pending_bytes:
+                    self.pause_writing()
+            else:
+                data = output[0] if len(output) == 1 else b"".join(output)
+                output.clear()
+                self.transport.write(data)
+        if connection.closed and not self._later:
+            self.end()
+            self.output.close()
+
+    def end(self) -> None:
+        """The client is gone as far as the broker goes, even if its transport takes longer."""
+        if not self._ended:
+            self._ended = True
+            self._forget_unfinished()
+            self.guard(self.frontend.gone)
+
+    def describe(self) -> ConnectionView:
+        return ConnectionView(
+            id=self._number,
+            peer=self.peer,
+            local=peer_text(self.transport.get_extra_info("sockname")),
+            connected_at_ms=self._connected_at_ms,
+            buffered_bytes=self.output.buffered_bytes(),
+            blocked=self.reading.is_blocked,
+            description=self.frontend.describe(),
+        )
+
+    def dismiss(self, reason: str) -> None:
+        self.guard(self.frontend.dismiss, reason)
+        self.flush()
+
+    def shut_down(self) -> None:
+        self.frontend.shut_down()
+        self.flush()
+
+    def fail_storage(self) -> None:
+        self.guard(self.frontend.fail_storage)
+
+    def send_away(self, reason: str) -> None:
+        """The client may be in no more."""
+        self.guard(self.frontend.fail_access, reason)
+        self.want_flush()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def _forget_unfinished(self) -> None:
+        if self._room is not None:
+            self._room.forget(self, self._monotonic())
+            self._room = None
+
+    def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
+        """Call what acts for this client: our bug must cost one connection, not the broker.
+
+        Gives whether it went well; if not, the connection ends.
+        """
+        try:
+            call(*arguments)
+        except Exception:
+            self._fail()
+            return False
+        return True
+
+    def _fail(self) -> None:
+        _log.exception("connection.internal_error", peer=self.peer)
+        if not self._dissolved:
+            self.frontend.fail_internal()
+
+    def end_slow_message(self) -> None:
+        if self.reading.is_blocked:  # our fault, then
+            return
+        self._forget_unfinished()
+        self.guard(self.frontend.fail_slow, "a message took too long to come while others waited for room")
+
+    def store_caught_up(self) -> None:
+        if self.reading.unblock() and not self._dissolved:
+            self.guard(self.frontend.let_on)
+            self.want_flush()

@@ -1,0 +1,206 @@
+"""The virtual hosts of a broker: `/`, those of the configuration, and those that administration made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+import structlog
+from pydantic import ValidationError
+
+from broker.engine.client import SessionClient, ShardClient
+from broker.vhosts.hub import Hub
+from broker.vhosts.vhost import VhostView
+from config import limits
+from config.settings import VhostSettings
+from queue_manager.address import DEFAULT_VHOST
+from queue_manager.api import StoredVhost
+from queue_manager.errors import (
+    AccessRefused,
+    ExchangeNotFound,
+    InvalidArgument,
+    LimitReached,
+    PreconditionFailed,
+    QueueNotFound,
+)
+from storage.envelope import EnvelopeTemplate
+
+T = TypeVar("T")
+
+_log: Final = structlog.get_logger("sluicemq")
+
+
+class VhostDirectory:
+    """Makes, changes and deletes virtual hosts. What stands in the configuration is changed there. Changes
+    are durable when a call returns.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        """`hub` is that of `/`."""
+        self._hub = hub
+        self._records = hub.client.vhosts
+        self._configured: dict[str, VhostSettings] = {}
+        self._changing = asyncio.Lock()
+
+    async def begin(self, configured: Sequence[VhostSettings]) -> None:
+        """Have all virtual hosts at a start, and delete what was being deleted."""
+        self.configure(configured)
+        for name, kept in self._records.kept().items():
+            if kept.is_being_deleted:
+                await self._delete_rest(name)
+            elif name not in self._configured:
+                self._hub.configure_vhost(_settings(name, kept))
+
+    def configure(self, configured: Sequence[VhostSettings]) -> None:
+        """Have those of the configuration, as they stand there."""
+        self._configured = {settings.name: settings for settings in configured}
+        for settings in configured:
+            self._hub.configure_vhost(settings)
+
+    async def all(self) -> list[VhostView]:
+        """All virtual hosts, by name."""
+        return [await self.view(name) for name in self._hub.vhosts()]
+
+    async def view(self, name: str) -> VhostView:
+        """One virtual host; raises VhostNotFound."""
+        hub = self._hub.of_vhost(name)
+        settings = self._configured.get(name)
+        if settings is None:
+            kept = self._records.kept().get(name)
+            settings = _settings(name, kept) if kept is not None else VhostSettings(name=name)
+        return VhostView(
+            name=name,
+            configured=name == DEFAULT_VHOST or name in self._configured,
+            max_connections=settings.max_connections,
+            max_queues=settings.max_queues,
+            connections=hub.vhost.connection_count,
+            queues=len(await hub.client.queues.names()),
+        )
+
+    async def declare(
+        self, name: str, *, max_connections: int | None = None, max_queues: int | None = None
+    ) -> bool:
+        """Have a virtual host with these limits (0: none; None: as they are, at first none); whether it is
+        new.
+
+        Raises InvalidArgument, LimitReached; PreconditionFailed where the configuration says otherwise.
+        """
+        async with self._changing:
+            kept = self._records.kept().get(name)
+            is_new = name not in self._hub.vhosts()
+            before = kept or StoredVhost(False, 0, 0)
+            wanted = StoredVhost(
+                False,
+                before.connections_max if max_connections is None else max_connections,
+                before.queues_max if max_queues is None else max_queues,
+            )
+            try:
+                settings = _settings(name, wanted)
+            except ValidationError as error:
+                raise InvalidArgument("; ".join(each["msg"] for each in error.errors())) from None
+            if not is_new and (kept is None or name in self._configured):
+                if max_connections is not None or max_queues is not None:
+                    self._check_own(name)
+                return False
+            if is_new and len(self._hub.vhosts()) >= limits.VHOSTS_MAX:
+                raise LimitReached(f"{limits.VHOSTS_MAX} virtual hosts exist already")
+            self._records.keep(name, wanted)
+            self._hub.configure_vhost(settings)
+            await self._hub.client.commits.durable()
+        _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **wanted._asdict())
+        return is_new
+
+    async def delete(self, name: str) -> None:
+        """Delete a virtual host with all that is in it; who is connected to it is sent away.
+
+        Raises VhostNotFound; PreconditionFailed for `/` and for what stands in the configuration.
+        """
+        async with self._changing:
+            self._hub.of_vhost(name)
+            self._check_own(name)
+            kept = self._records.kept().get(name, StoredVhost(False, 0, 0))
+            self._records.keep(name, kept._replace(is_being_deleted=True))
+            client = self._hub.of_vhost(name).client
+            self._hub.drop_vhost(name)
+            await self._send_away(name)
+            await _empty(client)
+            self._records.forget(name)
+            await self._hub.client.commits.durable()
+        _log.info("vhost.deleted", vhost=name)
+
+    def _check_own(self, name: str) -> None:
+        """Raise PreconditionFailed for what administration may not change."""
+        if name == DEFAULT_VHOST:
+            raise PreconditionFailed("the virtual host / is always there, as it is")
+        if name in self._configured:
+            raise PreconditionFailed(f"the configuration has the virtual host {name!r}: change it there")
+
+    async def _delete_rest(self, name: str) -> None:
+        """Go on with a deletion that a stop or a crash has interrupted."""
+        self._hub.configure_vhost(VhostSettings(name=name))
+        client = self._hub.of_vhost(name).client
+        self._hub.drop_vhost(name)
+        await _empty(client)
+        self._records.forget(name)
+
+    async def _send_away(self, name: str) -> None:
+        for number, peer in enumerate(list(self._hub.transports), start=1):
+            if peer in self._hub.transports and peer.describe().description.vhost == name:
+                peer.dismiss(f"vhost '{name}' is deleted")
+            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
+                await asyncio.sleep(0)
+
+
+def _settings(name: str, kept: StoredVhost) -> VhostSettings:
+    return VhostSettings(name=name, max_connections=kept.connections_max, max_queues=kept.queues_max)
+
+
+async def _empty(client: ShardClient) -> None:
+    """Delete everything in a virtual host."""
+    await _end_sessions(client.sessions)
+    for step in _steps(await client.queues.names()):
+        for queue in step:
+            try:
+                await client.queues.delete(queue)
+            except QueueNotFound:
+                pass  # it went with its last consumer, or its owner
+        await _let_others(client)
+    for bindings in _steps(await client.exchanges.bindings()):
+        for binding in bindings:
+            await client.exchanges.unbind(binding)
+        await _let_others(client)
+    for exchanges in _steps(await client.exchanges.views()):
+        for exchange in exchanges:
+            try:
+                await client.exchanges.delete(exchange.name)
+            except (AccessRefused, ExchangeNotFound):
+                pass  # it is always there, or went with its last binding
+        await _let_others(client)
+    for topics in _steps(client.retained.topics()):
+        for topic in topics:
+            client.retained.keep(EnvelopeTemplate(topic), 0, b"")
+        await _let_others(client)
+    await client.commits.durable()
+
+
+def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The things, a part at a time."""
+    for begin in range(0, len(things), limits.VHOST_THINGS_ENDED_PER_STEP):
+        yield things[begin : begin + limits.VHOST_THINGS_ENDED_PER_STEP]
+
+
+async def _let_others(client: ShardClient) -> None:
+    """Let everybody else have their turn, and what was done so far be written."""
+    client.turns.settle()
+    await asyncio.sleep(0)
+
+
+async def _end_sessions(sessions: SessionClient) -> None:
+    for number, session in enumerate(sessions.all(), start=1):
+        if not session.is_over:  # that of a share group ends with its last member
+            sessions.end(session)
+        if number % limits.VHOST_SESSIONS_ENDED_PER_STEP == 0:
+            await asyncio.sleep(0)
+    for session_number in sessions.wills.all:
+        sessions.wills.let_go(session_number)

@@ -1,0 +1,249 @@
+"""Settings of who may come in: the `access` section, and the users file it names."""
+
+import re
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from config import limits, name_rules
+from config.field_types import Count, DurationMs, PositiveDurationMs, Section
+
+_SCRAM: Final = re.compile(
+    r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
+)
+_CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
+Algorithm = Literal[
+    "HS256",
+    "HS384",
+    "HS512",
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+]
+Tag = Literal["administrator", "monitoring", "management", "policymaker"]
+
+
+def _check_pattern(text: str) -> str:
+    if len(text) > limits.ACCESS_PATTERN_CHARACTERS_MAX:
+        raise ValueError(f"a pattern has at most {limits.ACCESS_PATTERN_CHARACTERS_MAX} characters")
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return text
+
+
+def _check_rule(text: str) -> str:
+    access, _, topic_filter = text.partition(" ")
+    if access not in ("read", "write", "readwrite"):
+        raise ValueError("an ACL rule is read, write or readwrite, a space and an MQTT topic filter")
+    name_rules.check_topic_filter(topic_filter)
+    return text
+
+
+def check_user_name(name: str) -> str:
+    """Give `name` back if a user may be called so, whoever vouches for the user; else raise ValueError."""
+    size_bytes = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size_bytes <= limits.USER_NAME_BYTES_MAX:
+        raise ValueError(f"a user name has 1 to {limits.USER_NAME_BYTES_MAX} bytes")
+    if not name.isprintable():
+        raise ValueError("a user name has no control characters")
+    return name
+
+
+def _check_hash(text: str) -> str:
+    if not text.startswith("$argon2id$"):
+        raise ValueError("is no argon2id hash; `sluicemq user passwd` sets one")
+    return text
+
+
+def _check_scram(text: str) -> str:
+    if not _SCRAM.fullmatch(text):
+        raise ValueError("is no SCRAM-SHA-256 verifier; `sluicemq user passwd --scram` sets one")
+    return text
+
+
+def _check_certificate_name(name: str) -> str:
+    kind, _, rest = name.partition(":")
+    if kind not in _CERTIFICATE_NAMES or not rest:
+        kinds = ", ".join(f"{kind}:" for kind in _CERTIFICATE_NAMES)
+        raise ValueError(f"the name of a certificate begins with one of {kinds}")
+    return name
+
+
+CertificateName = Annotated[str, AfterValidator(_check_certificate_name)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+Rule = Annotated[str, AfterValidator(_check_rule)]
+UserName = Annotated[str, AfterValidator(check_user_name)]
+
+
+class TopicPermissionSettings(Section):
+    """Which routing keys of an exchange; `{username}`, `{vhost}` and `{client_id}` are filled in."""
+
+    exchange: str
+    write: Pattern = ""
+    read: Pattern = ""
+
+
+class PermissionSettings(Section):
+    """What may be done in a virtual host. Regular expressions, found anywhere in a name; "" is nothing."""
+
+    vhost: str = "/"
+    """`*`: every virtual host that has no entry of its own."""
+    configure: Pattern = ""
+    write: Pattern = ""
+    read: Pattern = ""
+    groups: Pattern = ".*"
+    """Which consumer groups of the queues that may be read."""
+    topics: tuple[TopicPermissionSettings, ...] = ()
+    acl: tuple[Rule, ...] = ()
+    """MQTT topic filters that are allowed besides, such as `write devices/%c/#`."""
+
+
+class UserSettings(Section):
+    """An account."""
+
+    name: UserName
+    password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
+    """An argon2id hash; without one there is no way in by password."""
+    scram: Annotated[str, AfterValidator(_check_scram)] | None = Field(default=None, repr=False)
+    """A SCRAM-SHA-256 verifier, for MQTT 5's enhanced authentication."""
+    certificates: tuple[CertificateName, ...] = ()
+    """Names of client certificates that are this user's, such as `cn:device-7` or `dns:device-7.example`."""
+    tags: tuple[Tag, ...] = ()
+    permissions: tuple[PermissionSettings, ...] = ()
+    connections_max: Count | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _vhosts_differ(self) -> "UserSettings":
+        vhosts = [permission.vhost for permission in self.permissions]
+        for vhost in vhosts:
+            if vhosts.count(vhost) > 1:
+                raise ValueError(f"user {self.name!r} has two permissions for virtual host {vhost!r}")
+        return self
+
+
+class UsersSettings(Section):
+    """A users file."""
+
+    users: tuple[UserSettings, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "UsersSettings":
+        if len(self.users) > limits.USERS_MAX:
+            raise ValueError(f"at most {limits.USERS_MAX} users, not {len(self.users)}")
+        seen = set()
+        certificates: dict[str, str] = {}
+        for user in self.users:
+            for name in user.certificates:
+                if certificates.setdefault(name, user.name) != user.name:
+                    raise ValueError(f"certificate {name} is of {certificates[name]!r} and of {user.name!r}")
+            if user.name in seen:
+                raise ValueError(f"two users are named {user.name!r}")
+            seen.add(user.name)
+        return self
+
+
+class TokenSettings(Section):
+    """JSON web tokens, which come as passwords."""
+
+    algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+    keys_file: str = ""
+    """Public keys: PEM, or a JSON web key set."""
+    jwks_url: str = ""
+    """Where a key set is, over https (or http on this machine)."""
+    jwks_refresh_ms: PositiveDurationMs = Field(default=300_000, validation_alias="jwks_refresh")
+    secret_file: str = ""
+    """A secret that the broker shares with whoever signs, for HS algorithms."""
+    issuer: str = ""
+    audience: str = ""
+    leeway_ms: DurationMs = Field(default=10_000, validation_alias="leeway")
+    user_claim: str = "sub"
+    permissions_claim: str = "sluicemq.permissions"
+    tags_claim: str = "sluicemq.tags"
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _url_is_safe(cls, url: str) -> str:
+        return check_url(url)
+
+    @model_validator(mode="after")
+    def _keys_are_there(self) -> "TokenSettings":
+        if not (self.keys_file or self.jwks_url or self.secret_file):
+            raise ValueError("tokens need keys_file, jwks_url or secret_file")
+        return self
+
+
+class HookSettings(Section):
+    """A service that is asked by HTTP who somebody is."""
+
+    url: str
+    token_file: str = ""
+    """What the broker shows the service, as a bearer token."""
+    timeout_ms: PositiveDurationMs = Field(default=2_000, validation_alias="timeout")
+    cache_ms: DurationMs = Field(default=60_000, validation_alias="cache")
+    cache_refused_ms: DurationMs = Field(default=5_000, validation_alias="cache_refused")
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_safe(cls, url: str) -> str:
+        if not url:
+            raise ValueError("must be a URL")
+        return check_url(url)
+
+
+def check_url(url: str) -> str:
+    """Give `url` back if secrets may go there: https, or http on this machine; else raise ValueError."""
+    parts = urlsplit(url)
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_local))):
+        raise ValueError("must begin with https://, or with http:// and a name of this machine")
+    if "@" in parts.netloc:  # the address is shown; a token may stand where a user does
+        raise ValueError("must not have a user or password in it")
+    return url
+
+
+class AccessSettings(Section):
+    """Who may come in."""
+
+    users_file: str = ""
+    """Where users stand; without one there is one, guest with password guest, on this machine only."""
+    anonymous: Literal["never", "loopback", "always"] = "loopback"
+    """From where one may come in without saying who one is."""
+    anonymous_permissions: tuple[PermissionSettings, ...] = (
+        PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
+    )
+
+    connections_per_address: Count = Field(default=0, ge=0)
+    """How many connections one address may have; 0: as many as there is room for."""
+    connects_per_second: Count = Field(default=0, ge=0)
+    """How many connections one address may make in a second; 0: any number."""
+    jwt: TokenSettings | None = None
+    http: HookSettings | None = None
+    order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")
+    """Who is asked about a password, one after the other, until somebody knows it."""
+    certificate_user: Literal["none", "cn", "dns", "uri", "email", "dn"] = "none"
+    """Which name of a client certificate is the name of the user; users may name certificates, too."""
+
+    @field_validator("order")
+    @classmethod
+    def _each_once(cls, order: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(order)) != len(order):
+            raise ValueError("names one of them twice")
+        return order
+
+    @model_validator(mode="after")
+    def _strangers_have_permissions(self) -> "AccessSettings":
+        if self.anonymous == "always" and "anonymous_permissions" not in self.model_fields_set:
+            raise ValueError(
+                "anonymous: always lets everybody in; say by anonymous_permissions what they may do"
+            )
+        return self

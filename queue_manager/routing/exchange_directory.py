@@ -1,0 +1,272 @@
+"""The exchanges of one shard and their bindings: declared, bound, deleted, and asked for routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from config import limits
+from queue_manager.address import DEFAULT_VHOST, is_reserved, local_name, qualified_name, vhost_of
+from queue_manager.errors import (
+    ExchangeNotFound,
+    Inequivalent,
+    InternalExchange,
+    InUse,
+    InvalidArgument,
+    LimitReached,
+    ReservedName,
+)
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.bindings import NOWHERE, Route
+from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, ExchangeDefinition
+from queue_manager.routing.exchange_routes import ExchangeRoutes
+from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+from queue_manager.routing.exchange_types.types_by_name import DIRECT, FANOUT, HEADERS, TOPIC
+from queue_manager.shard.context import Context
+from storage.records import StoredExchange
+from storage.records import binding as binding_record
+from storage.records import exchange as exchange_record
+
+PREDECLARED: Final = {
+    "amq.direct": DIRECT,
+    "amq.fanout": FANOUT,
+    TOPICS: TOPIC,
+    "amq.headers": HEADERS,
+    "amq.match": HEADERS,
+}
+
+
+class Exchanges:
+    """All exchanges by name, but for the default one, which has no bindings: its keys are queues' names.
+
+    `routes` are what they lead to.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._exchanges: dict[str, Exchange] = {}
+        self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
+        self.routes = ExchangeRoutes(self._exchanges)
+        self._binding_count = 0
+        self._predeclare(DEFAULT_VHOST)
+
+    def _predeclare(self, vhost: str) -> None:
+        for name, kind in PREDECLARED.items():
+            definition = ExchangeDefinition(qualified_name(vhost, name), kind, durable=True)
+            self._adopt(Exchange(definition, is_predeclared=True))
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return iter(self._exchanges.values())
+
+    def get(self, name: str) -> Exchange | None:
+        """The exchange of that name. A virtual host gets what is always there when it is first asked for."""
+        exchange = self._exchanges.get(name)
+        if exchange is None and local_name(name) in PREDECLARED:
+            self._predeclare(vhost_of(name))
+            exchange = self._exchanges[name]
+        return exchange
+
+    def find(self, name: str) -> Exchange:
+        """The exchange of that name; raises ExchangeNotFound."""
+        exchange = self.get(name)
+        if exchange is None:
+            raise ExchangeNotFound(name)
+        return exchange
+
+    def of_vhost(self, vhost: str) -> list[Exchange]:
+        """The exchanges of a virtual host."""
+        self.get(qualified_name(vhost, TOPICS))  # those that are always there
+        return [exchange for exchange in self if vhost_of(exchange.name) == vhost]
+
+    # declaring
+
+    def declare(self, definition: ExchangeDefinition) -> Exchange:
+        """The exchange of that name, made if it is not there.
+
+        Raises Inequivalent when it exists as another, InvalidArgument, ReservedName, LimitReached.
+        """
+        exchange = self.get(definition.name)
+        if exchange is not None:
+            _check_equivalent(definition, exchange.definition)
+            return exchange
+        if is_reserved(definition.name):
+            raise ReservedName("exchange", local_name(definition.name))
+        if len(self._exchanges) >= limits.EXCHANGES_MAX:
+            raise LimitReached(f"{limits.EXCHANGES_MAX} exchanges exist already")
+        exchange = Exchange(definition)
+        if definition.durable:
+            self._context.commit.put(exchange_record.key(definition.name), _record_of(definition))
+        self._adopt(exchange)
+        return exchange
+
+    def _adopt(self, exchange: Exchange) -> None:
+        self._exchanges[exchange.name] = exchange
+        self.routes.enter(exchange)
+
+    def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; raises InUse when it has some and may not."""
+        if if_unused and exchange.bindings:
+            raise InUse("exchange", exchange.name)
+        self.routes.leave(exchange)
+        del self._exchanges[exchange.name]
+        if exchange.durable:
+            self._context.commit.delete(exchange_record.key(exchange.name))
+        for binding in list(exchange.bindings.values()):
+            self._drop(exchange, binding)
+        self._drop_all(exchange.incoming)
+
+    # binding
+
+    def bind(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+    ) -> Binding | None:
+        """Have `source` pass on to `destination`; None if it does so already.
+
+        Raises InvalidArgument, LimitReached.
+        """
+        source.matcher.check(key, arguments)
+        binding = source.binding_to(destination, key, arguments)
+        if binding.identity in source.bindings:
+            return None
+        if self._binding_count >= limits.BINDINGS_MAX:
+            raise LimitReached(f"{limits.BINDINGS_MAX} bindings exist already")
+        if binding.is_durable:
+            value = binding_record.encode(arguments)
+            if len(value) > limits.BINDING_ARGUMENTS_BYTES_MAX:
+                raise LimitReached(
+                    f"the arguments of a binding have at most {limits.BINDING_ARGUMENTS_BYTES_MAX} bytes"
+                )
+            self._context.commit.put(binding_record.key(*binding.identity), value)
+        self._attach(source, binding)
+        return binding
+
+    def unbind(self, source: Exchange, binding: Binding) -> None:
+        """Undo a `bind`."""
+        self._drop(source, binding)
+        self._end_if_unused(source)
+
+    def _attach(self, source: Exchange, binding: Binding) -> None:
+        source.add(binding)
+        self._incoming(binding)[binding] = source
+        self._binding_count += 1
+        self.routes.expire(source)
+
+    def _drop(self, source: Exchange, binding: Binding) -> None:
+        source.remove(binding)
+        incoming = self._incoming(binding)
+        del incoming[binding]
+        if not incoming and isinstance(binding.destination, Queue):
+            del self._to_queue[binding.destination]
+        self._binding_count -= 1
+        if binding.is_durable:
+            self._context.commit.delete(binding_record.key(*binding.identity))
+        self.routes.expire(source)
+
+    def _drop_all(self, incoming: dict[Binding, Exchange]) -> None:
+        """Drop bindings to what is gone, and the exchanges that were there only for them."""
+        sources = dict.fromkeys(incoming.values())
+        for binding, source in list(incoming.items()):
+            self._drop(source, binding)
+        for source in sources:
+            self._end_if_unused(source)
+
+    def _incoming(self, binding: Binding) -> dict[Binding, Exchange]:
+        destination = binding.destination
+        if isinstance(destination, Exchange):
+            return destination.incoming
+        assert isinstance(destination, Queue)
+        return self._to_queue.setdefault(destination, {})
+
+    def _end_if_unused(self, exchange: Exchange) -> None:
+        is_there = self._exchanges.get(exchange.name) is exchange
+        if is_there and exchange.definition.auto_delete and not exchange.bindings:
+            self.delete(exchange)
+
+    # queues
+
+    def bindings_to(self, queue: Queue) -> list[Binding]:
+        """The bindings that lead to a queue."""
+        return list(self._to_queue.get(queue, ()))
+
+    def forget(self, queue: Queue) -> None:
+        """A queue is gone, and what was bound to it."""
+        self._drop_all(self._to_queue.get(queue, {}))
+
+    def take_bindings(self, queue: Queue) -> list[tuple[Exchange, Binding]]:
+        """Take away what leads to a queue in whose place another comes; see `give_bindings`."""
+        taken = [(source, binding) for binding, source in self._to_queue.get(queue, {}).items()]
+        for source, binding in taken:
+            self._drop(source, binding)
+        return taken
+
+    def give_bindings(self, taken: list[tuple[Exchange, Binding]], queue: Queue) -> None:
+        """Have lead to `queue` what led to another."""
+        for source, binding in taken:
+            self.bind(source, queue, binding.key, binding.arguments)
+
+    # routing
+
+    def route(self, name: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
+        """The queues that take a message published to an exchange, each once; see `Matcher.match`.
+
+        The route stays current until bindings change; not at all if the next message may take another.
+        Raises ExchangeNotFound, LimitReached, InternalExchange when clients may not publish there.
+        """
+        exchange = self.find(name)
+        if exchange.definition.internal:
+            raise InternalExchange(name)
+        return self.routes.through(exchange, keys, headers)
+
+    def unconditional_route(self, name: str, key: str) -> Route:
+        """As `route`, if headers do not matter and it stays current; otherwise one without queues."""
+        exchange = self.get(name)
+        if exchange is None or exchange.definition.internal:
+            return NOWHERE
+        try:
+            self.routes.through(exchange, (key,), lambda: NO_HEADERS)
+        except LimitReached:
+            return NOWHERE
+        return exchange.route_of(key) or NOWHERE
+
+    # after a start
+
+    def restore(self, name: str, stored: StoredExchange) -> None:
+        """An exchange that was declared."""
+        definition = ExchangeDefinition(
+            name,
+            stored.type,
+            durable=True,
+            auto_delete=stored.auto_delete,
+            internal=stored.internal,
+            arguments=stored.arguments,
+        )
+        self._adopt(Exchange(definition))
+
+    def restore_binding(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+    ) -> None:
+        """A binding that was made; all exchanges and queues are there."""
+        self._attach(source, source.binding_to(destination, key, arguments))
+
+
+def _record_of(definition: ExchangeDefinition) -> bytes:
+    stored = StoredExchange(
+        definition.type, definition.auto_delete, definition.internal, definition.arguments
+    )
+    try:
+        return exchange_record.encode(*stored)
+    except ValueError as error:
+        raise InvalidArgument(f"arguments of exchange {definition.name!r}: {error}") from None
+
+
+def _check_equivalent(wanted: ExchangeDefinition, existing: ExchangeDefinition) -> None:
+    """Raise Inequivalent; arguments the broker does not act on are not compared."""
+    for what in ("type", "durable", "auto_delete", "internal"):
+        received, current = getattr(wanted, what), getattr(existing, what)
+        if received != current:
+            raise Inequivalent("exchange", wanted.name, what, received, current, is_argument=False)
+    if wanted.alternate != existing.alternate:
+        raise Inequivalent(
+            "exchange", wanted.name, ALTERNATE, wanted.alternate, existing.alternate, is_argument=True
+        )

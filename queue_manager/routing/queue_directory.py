@@ -1,0 +1,264 @@
+"""The queues of one shard: found by name, declared, deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from config import limits
+from queue_manager.address import is_reserved, local_name, vhost_of
+from queue_manager.audience import TopicSpaces
+from queue_manager.errors import (
+    InUse,
+    LimitReached,
+    NotEmpty,
+    PreconditionFailed,
+    QueueNotFound,
+    ReservedName,
+    ResourceLocked,
+)
+from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.removals import QueueRemoval
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue.memory import EphemeralMemory
+from queue_manager.queue.part import Part
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.bindings import NOWHERE, Bindings, Route
+from queue_manager.routing.deleted_names import Removing
+from queue_manager.routing.exchange_directory import Exchanges
+from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+from queue_manager.routing.maker import QueueMaker
+from queue_manager.routing.topic_subscribers import TopicSubscribers
+from queue_manager.rules.dead_letters import DeadLetterBook, Target
+from queue_manager.shard.context import Context
+from queue_manager.spec_records import QueueDefinition
+from storage.envelope import EnvelopeTemplate
+
+HeadersOf = Callable[[EnvelopeTemplate], Headers]
+"""The headers of messages of a template, by name."""
+
+
+def no_headers(template: EnvelopeTemplate) -> Headers:
+    """For queue managers without a front-end."""
+    return NO_HEADERS
+
+
+class QueueDirectory:
+    """All queues by name, what is bound to them, and the exchanges it is bound to.
+
+    `topics` are the subscribers of topics, in each virtual host. `maker` makes the queues; `removing` are
+    those that were deleted, but of which records are left. Implements `rules.dead_letters.Directory`.
+    """
+
+    def __init__(self, context: Context, default_policy: QueuePolicy, *, auto_create: bool) -> None:
+        self._context = context
+        self.default_policy = default_policy
+        self.auto_create = auto_create
+        self.bindings = Bindings()
+        self.exchanges = Exchanges(context)
+        self.dead_letters = DeadLetterBook()
+        self.topics = TopicSpaces()
+        self._queues: dict[str, Queue] = {}
+        self._parts: dict[str, Part] = {}  # by the names of their logs
+        self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
+        self._counts_max: dict[str, int] = {}
+        self.removing = Removing(context)
+        self._headers_of: HeadersOf = no_headers
+        self.maker = QueueMaker(
+            context, self, self.dead_letters, EphemeralMemory(self._queues.values), self._delete_unused
+        )
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._queues
+
+    # finding
+
+    def get(self, name: str) -> Queue | None:
+        """The queue of that name."""
+        return self._queues.get(name)
+
+    def route_to(self, name: str) -> Route:
+        """The route to the queue of that name; one without queues, and never current, if there is none."""
+        queue = self._queues.get(name)
+        return NOWHERE if queue is None else self.bindings.to_queue(queue)
+
+    def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
+        if exchange:
+            through = self.exchanges.get(exchange)
+            if through is None:
+                return ()
+            try:
+                route = self.exchanges.routes.through(through, keys, lambda: self._headers_of(template))
+            except LimitReached:
+                return ()
+            if route.topics_of is not None:
+                audience = self.topics.audience(route.topics_of, keys, template)
+                if audience is not None and audience.is_there():
+                    return [*route.queues, TopicSubscribers(self.topics, route.topics_of, keys, audience)]
+            return route.queues
+        return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
+
+    def read_headers_by(self, headers_of: HeadersOf) -> None:
+        """Have the headers of messages read so."""
+        self._headers_of = headers_of
+
+    def find(self, name: str, owner: object = None) -> Queue:
+        """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueNotFound.named(name)
+        self.check_owner(queue, owner)
+        return queue
+
+    def check_owner(self, queue: Queue, owner: object) -> None:
+        """Raise ResourceLocked if the queue is exclusive to another than `owner`."""
+        if queue.owner is not None and queue.owner is not owner:
+            raise ResourceLocked(queue.name)
+
+    def of_log(self, log: QueueLog) -> Queue | None:
+        """The queue of a log, if it was not deleted."""
+        queue = self._queues.get(log.title)
+        return queue if queue is not None and queue.log is log else None
+
+    def part(self, name: str) -> Part | None:
+        """What is stored under the name of a log."""
+        return self._parts.get(name)
+
+    # making
+
+    def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
+        """The queue of that name, created if it is not there.
+
+        Raises Inequivalent when it exists with another definition, ResourceLocked when it is exclusive to
+        another owner, or not, QueueBusy while a queue of that name is being deleted, ReservedName,
+        LimitReached.
+        """
+        queue = self._queues.get(definition.name)
+        if queue is not None:
+            self.check_owner(queue, definition.owner)
+            difference = definition.difference(queue.definition())
+            if difference is None:
+                queue.use.note(now_ms)
+                return queue
+            if not queue.auto_created:
+                raise difference
+            if len(queue.groups):
+                raise PreconditionFailed(
+                    f"queue {queue.name!r} was made in memory, by its first use, and has consumer groups"
+                )
+            return self._adopt_auto_created(queue, definition, now_ms)
+        if is_reserved(definition.name) and not definition.is_server_named:
+            raise ReservedName("queue", local_name(definition.name))
+        self._check_room(vhost_of(definition.name))
+        self.removing.check_free(definition)
+        queue = self.maker.make(definition, now_ms)
+        queue.begin()
+        self.adopt(queue)
+        queue.watch_use()
+        return queue
+
+    def _check_room(self, vhost: str) -> None:
+        """Raise LimitReached if there may be no more queues."""
+        if len(self._parts) >= limits.QUEUES_MAX:
+            raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
+        count_max = self._counts_max.get(vhost)
+        if count_max is not None and self._counts[vhost] >= count_max:
+            raise LimitReached(f"queue limit in vhost '{vhost}' ({count_max}) is reached")
+
+    def bound(self, vhost: str, queues_max: int) -> None:
+        """Let a virtual host have so many queues at most; 0: as many as there may be."""
+        self._counts_max.pop(vhost, None)
+        if queues_max:
+            self._counts_max[vhost] = queues_max
+
+    def adopt(self, queue: Queue) -> None:
+        """Take in a queue that was made or recovered."""
+        self._queues[queue.name] = queue
+        self._counts[vhost_of(queue.name)] += 1
+        for part in queue.parts:
+            self._parts[part.log.name] = part
+        self.bindings.add(queue)
+
+    def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
+        """Declare properly what was only published to so far; the messages come along, in order."""
+        self.removing.check_free(definition)
+        log = old.log
+        messages = log.tail.slice(log.head_offset, len(log.tail))
+        planned = old.rules.take_scheduled()
+        bound = self.exchanges.take_bindings(old)
+        self.delete(old, now_ms)
+        queue = self.declare(definition, now_ms)
+        self.exchanges.give_bindings(bound, queue)
+        for (due_ms, _), template, body in planned:
+            first_id = queue.store([body], len(body))
+            queue.rules.schedule.add(template, first_id, [body], due_ms, now_ms)
+        queue.rules.take_over_identities(old.rules)
+        for message in messages:
+            queue.append_one(message.template, message.body or b"", now_ms)
+        return queue
+
+    def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
+        """Give an existing queue another policy and other bindings; its messages stay."""
+        if definition.policy.priority_max != queue.policy.priority_max:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has priorities up to {queue.policy.priority_max}; that cannot change"
+            )
+        self.bindings.remove(queue)
+        queue.redefine(definition)
+        self.bindings.add(queue)
+
+    def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
+        """As `find`, but an unknown name makes an ephemeral queue where `auto_create` allows it."""
+        if name not in self._queues and self.auto_create:
+            return self.declare(QueueDefinition.ephemeral(name, self.default_policy), now_ms)
+        return self.find(name, owner)
+
+    # deleting
+
+    def delete(self, queue: Queue, now_ms: int, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with all it holds; give how many messages waited in it.
+
+        Raises InUse, NotEmpty when that was a condition.
+        """
+        if if_unused and queue.consumer_count():
+            raise InUse("queue", queue.name)
+        count = queue.waiting_count()
+        if if_empty and count:
+            raise NotEmpty(queue.name)
+        del self._queues[queue.name]
+        self._counts[vhost_of(queue.name)] -= 1
+        for part in queue.parts:
+            del self._parts[part.log.name]
+            if queue.durable:
+                self.removing.begin(part.log.name)
+        self.bindings.remove(queue)
+        self.exchanges.forget(queue)
+        queue.delete(now_ms)
+        return count
+
+    def _delete_unused(self, queue: Queue, now_ms: int) -> None:
+        self.delete(queue, now_ms)
+
+    # after a start
+
+    def restore_removal(self, pending: QueueRemoval) -> None:
+        """The deletion of a queue that was under way goes on; its log ID is not given out again."""
+        self.removing.restore(pending)
+        self.maker.note_log_id(pending.log_id)
+
+    def resume_removals(self) -> None:
+        """Have gone on with what was being removed of groups when the process before ended."""
+        for queue in self:
+            for part in queue.parts:
+                self._context.removals.extend(part.retention.removals)
+
+    def history_known(self, now_ms: int) -> None:
+        """It is known now what the queues had let go of before the start."""
+        for queue in list(self._queues.values()):
+            queue.groups.history_known(now_ms)

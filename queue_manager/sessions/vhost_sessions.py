@@ -1,0 +1,235 @@
+"""The sessions of a virtual host that outlive their connections, and the logs of what they are subscribed
+to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from queue_manager.address import qualified_name
+from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.common import Common
+from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.filter_logs import FilterLogs
+from queue_manager.sessions.losses import Losses
+from queue_manager.sessions.session import Session
+from queue_manager.sessions.session_subscription import SessionSubscription, SubscriptionOptions, options_of
+from queue_manager.sessions.wills import KeptWills
+from storage.envelope import EnvelopeTemplate
+from storage.records import CONNECTED, SessionValue, SubscriptionValue
+from storage.records import session as session_record
+from storage.records.special_codecs import Sent
+
+_ENDS_PER_TURN_MAX: Final = 1_000
+
+
+class Totals(NamedTuple):
+    """All sessions of a virtual host; messages and bytes of body are what the slowest reader of each filter
+    has yet to read.
+    """
+
+    session_count: int
+    away: int
+    expired: int
+    filters: int
+    messages: int
+    body_bytes: int
+
+
+class Sessions:
+    """Sessions by client identifier; `logs` are those of the filters that they are subscribed to."""
+
+    def __init__(self, common: Common, vhost: str) -> None:
+        self._common = common
+        self._context = common.context
+        self._bounds = common.bounds
+        self._vhost = vhost
+        self.wills = KeptWills(common.context, vhost)
+        self._by_client: dict[str, Session] = {}
+        self.logs = FilterLogs(common)
+        self._ends: list[tuple[int, int, Session]] = []
+        self.expired_count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_client.values())
+
+    @property
+    def losses(self) -> Losses:
+        """What sessions never got, in all virtual hosts."""
+        return self._common.losses
+
+    def find(self, client_id: str, now_ms: int) -> Session | None:
+        """The session of a client; one that has expired is none."""
+        session = self._by_client.get(client_id)
+        if session is None:
+            return None
+        due_ms = session.expires_at_ms
+        if due_ms is not None and due_ms <= now_ms:
+            self.end(session, now_ms)
+            return None
+        return session
+
+    def totals(self) -> Totals:
+        """What there is."""
+        count, body_bytes = self.logs.waiting()
+        away = sum(session.link is None for session in self._by_client.values())
+        return Totals(len(self._by_client), away, self.expired_count, len(self.logs), count, body_bytes)
+
+    def of_user(self, user: str) -> list[Session]:
+        """The sessions of a user."""
+        return [session for session in self._by_client.values() if session.user == user]
+
+    def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
+        """A new session of a client that has none and is about to be attached; raises LimitReached."""
+        self._common.check_room()
+        value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
+        session = self._enter(client_id, value, self._next_id)
+        session.write_record()
+        return session
+
+    def _enter(self, client_id: str, value: SessionValue, read_to: int, sent: Sequence[Sent] = ()) -> Session:
+        key = session_record.key(qualified_name(self._vhost, client_id))
+        session = Session(self._common, client_id, key, value, read_to, sent)
+        self._by_client[client_id] = session
+        self._common.begun()
+        return session
+
+    def leave(self, session: Session, now_ms: int) -> None:
+        """The connection of a session is gone."""
+        session.detach(now_ms)
+        self._watch(session, now_ms)
+
+    def end(self, session: Session, now_ms: int) -> None:
+        """A session is over."""
+        if self._by_client.get(session.client_id) is session:
+            del self._by_client[session.client_id]
+            self._common.ended()
+        session.end(now_ms)
+
+    def on_timer(self, now_ms: int) -> None:
+        """See `queue_manager.shard.timers.Timed`: end the sessions whose time is over."""
+        ends = self._ends
+        for _ in range(_ENDS_PER_TURN_MAX):
+            if not ends or ends[0][0] > now_ms:
+                break
+            session = heappop(ends)[2]
+            due_ms = session.expires_at_ms
+            if due_ms is None or session.is_over:
+                continue
+            if due_ms <= now_ms:
+                self.expired_count += 1
+                self.end(session, now_ms)
+            else:
+                self._watch(session, now_ms)
+        if ends:
+            self._context.timers.set(self, max(ends[0][0], now_ms))
+
+    def _watch(self, session: Session, now_ms: int) -> None:
+        """Have a session end when its time is over."""
+        due_ms = session.expires_at_ms
+        if due_ms is None:
+            return
+        if due_ms <= now_ms:
+            self.end(session, now_ms)
+            return
+        heappush(self._ends, (due_ms, session.number, session))
+        self._context.timers.set(self, due_ms)
+
+    # subscriptions
+
+    def subscribe(
+        self, session: Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
+    ) -> bool:
+        """Subscribe a session to a filter, anew if it is; whether it was not. `is_logged`: what the filter
+        matches is kept for it.
+        """
+        known = session.subscriptions.get(topic_filter)
+        if known is not None and (known.log is not None) == is_logged:
+            known.change(options)
+            session.add(known)
+            return False
+        if known is not None:
+            session.remove(known, is_replaced=True)
+        log = self.logs.of(topic_filter) if is_logged else None
+        subscription = SessionSubscription(session, topic_filter, options, log, self._next_id)
+        if log is not None:
+            subscription.begin_at(log.end_count, log.end_bytes)
+        session.add(subscription)
+        return known is None
+
+    def send_own(
+        self,
+        session: Session,
+        topic_filter: str,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+    ) -> None:
+        """Have a session sent messages that were retained, as its subscription to a filter wants them and
+        whatever becomes of its connection meanwhile. Each is given with QoS, time and body.
+        """
+        self.logs.send(self._own_log(session, topic_filter), session, messages)
+
+    def _own_log(self, session: Session, topic_filter: str) -> FilterLog:
+        options = session.subscriptions[topic_filter].options
+        wanted = options._replace(no_local=False, retain_as_published=True)
+        name = OWN + topic_filter
+        known = session.subscriptions.get(name)
+        if known is not None and known.log is not None:
+            known.change(wanted)
+            session.add(known)
+            return known.log
+        log = self.logs.of(f"{OWN}{session.number}{name}")
+        subscription = SessionSubscription(session, name, wanted, log, self._next_id)
+        subscription.begin_at(log.end_count, log.end_bytes)
+        session.add(subscription)
+        return log
+
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session, of whatever virtual host."""
+        self._bounds.bounds = bounds
+
+    @property
+    def _next_id(self) -> int:
+        return self._context.message_ids.next_value
+
+    # after a start
+
+    def restore(
+        self,
+        client_id: str,
+        value: SessionValue,
+        progress: tuple[int, Sequence[Sent]] | None,
+        received: Sequence[int],
+        now_ms: int,
+    ) -> Session:
+        """A session that was stored; one that had a connection counts from now on."""
+        # numbers and message IDs are of one sequence: without progress it has everything since it began
+        read_to, sent = (value.number, ()) if progress is None else progress
+        was_connected = value.ended_at_ms == CONNECTED
+        if was_connected:
+            value = value._replace(ended_at_ms=now_ms)
+        session = self._enter(client_id, value, read_to, sent)
+        if was_connected:
+            session.write_record()  # or the time would begin anew with each crash
+        if received:
+            session.received.note(received)
+        return session
+
+    def restore_subscription(
+        self, session: Session, topic_filter: str, value: SubscriptionValue, log: FilterLog | None
+    ) -> None:
+        """A subscription that was stored."""
+        subscription = SessionSubscription(session, topic_filter, options_of(value), log, value.from_id)
+        if log is not None:  # of a log without entries nobody knows what it ever got
+            subscription.begin_at(min(value.read_count, log.end_count), min(value.read_bytes, log.end_bytes))
+        session.restore(subscription)
+
+    def restored(self, now_ms: int) -> None:
+        """All sessions are there: remove what a crash left behind, have those end whose time is over."""
+        self.logs.restored()
+        for session in list(self._by_client.values()):
+            self._watch(session, now_ms)

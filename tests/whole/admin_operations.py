@@ -1,0 +1,183 @@
+"""What administrators do to groups, messages and settings over HTTP, and a fetch that waits for a message."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from dataclasses import replace
+from typing import Any
+
+from tests.whole.clients import BASIC, within
+from tests.whole.http_operations import HttpOperations
+from tests.whole.queues import BY_QUEUE, DONE, HELD, READY, Consumer, Group, Item, Mismatch, Queue
+from tests.whole.world import Skip
+
+PLAIN_GROUPS = ("g", "h", "")
+
+
+class AdminOperations(HttpOperations):
+    """`do_...` of administrators; the client is `H`."""
+
+    # ---- groups
+
+    def do_g_make(self, name: str, q: str, group: str, start: str = "earliest") -> None:
+        """Make a group, at the oldest message kept or at the end; 409 where it is there."""
+        queue = self.no_stream(q)
+        there = group in queue.groups
+        wanted = 409 if there else (200, 201)
+        self.expect(wanted, "PUT", f"/api/v1/queues/{q}/groups/{group or '~'}", {"start": start})
+        if there:
+            return
+        made = queue.group(group, time.time())
+        if start == "latest":
+            self._pass_over(made)
+
+    @staticmethod
+    def _pass_over(group: Group) -> None:
+        for item in group.items:
+            if item.state == READY:
+                item.state, item.required, item.either = DONE, False, None
+
+    def _idle_group(self, queue: Queue, i: int) -> Group:
+        """A group with nobody and nothing in flight."""
+        names = sorted(group for group in queue.groups if group is not None and "@" not in group)
+        if not names:
+            raise Skip
+        group = queue.groups[names[i % len(names)]]
+        unsure = any(item.either is not None or item.loose for item in group.items)
+        if group.consumers or unsure or any(item.state == HELD for item in group.items):
+            raise Skip
+        return group
+
+    def do_g_delete(self, name: str, q: str, i: int = 0) -> None:
+        """Delete a group: what it had not done goes, or stays in the queue if it was the last."""
+        queue = self.no_stream(q)
+        group = self._idle_group(queue, i)
+        if not queue.settings.durable or not group.name:
+            raise Skip
+        self.expect((200, 204), "DELETE", f"/api/v1/queues/{q}/groups/{group.name}")
+        del queue.groups[group.name]
+        if len(queue.groups) > 1:
+            for item in group.items:
+                item.state = "gone"
+            return
+        left = queue.groups[BY_QUEUE]
+        for item in group.items:
+            item.required = item.required and item.state == READY
+            item.state, item.attempts, item.group = READY, (0, item.attempts[1]), left
+            left.items.append(item)
+        left.items.sort(key=lambda item: item.place)
+
+    def do_g_reset(self, name: str, q: str, i: int = 0, to: str = "earliest") -> None:
+        """Have a group begin again, or pass over all there is; what is done may have gone already."""
+        queue = self.no_stream(q)
+        group = self._idle_group(queue, i)
+        if queue.settings.max_length is not None:
+            raise Skip
+        path = f"/api/v1/queues/{q}/groups/{group.name or '~'}/reset"
+        self.expect(200, "POST", path, {"to": to, "force": True})
+        if to == "latest":
+            self._pass_over(group)
+            return
+        for item in group.items:
+            if item.state == DONE:
+                item.state, item.required, item.loose = READY, False, True
+            item.attempts = (0, item.attempts[1])
+
+    # ---- messages
+
+    def do_move(
+        self, name: str, q: str, to: str, i: int = 0, limit: int | None = None, copy: bool = False
+    ) -> None:
+        """Move, or copy, what is ready for a group to the end of another queue."""
+        queue, target = self.no_stream(q), self.no_stream(to)
+        group = self._idle_group(queue, i)
+        waiting = group.ready()
+        plain = all(item.sure() and item.expires is None and not item.not_before for item in waiting)
+        if target is queue or target.settings.max_length is not None or target.no_publish or not plain:
+            raise Skip
+        chosen = waiting[:limit] if limit else waiting
+        body = {"to": to, "group": group.name, "state": "ready", "limit": limit}
+        answer = self.expect(200, "POST", f"/api/v1/queues/{q}/{'copy' if copy else 'move'}", body)
+        if answer["count"] != len(chosen):
+            raise Mismatch(f"{answer['count']} of {q} to {to}, not {len(chosen)}")
+        now = time.time()
+        for item in chosen:
+            if not copy:
+                self.queues.done(item, now)
+            self.queues.append(target, item.message, now, deaths=item.deaths, loose=True, ttl=False)
+
+    # ---- settings
+
+    def do_h_limit(self, name: str, q: str, n: int) -> None:
+        """Set the length of a queue; all else it was declared with stays as it is."""
+        queue = self.no_stream(q)
+        if queue.auto_created:
+            raise Skip
+        before = queue.settings
+        answer = self.expect(200, "PUT", f"/api/v1/queues/{q}", {"limits": {"max_depth": n}})
+        told = set(answer["changed"])
+        wanted = set() if before.max_length == n else {"limits.max_depth"}
+        if told != wanted:
+            raise Mismatch(f"PUT of a length to {q} changed {answer['changed']}")
+        if queue.declared is None:
+            queue.declared = before
+        overflow = "reject-publish" if before.max_length is None else before.overflow
+        queue.settings = replace(before, max_length=n, overflow=overflow)
+        if queue.settings.overflow != "drop-head":
+            return
+        now = time.time()
+        for group in queue.groups.values():
+            if group.waiting()[1] > n:  # in the background, a moment later
+                for item in group.ready():
+                    if item.sure():
+                        self.queues.may_die(queue, item, "maxlen", now)
+
+    # ---- waiting
+
+    def do_mq_wait(self, name: str, q: str, op: str, client: str, args: dict[str, Any]) -> None:
+        """Fetch a message by a request that waits, and meanwhile do something else, as publish."""
+        queue = self.no_stream(q)
+        consumers = queue.groups[""].consumers if "" in queue.groups else []
+        if self.mqcore is None or consumers or queue.no_deliver:
+            raise Skip
+        if any(item.loose or not item.sure() for item in queue.for_a_get()):
+            raise Skip
+        queue.group("", time.time())
+        waits = http.client.HTTPConnection("127.0.0.1", self.broker.ports["mqcore"], timeout=20)
+        try:
+            waits.request("GET", within(self.vhost, f"/{q}/messages?wait=300ms"), headers=BASIC)
+            ready = self._ready_for_a_get(queue)
+            if not ready:
+                self.mqcore.raw("GET", f"/{q}")  # the request is there by the time this is answered
+                self.dares = args.get("dare", True)
+                try:
+                    getattr(self, f"do_{op}")(client, **{key: args[key] for key in args if key != "dare"})
+                except Skip:
+                    pass  # it waits in vain
+            answer = waits.getresponse()
+            body = answer.read().decode()
+            self._waited(queue, answer.status, body, answer.getheader("X-Message-Id") or "", bool(ready))
+        finally:
+            waits.close()
+
+    def _waited(self, queue: Queue, status: int, body: str, message_id: str, was_there: bool) -> None:
+        if self.queues.queues.get(queue.name) is not queue:
+            return
+        now = time.time()
+        group = queue.group("", now)
+        if status == 204:
+            due: list[Item] = [item for item in group.ready() if item.there_and_alive(now)]
+            late = not queue.no_deliver and not group.consumers and due and not due[0].not_before
+            if was_there or late:
+                raise Mismatch(f"204 after a wait, although {due[0].message.body!r} is in {queue.name}")
+            return
+        if status != 200:
+            raise Mismatch(f"a wait for {queue.name} answered {status} {body!r}")
+        reader = Consumer("H", "(wait)", queue, group, "hold", lambda: 1)
+        item = self.queues.delivered(reader, body, now, None)
+        assert self.mqcore is not None
+        status, answer, _ = self.mqcore.raw("DELETE", f"/{queue.name}/messages/{message_id}")
+        if status != 204:
+            raise Mismatch(f"DELETE of {message_id} of {queue.name} answered {status} {answer!r}")
+        self.queues.done(item, time.time())

@@ -1,0 +1,139 @@
+"""The operations of readers of streams; publishing, binding and settling are as with other queues."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from pamqp import commands
+
+from tests.whole.clients import Amqp
+from tests.whole.queues import Mismatch, Queue
+from tests.whole.streams import Reader, Stream, StreamGroup
+from tests.whole.world import Skip, World
+
+LEARNER = "A7"
+
+
+class StreamOperations(World):
+    """`do_...` of streams; the client is an `A...`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.readers: dict[tuple[str, str], Reader] = {}
+
+    def streams(self) -> list[Stream]:
+        return [queue for queue in self.queues if isinstance(queue, Stream)]
+
+    def do_read(
+        self,
+        name: str,
+        q: str,
+        at: str | int = "",
+        group: str = "",
+        prefetch: int = 0,
+        no_ack: bool = False,
+    ) -> None:
+        """Consume from a stream; `at`: `first`, `last`, `next` or an offset."""
+        self.need_amqp(name)
+        stream = self.need_queue(q)
+        if not isinstance(stream, Stream):
+            raise Skip
+        if stream.pending:
+            if stream.no_deliver:
+                raise Skip
+            self.learn(stream, len(stream.log))
+        self._read(name, stream, at, group, prefetch, no_ack)
+
+    def _read(
+        self, name: str, stream: Stream, at: str | int, group: str, prefetch: int, no_ack: bool
+    ) -> None:
+        client: Amqp = self.amqp[name]
+        shared = stream.members.get(group) or StreamGroup(group)
+
+        def credit() -> float:
+            if not prefetch or no_ack:
+                return float("inf")
+            return prefetch - sum(holder is reader for holder in shared.held.values())
+
+        tag = f"s{self.next_number()}"
+        reader = Reader(name, tag, stream, shared, credit, no_ack)
+        stream.join(reader, at)
+        self.readers[name, tag] = reader
+        client.call(commands.Basic.Qos(0, prefetch, False), commands.Basic.QosOk)
+        arguments: dict[str, Any] = {"x-consumer-group": group} if group else {}
+        if at != "":
+            arguments["x-stream-offset"] = at
+        method = commands.Basic.Consume(0, stream.name, tag, False, no_ack, False, False, arguments)
+        client.call(method, commands.Basic.ConsumeOk)
+
+    def do_unread(self, name: str, i: int = 0) -> None:
+        """Cancel a reader."""
+        client = self.need_amqp(name)
+        mine = [key for key in sorted(self.readers) if key[0] == name]
+        if not mine:
+            raise Skip
+        key = mine[i % len(mine)]
+        client.call(commands.Basic.Cancel(key[1]), commands.Basic.CancelOk)
+        reader = self.readers.pop(key)
+        reader.stream.leave(reader, closed=False)
+
+    def learn(self, stream: Stream, start: int) -> None:
+        """Read on from an offset, so that what is there has its place."""
+        self.amqp[LEARNER] = Amqp(LEARNER, self.broker.amqp_port, "plain", self.vhost)
+        self.held[LEARNER] = {}
+        self._read(LEARNER, stream, start, "", 0, True)
+        self.settle()
+        self.amqp.pop(LEARNER).close()
+        self.forget_channel(LEARNER, connection=True)
+        self.wait_gone(LEARNER)
+
+    def read_all(self) -> None:
+        """Read every stream from its beginning."""
+        for stream in self.streams():
+            self.learn(stream, 0)
+
+    # ---- what the world tells
+
+    def is_read(self, name: str, fields: dict[str, Any]) -> bool:
+        reader = self.readers.get((name, fields["consumer"]))
+        if reader is None:
+            return False
+        headers = fields["headers"]
+        for told in ("x-stream-offset", "x-stream-timestamp"):
+            if told not in headers:
+                raise Mismatch(f"{fields['body']!r} of {reader.stream.name} does not tell {told}")
+        read = reader.stream.delivered(
+            reader, headers["x-stream-offset"], fields["body"], headers.get("x-stream-gap", 0)
+        )
+        if read is not None:
+            self.held[name][fields["tag"]] = read
+        return True
+
+    def owed(self) -> str | None:
+        found = super().owed()
+        for stream in self.streams():
+            found = found or stream.owed()
+        return found
+
+    def end_step(self) -> None:
+        super().end_step()
+        for stream in self.streams():
+            stream.end_step()
+
+    def forget_channel(self, name: str, *, connection: bool = False) -> None:
+        super().forget_channel(name, connection=connection)
+        for key in [key for key in self.readers if key[0] == name]:
+            reader = self.readers.pop(key)
+            reader.stream.leave(reader, closed=True)
+
+    def forget_queue(self, name: str) -> None:
+        queue: Queue = self.queues.queues[name]
+        super().forget_queue(name)
+        for key in [key for key, reader in self.readers.items() if reader.stream is queue]:
+            del self.readers[key]
+            self.may_cancel.add(key)
+
+    @abstractmethod
+    def wait_gone(self, name: str) -> None:
+        """See `Whole`."""
