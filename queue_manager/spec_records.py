@@ -1,4 +1,4 @@
-"""What a queue or group is defined as, and its spec record (record layout, section 5.6).
+"""What a queue or group is defined as, and its spec record (`06`).
 
 The RFC's fields hold filters, attempts, done retention, bucket exponent, description; ours lie in spec
 extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, bindings, declared arguments), `done` =

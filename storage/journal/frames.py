@@ -1,4 +1,4 @@
-"""The bytes of a journal, as in `docs/record-layout.md`, section 8: segments of frames, and the end record.
+"""The bytes of a journal, as in `docs/record-layout.md`, section 7: segments of frames, and the end record.
 
 Nobody can publish a body that would pass for a frame, or is full of marks which would have a start look for
 frames in what a segment held before: checksums and marks begin with a number no client knows. Version 1 had

@@ -5,8 +5,10 @@ A new kind of record goes to the end of its part: the fields of its key and valu
 types in `fields`, unless there is only one, and a `Record` with the next free number. What rows of fields
 cannot say is a codec of its own: `special_codecs`, `queue_spec_values`, and those that are written for each
 message or commit and therefore packed by hand, `bucket_values`, `staged_values` and `filter_log_entries`.
-`metadata` has the values of the metadata log. `docs/record-layout.md` is the same for people, with test
-vectors.
+`metadata` has the values of the metadata log.
+
+Layouts and the first sentence of each record's docstring stand in `docs/record-layout.md`, too:
+`python -m tests.unit.documentation.record_layout_page` writes them there.
 
 Keys begin `01 TT` (layout version, number). A group's queue ID is `layout.group_queue_id`. Times are
 milliseconds since the Unix epoch. Encoders raise ValueError or struct.error for what does not fit.
@@ -84,21 +86,21 @@ _OF_QUEUE: Final = key("queue_id", checked_text(layout.check_queue_id))
 message_ids: Final = Record(
     "message IDs", 0x07, no_key(), Codec(encode_block, lambda reader: decode_block(reader.rest()))
 )
-"""Which message IDs are reserved. Written with the first publish that uses an ID of the block."""
+"""Which message IDs are reserved: IDs are unique in the database and rise with time. Written with the first
+publish that uses an ID of the block.
+"""
 
 format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FORMAT)
-"""Says what the database is, before anything else in it is believed: written when a database is created,
-verified whenever it is opened.
+"""What the database is: written when it is created, verified at each open before anything else is read.
 
-The version rises when an existing key's layout changes; new kinds of records and fields do not need it.
-`JOURNALED_VERSION` says that the journal beside the database may hold confirmed commits which the database
-does not (`storage.journal`), so that programs which know nothing of it keep away.
+The version rises when an existing key's layout changes; new kinds of records do not need that. Version 2: a
+journal beside the database may hold confirmed commits that the database does not.
 """
 
 
 class JournalState(NamedTuple):
-    """Which journal it is, by a random number that its files bear, too, and the last commit of it that the
-    database holds: replay starts behind that.
+    """A random number that the journal's files bear, too, and the last of its commits that the database has:
+    a start replays what is behind that.
     """
 
     database_id: U64
@@ -107,13 +109,13 @@ class JournalState(NamedTuple):
 
 
 journal_state: Final = Record("journal state", 0x1F, no_key(), value_of(JournalState))
-"""Written in every batch the journal hands over. There is none in a database that has no journal."""
+"""How far the database has got in its journal. Written in every batch the journal hands over. Absent where
+there is no journal.
+"""
 
 
 class Holder(NamedTuple):
-    """A process that has the database open: `token` is a random number of each opening, `beat` rises every
-    few seconds while the broker runs.
-    """
+    """`token` is a random number of each opening; `beat` rises every few seconds while the broker runs."""
 
     token: U64
     beat: U64
@@ -126,15 +128,15 @@ class Holder(NamedTuple):
 
 
 holder: Final = Record("holder", 0x20, no_key(), value_of(Holder))
-"""Which broker has a database in an object store open. Deleted when it stops; that of a broker that was
-killed stands still. There is none in a database on a local disk: that is locked.
+"""Which broker has a database in an object store open. Deleted when it stops; after a kill it stands still.
+Absent on a local disk: that is locked.
 """
 
 # messages
 
 payload: Final = Record("payload", 0x01, _OF_MESSAGE, value("body", bytes_rest))
-"""The body, verbatim. Written with the publish; deleted when no queue needs the message any more. Message IDs
-rise, so a range of keys is a range of publish time.
+"""The body, verbatim. Written with the publish; deleted when all queues are finished with the message and
+done retention has passed. A range of keys is a range of publish time.
 """
 _PAYLOAD_PREFIX: Final = int.from_bytes(payload.prefix(), "big")
 _pack_payload_key: Final[Callable[[int, int], bytes]] = struct.Struct(">HQ").pack
@@ -147,13 +149,13 @@ def payload_keys(first_message_id: int, count: int) -> list[bytes]:
 
 
 payload_refs: Final = Record("payload references", 0x0A, _OF_MESSAGE, value("count", u32))
-"""How many queues still need the payload of a message that went to several: one whose envelope has the
-`SHARED` flag. Payload and count are deleted when it would become 0.
+"""How many queues still need the payload of a message that went to several: one with the envelope flag
+*shared*. Payload and count are deleted when it would become 0.
 """
 
 
 class ExpiringMessage(NamedTuple):
-    """What giving a message up takes; `body_bytes` may be `UNKNOWN_BYTES`: the payload tells."""
+    """`body_bytes` may be `UNKNOWN_BYTES`: the payload tells."""
 
     message_id: U64
     body_bytes: U32
@@ -174,9 +176,9 @@ class ExpiryKey(NamedTuple):
 expiry: Final = Record(
     "expiry", 0x12, key_of(ExpiryKey), value_of(ExpiringMessage, special_codecs.encode_expiring)
 )
-"""When a message that expires by itself does so. Written with the message's log entry. Deleted when the
-message expires, or with its log entry: the envelope there tells the key. Written again if the last group is
-deleted while it holds a message that expired meanwhile.
+"""A message that expires by itself. Written with its log entry. Deleted when it expires, or with the log
+entry, whose envelope tells the key. Written again if the last group is deleted while it holds a message that
+expired meanwhile.
 """
 
 
@@ -189,15 +191,14 @@ class ScheduledKey(NamedTuple):
 
 
 scheduled: Final = Record("scheduled message", 0x0E, key_of(ScheduledKey), value("envelope", bytes_rest))
-"""Published, confirmed, and not in its queue's log before it is due; the envelope has offset 0.
-
-One row for each queue that takes the message; its payload lies under the message ID as always. When it is
-due the row is deleted with the commit that appends the message to the log, under the same ID.
+"""A confirmed message that is not in its queue's log before it is due; the envelope has offset 0. One for
+each queue that takes the message. Deleted with the commit that appends the message to the log, under the same
+ID.
 """
 
 
 class Identified(NamedTuple):
-    """When a publish was taken, and the digest of its body."""
+    """When the publish was taken, and the BLAKE2b of its body: another body under the same ID is noticed."""
 
     seen_ms: U64
     digest: Digest
@@ -211,8 +212,8 @@ class IdentifiedKey(NamedTuple):
 
 
 identified: Final = Record("deduplication ID", 0x10, key_of(IdentifiedKey), value_of(Identified))
-"""A publish with this ID was taken. Written with it, deleted when the queue's deduplication window has
-passed.
+"""Mark that a publish with this ID was taken. Written with it, deleted when the queue's deduplication window
+has passed.
 """
 
 DIGEST_BYTES: Final = 8
@@ -220,7 +221,7 @@ NONE_TAKEN: Final = -1
 
 
 class ProducerProgress(NamedTuple):
-    """The highest sequence taken (or `NONE_TAKEN`), when the producer was last heard of, the digest of the
+    """The highest sequence taken (`NONE_TAKEN`: none), when the producer was last heard of, the digest of the
     body (zeros while none was taken), and the lowest sequence that was refused and has to come before the
     next, if there is one.
     """
@@ -241,26 +242,24 @@ class ProducerKey(NamedTuple):
 producer: Final = Record(
     "producer", 0x11, key_of(ProducerKey), value_of(ProducerProgress, special_codecs.encode_producer)
 )
-"""How far a producer that numbers its publishes has got in a queue. Written with each of them."""
+"""How far a producer that numbers its publishes has got in a queue. Written with each of its publishes."""
 
 # queues
 
 QueueSpec = queue_spec_values.QueueSpec
 queue_spec: Final = Record("queue specification", 0x06, _OF_QUEUE, queue_spec_values.SPEC)
-"""What a queue or group is set up to do. A scan of them lists the queues."""
+"""What a queue or group is set up to do. A scan of them lists all queues and groups."""
 
 
 class QueueMeta(NamedTuple):
-    """The lowest offset of a queue's log that is still kept, and the log entry to begin reading at to find
-    it.
-    """
+    """The lowest offset that is kept, and the log entry to begin reading at to find it."""
 
     head_offset: U64
     head_sequence: U64
 
 
 queue_meta: Final = Record("queue meta", 0x0C, _OF_QUEUE, value_of(QueueMeta))
-"""Where a queue's kept log begins. Written when retention moves the head."""
+"""The head of a queue's log. Written when retention or a purge moves it."""
 
 
 class Released(NamedTuple):
@@ -271,7 +270,9 @@ class Released(NamedTuple):
 
 
 class PendingRemoval(NamedTuple):
-    """The queue that goes, and the queue IDs its records stand under; `released` None: it was not known."""
+    """`ranges` are the offsets from the head on whose payloads had been let go of. Where that was not known,
+    soon after a start, the value ends before it, and references to shared payloads are left alone.
+    """
 
     queue_name: Utf8
     queue_ids: Annotated[tuple[str, ...], array(utf8)]
@@ -279,9 +280,8 @@ class PendingRemoval(NamedTuple):
 
 
 removal: Final = Record("removal", 0x0D, key("log_id", text_rest), value_of(PendingRemoval))
-"""A queue was deleted and its records are still being taken away. Written with the delete of its
-specification and deleted with the last of its other records, so that a crash in between leaves nothing behind
-for ever.
+"""A deleted queue whose other records are still going: a start goes on with it, and until the end the name is
+taken. Written with the delete of the specification, deleted with the last of the records.
 """
 
 
@@ -293,9 +293,7 @@ class ChunkKey(NamedTuple):
 
 
 class ChunkValue(NamedTuple):
-    """What is in a chunk, where and when it begins.
-
-    `first_sequence` is that of the log entry which begins with `first_offset`: entries never lie in two
+    """`first_sequence` is that of the log entry which begins with `first_offset`: no entry lies in two
     chunks. `first_ms` and `last_ms` are when the first and the last message were published; they never fall
     from chunk to chunk.
     """
@@ -308,8 +306,9 @@ class ChunkValue(NamedTuple):
 
 
 stream_chunk: Final = Record("stream chunk", 0x13, key_of(ChunkKey), value_of(ChunkValue))
-"""A stretch of a stream that retention lets go of as a whole. That of the newest chunk is written again with
-every commit that adds to it; a chunk goes with its last log entry.
+"""A stretch of a stream that retention deletes as a whole; the next chunk follows without a gap. The newest
+is written again with every commit that adds to it; a chunk goes with its last log entry. Of the groups of a
+stream only specification, log cursor and group position are written.
 """
 
 
@@ -322,34 +321,34 @@ class AccountBytes(NamedTuple):
 
 ACCOUNT_BYTES: Final = value_of(AccountBytes)
 queue_account: Final = Record("queue account", 0x14, special_codecs.ACCOUNT_KEY, value("account", bytes_rest))
-"""What a queue keeps count of beside its log: what the value holds is told by the kind in the key.
+"""What a queue keeps count of beside its log, by kind.
 
-APPENDED, TAKEN: `ACCOUNT_BYTES` of the payload appended to the queue, and of it what the group has taken or
-let go of, while the queue's policy bounds them, both from one beginning. EXPIRED:
-`special_codecs.EXPIRED_OFFSETS` of a part of 4,096 offsets; groups whose position is at or below one have let
-go of it and pass over it.
+While the policy bounds the queue's bytes: those appended to the queue (1), and of them those that a group has
+taken or let go of (2); the difference waits for the group. Each holds only if its offset is that of the log's
+end, or of the group's position: otherwise bytes are counted anew. Kind 3: messages that expired before every
+group had reached them; a group whose position is at or below one has let go of it. A part goes with the head.
 """
 
 released_offsets: Final = Record(
     "released offsets", 0x1E, key("queue_name", text_rest), value("ranges", ranges)
 )
-"""Offsets of a queue that were let go of while older ones are still kept.
-
-Usually a restart works them out of what the groups have done. Written where that will not do: when a group
-begins before them, or the last group goes; written again without what a redrive brings back; deleted once the
-head of the queue's log has passed them.
+"""Offsets whose payloads are deleted while older ones are kept. Written where a restart could not work them
+out of what the groups have done: when a group begins before them, or the last group goes. Written again
+without what a redrive brings back; deleted once the head of the log has passed them.
 """
 
 # groups
 
 active: Final = Record("active bucket", 0x02, key_of(BucketKey), ACTIVE)
-"""A bucket of messages a group still has to deliver."""
+"""The messages of a bucket that a group still has to deliver. Deleted when it is empty and the claim counter
+is past the bucket.
+"""
 
 done: Final = Record("done bucket", 0x03, key_of(BucketKey), SETTLED)
-"""Messages of a bucket that a consumer has acknowledged."""
+"""The messages of a bucket that were acknowledged."""
 
 failed: Final = Record("failed bucket", 0x04, key_of(BucketKey), SETTLED)
-"""Messages of a bucket that were given up after too many attempts or a reject."""
+"""The messages of a bucket that were given up after too many attempts, or rejected."""
 
 
 class SettlementsKey(NamedTuple):
@@ -361,11 +360,12 @@ class SettlementsKey(NamedTuple):
 
 
 settlements: Final = Record("settlements", 0x21, key_of(SettlementsKey), SETTLEMENTS)
-"""What was settled in a bucket since its records were written last: done, which belongs into the done record,
-or let go of at once, as a queue does that keeps no done messages. Neither is active any more, whatever the
-active record says.
+"""What was settled in a bucket since its done record was written, one for each write: messages that are done,
+and claim IDs of those let go of at once (`done_retention: 0`). Neither is active any more, whatever the
+active record says. The first done messages of a bucket go into its done record.
 
-A bucket has as many of them as there were writes, until it is written as a whole: then it has none.
+All of a bucket is written, and its settlements deleted, when it closes, at 1,000 settlements, when done
+messages are deleted after their retention, and before the group is deleted or reset.
 """
 
 
@@ -377,8 +377,9 @@ class AttemptsKey(NamedTuple):
 
 
 attempts: Final = Record("attempts", 0x05, key_of(AttemptsKey), special_codecs.ATTEMPTS)
-"""When a message was claimed, and by which consumer. Written when an attempt ends without success; the claim
-of a message in flight is in its active record.
+"""When a message was claimed, and by which consumer. Written when an attempt ends without success: requeue,
+lease expiry, loss of the consumer or the broker (then the consumer ID is empty). A claim in flight is in the
+active record.
 """
 
 
@@ -390,28 +391,24 @@ class LogCursorKey(NamedTuple):
 
 
 log_cursor: Final = Record("log cursor", 0x08, key_of(LogCursorKey), value("next_sequence", u64))
-"""The first entry of a metadata log that a group has not taken over wholly. Written in the same batch as the
-buckets it filled, so each message is assigned exactly once.
+"""The first entry of a log that a group has not wholly taken over. Written in one batch with the buckets it
+filled: each message is assigned exactly once.
 """
 
 
 class ClaimState(NamedTuple):
-    """Where a group's claim numbers go on."""
+    """The size of a group's buckets, and where its claim numbers go on."""
 
     bucket_exponent: Annotated[int, Packed("B", Reader.u8, largest=layout.BUCKET_EXPONENT_MAX)]
     next_claim_number: Annotated[int, Packed("Q", Reader.u64, largest=layout.NUMBER_MASK + 1)]
 
 
 claim_state: Final = Record("claim state", 0x09, _OF_GROUP, value_of(ClaimState))
-"""The next claim number of a group, which deleted buckets no longer tell. Written with every assignment. The
-number never restarts; when the exponent changes it is rounded up to a bucket's beginning
-(`layout.align_claim_number`).
-"""
+"""Where claims of a group go on, which deleted buckets no longer tell. Written with every assignment."""
 
 group_position: Final = Record("group position", 0x0B, _OF_GROUP, value("next_offset", u64))
-"""Which offset of its queue's log a group takes over next. The log cursor names the log entry to read from,
-which holds many messages: those in it with an offset below this have been assigned already. Written with
-every assignment.
+"""The offset a group takes over next: messages below it in the entry of the log cursor are assigned. Written
+with every assignment.
 """
 
 
@@ -423,11 +420,9 @@ class ClaimedBitmapKey(NamedTuple):
 
 
 claimed_bitmap: Final = Record("claimed bitmap", 0x15, key_of(ClaimedBitmapKey), special_codecs.BITMAP)
-"""Offsets beyond a group's position that it has claimed or passed over already: bit `i % 8` of byte `i // 8`
-stands for offset `chunk * 4096 + i`, bits below the position mean nothing.
-
-Only groups with selectors have such records: they claim out of order. Written with the buckets of the
-claims; a chunk the position has passed is deleted with the position.
+"""What a group has claimed or passed over beyond its position, as groups with selectors do: bit `i % 8` of
+byte `i // 8` stands for offset `chunk * 4096 + i`, bits below the position mean nothing. Written with the
+buckets of the claims, deleted with the position that passes it.
 """
 
 RELEASE: Final = 0
@@ -443,12 +438,10 @@ class GroupRemovalKey(NamedTuple):
 
 
 class PendingGroupRemoval(NamedTuple):
-    """What is still to be let go of, by `mode`.
-
-    RELEASE: only payloads go, those of `log_ranges`, which the queue's log tells. Otherwise the group's
-    buckets of claim numbers below `claim_end` go besides; a later life of the group begins at that number.
-    DELETE: with the payloads of `row_ranges`, which the buckets tell. RESET: failed messages below offset
-    `failed_below` stay, and with the other rows goes the payload of what lies below offset `head`: it was
+    """What goes, by `mode`. 0: the payloads at the offsets `log_ranges`, as the queue's log tells. 1,
+    deleted: besides, the group's buckets of claim numbers below `claim_end` with the payloads of
+    `row_ranges`; a group of that name gives out numbers from there on. 2, reset: as 1, but failed messages
+    below offset `failed_below` stay; of the other rows go the payloads below offset `head`, as those were
     redriven.
     """
 
@@ -462,10 +455,9 @@ class PendingGroupRemoval(NamedTuple):
 
 
 group_removal: Final = Record("group removal", 0x1C, key_of(GroupRemovalKey), value_of(PendingGroupRemoval))
-"""A consumer group was deleted or reset, and what only it kept is still being let go of.
-
-Written with the change itself, written again without what was let go of in the same commit, and deleted with
-the last of it; so a crash in between leaves nothing behind and lets go of nothing twice.
+"""A group that was deleted or reset, or began behind the oldest message, while payloads that only it kept are
+still going. `number` is a message ID that no message gets. Written with the change, again in each commit that
+deletes some, without those, and deleted with the last.
 """
 
 
@@ -477,9 +469,9 @@ class Skipped(NamedTuple):
 
 
 skipped_offsets: Final = Record("skipped offsets", 0x1D, _OF_GROUP, value_of(Skipped))
-"""What a group was made to pass over by a reset and still keeps, as if it had done it. Written with the
-reset, replaced by the next one. Deleted when the queue's done retention has passed since, with the group
-removal record that then lets go of the payloads, or with the group.
+"""Offsets that a reset put behind a group, kept as if the group had done them. Written with the reset,
+replaced by the next. Deleted when the done retention has passed, in one batch with the group removal that
+releases them, or with the group.
 """
 
 # staged epochs
@@ -497,13 +489,14 @@ class StagedKey(NamedTuple):
 
 
 staged_rows: Final = Record("staged rows", 0x17, key_of(StagedKey), staged_values.STAGED)
-"""Rows published for an epoch that is not committed, or not yet in the queue's log."""
+"""Rows published for an epoch that is not committed, or not yet in the queue's log, in the order in which
+they go into it. Those of an epoch at or below the committed one that no epoch record names, and those of an
+attempt whose first record is gone, are on their way out, with their payloads.
+"""
 
 
 class CommittedEpoch(NamedTuple):
-    """The last epoch of a producer, when it was committed, with how many rows and which checksum ("": none
-    given).
-    """
+    """`checksum` "": none was given."""
 
     epoch: U64
     committed_at_ms: I64
@@ -519,8 +512,8 @@ class CommittedEpochKey(NamedTuple):
 
 
 committed_epoch: Final = Record("committed epoch", 0x18, key_of(CommittedEpochKey), value_of(CommittedEpoch))
-"""Written with the decision to commit. It is what makes committing idempotent, so it stays long after the
-rows are gone.
+"""The last epoch of a producer. Written with the decision to commit; as it makes committing idempotent, it
+stays long after the rows are gone.
 """
 
 
@@ -532,7 +525,7 @@ class PartAttempt(NamedTuple):
 
 
 class DecidedEpoch(NamedTuple):
-    """Whose epoch it is, and which attempts, by part, make it up."""
+    """The producer and its epoch, and the attempts, by part, that make it up."""
 
     producer: Utf8
     epoch: U64
@@ -547,17 +540,16 @@ class EpochKey(NamedTuple):
 
 
 epoch: Final = Record("epoch", 0x19, key_of(EpochKey), value_of(DecidedEpoch))
-"""A committed epoch whose rows are on their way into the queue's log.
-
-The decision: written with the producer's record, it makes exactly the named attempts part of the queue.
-Deleted with the last of its rows.
+"""A committed epoch whose rows are on their way into the queue's log; numbers rise in the order of commits.
+Written with the committed epoch, it makes exactly the named attempts part of the queue. Deleted with the last
+row.
 """
 
 # exchanges and virtual hosts
 
 
 class StoredExchange(NamedTuple):
-    """What was declared."""
+    """An exchange as it was declared."""
 
     type: Utf8
     auto_delete: Annotated[bool, Flag(0x01)]
@@ -566,7 +558,9 @@ class StoredExchange(NamedTuple):
 
 
 exchange: Final = Record("exchange", 0x1A, key("name", text_rest), value_of(StoredExchange))
-"""A durable exchange that was declared. Those that are there in every virtual host have no record."""
+"""A durable exchange that was declared. Exchanges that every virtual host has have no record; their bindings
+do.
+"""
 
 TO_QUEUE: Final = 0x00
 TO_EXCHANGE: Final = 0x01
@@ -585,7 +579,10 @@ class BindingKey(NamedTuple):
 
 
 binding: Final = Record("binding", 0x1B, key_of(BindingKey), value("arguments", table))
-"""From a durable exchange to a durable queue or exchange."""
+"""A binding of a durable exchange to a durable queue (kind 0) or exchange (1). The digest is BLAKE2b of the
+value, left out where there are no arguments: bindings are a set. A queue or exchange is deleted in one batch
+with all its bindings.
+"""
 
 
 def binding_digest(arguments: Mapping[str, object]) -> bytes:
@@ -596,8 +593,8 @@ def binding_digest(arguments: Mapping[str, object]) -> bytes:
 
 
 class StoredVhost(NamedTuple):
-    """What is kept of a virtual host: whether it is being deleted, with all that is in it, and its limits, 0
-    for none.
+    """Whether a virtual host is being deleted with all that is in it (a start goes on with that), and its
+    limits, 0 for none.
     """
 
     is_being_deleted: Annotated[bool, Flag(0x01)]
@@ -606,7 +603,7 @@ class StoredVhost(NamedTuple):
 
 
 vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(StoredVhost))
-"""One that was made by administration: `/`, and those that only stand in the configuration, have no record.
+"""A virtual host made by administration: `/`, and those that only stand in the configuration, have no record.
 """
 
 # sessions of MQTT
@@ -617,8 +614,8 @@ NO_LOG: Final = U64_MAX
 
 
 class SessionValue(NamedTuple):
-    """A session: the number its other records are stored under, when it expires (`NEVER_S`: never) after its
-    connection ended (`CONNECTED`: it has one), and whose it is.
+    """The number that its other records stand under, the expiry (`NEVER_S`: never) after the end of its
+    connection (`CONNECTED`: it has one), and the user.
     """
 
     number: U64
@@ -628,8 +625,8 @@ class SessionValue(NamedTuple):
 
 
 session: Final = Record("session", 0x28, key("client_id", text_rest), value_of(SessionValue))
-"""A session that outlives its connection, by `[virtual host ‖ 1d] client identifier`. A client identifier
-gets a new number with every new session.
+"""A session that outlives its connection. Its number is a message ID that no message gets, a new one for
+every new session. The virtual host of its key is that of all that has its number, and of the logs it reads.
 """
 
 
@@ -641,14 +638,11 @@ class SubscriptionKey(NamedTuple):
 
 
 class SubscriptionValue(NamedTuple):
-    """What was subscribed to a filter, and how.
-
-    `log` is the filter log that keeps the session's messages (`NO_LOG`: none does). `options` is the byte of
-    the SUBSCRIBE (bits 0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling), `identifier` the
-    subscription identifier, 0 for none. Messages with IDs below `from_id` are not the session's. Of what the
-    log ever got, `read_count` messages with `read_bytes` of body came before what the session has yet to
-    read. `properties` are the user properties of the SUBSCRIBE as an MQTT 5 property block: what a
-    subscription to a queue asks for.
+    """`log` keeps the session's messages (`NO_LOG`: none does, as with QoS 0, `$share`, `$queue`). `options`
+    is the byte of the SUBSCRIBE (bits 0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling),
+    `identifier` is 0 for none. Messages with IDs below `from_id` are not the session's; of what the log ever
+    got, `read_count` messages with `read_bytes` of body came before what it has yet to read. `properties` are
+    the user properties of the SUBSCRIBE, an MQTT 5 property block.
     """
 
     log: U64
@@ -663,11 +657,12 @@ class SubscriptionValue(NamedTuple):
 session_subscription: Final = Record(
     "session subscription", 0x29, key_of(SubscriptionKey), value_of(SubscriptionValue)
 )
+"""A subscription of a session, by its topic filter as it came (`$share/...` and all)."""
 
 session_progress: Final = Record("session progress", 0x2A, _OF_SESSION, special_codecs.PROGRESS)
-"""What a session has been sent and has not finished: everything with an ID below `read_to` is done, but for
-the messages that follow it. Written before a message of QoS 2 is sent and before PUBREL is; otherwise now and
-then, as a message sent twice with QoS 1 is no harm.
+"""What was sent and is not finished: messages with IDs below `read_to` are done, but for those listed.
+Without this record a session has everything since its number. Written before a message of QoS 2 is sent and
+before PUBREL is; otherwise now and then, as a message sent twice with QoS 1 is no harm.
 """
 
 
@@ -679,14 +674,13 @@ class ReceivedKey(NamedTuple):
 
 
 session_received: Final = Record("received publish", 0x2B, key_of(ReceivedKey), value("received_at", i64))
-"""A publish of QoS 2 that was taken and that the client has not released yet. Written with the message;
-deleted, durably, before PUBCOMP says so: from then on the client uses the packet identifier for another
-message.
+"""A publish of QoS 2 that was taken and not released yet. Written with the message; deleted, durably, before
+PUBCOMP, after which the client uses the packet identifier for another message.
 """
 
 filter_log: Final = Record("filter log", 0x2C, key("log", u64), value("filter", utf8))
-"""The topic filter of a filter log: one for each filter, however many sessions there are. It ends with the
-last of them: a log that no subscription names is removed, its entries first.
+"""The log of a topic filter: what the filter matches with QoS 1 or 2 is stored once for all its sessions.
+Numbered like a session. A log that no subscription names is removed, its entries first.
 """
 
 
@@ -700,11 +694,11 @@ class EntryKey(NamedTuple):
 filter_log_entry: Final = Record(
     "filter log entry", 0x2D, key_of(EntryKey), Codec(encode_entry, lambda reader: reader.rest())
 )
-"""The messages that one commit added to a filter log; `filter_log_entries.decode_entry` reads them."""
+"""The messages that one commit added to a filter log, bodies and all."""
 
 
 class RetainedValue(NamedTuple):
-    """What is retained; the topic stands in the envelope, too, whose offset is 0."""
+    """The topic stands in the envelope, too, whose offset is 0."""
 
     qos: U8
     envelope: VarBytes
@@ -720,9 +714,9 @@ message expires.
 
 
 class WillValue(NamedTuple):
-    """A will: when it is due (`CONNECTED`: its client is connected), the first byte of the PUBLISH it
-    becomes, with QoS and RETAIN, its properties as a property block of MQTT 5 without its length, and what
-    vouched for the user ("": it is not known).
+    """`due_at_ms` is `CONNECTED` while the client is connected, `first_byte` that of the PUBLISH, with QoS
+    and RETAIN, `client_id` as in the key of the session, `properties` a property block of MQTT 5 without its
+    length, `source` what vouched for the user ("": it is not known).
     """
 
     due_at_ms: I64
@@ -737,9 +731,8 @@ class WillValue(NamedTuple):
 
 
 session_will: Final = Record("will", 0x2F, _OF_SESSION, value_of(WillValue))
-"""What is published for a session's client if it does not come back in time. Only wills with a delay, of
-sessions that outlive their connection, are stored. Deleted in the commit with the publish, or when the client
-is back.
+"""The will, with a delay, of a session that outlives its connection. Deleted in the commit with the publish,
+or when the client is back.
 """
 
 RECORDS: Final[Mapping[int, Record[..., Any, ..., Any]]] = {

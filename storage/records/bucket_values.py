@@ -1,17 +1,17 @@
 """Values of active (02), done (03), failed (04) and settlements (21) records, packed by hand: some are
 written with every commit.
 
-    active       Array of Available ‖ Array of InFlight
-    done, failed Array of Settled
-    settlements  Array of Settled ‖ Array of claim_id u64LE
-    Available  message_id u64LE ‖ claim_id u64LE ‖ attempts u16LE ‖ n u32LE ‖ metadata (n bytes)
-    InFlight   message_id u64LE ‖ claim_id u64LE ‖ claimed_at i64LE ‖ lease_deadline i64LE ‖ attempts u16LE
-               ‖ n u32LE ‖ metadata (n bytes)
-    Settled    message_id u64LE ‖ claim_id u64LE ‖ settled_at i64LE ‖ attempts u16LE ‖ n u32LE ‖ metadata
+    active (02)            Array of Available, Array of InFlight
+    done (03), failed (04) Array of Settled
+    settlements (21)       Array of Settled, Array of claim_id u64
+    Available  message_id u64, claim_id u64, attempts u16, metadata VarBytes
+    InFlight   message_id u64, claim_id u64, claimed_at i64, lease_deadline i64, attempts u16,
+               metadata VarBytes
+    Settled    message_id u64, claim_id u64, settled_at i64, attempts u16, metadata VarBytes
 
-Each array is in rising order of claim IDs. Times are milliseconds since the Unix epoch. A claim ID is given
-once, when the message enters the queue, and a message keeps it through every claim and requeue; `attempts`
-counts its claims so far.
+Arrays are in rising order of claim IDs. `attempts` counts claims so far: 1 at the first consumer, at most
+65,535; 0 if redriven. A settlement counts only for the claim ID and the attempts of its delivery. `metadata`
+is the envelope of the publish; backing off sets its `visible_at`.
 """
 
 import struct

@@ -1,14 +1,13 @@
 """Values of filter log entries (2d): the messages that one commit added to a filter log, bodies and all.
 Packed by hand: one is written with each commit.
 
-    value    count u32LE ‖ body_bytes u32LE ‖ last_delta u32LE ‖ first_count u64LE ‖ first_bytes u64LE ‖
-    messages message  delta u32LE ‖ flags u8 ‖ publisher u64LE ‖ envelope VarBytes ‖ body VarBytes
+    entry (2d)  count u32, body_bytes u32, last_delta u32, first_count u64, first_bytes u64, messages
+    message     delta u32, flags u8, publisher u64, envelope VarBytes, body VarBytes
 
-There are `count` messages with bodies of `body_bytes` in all. `delta` is a message's ID less that of the
-first, `last_delta` that of the last. `first_count` and `first_bytes`: so many messages, and bytes of body,
-the log ever got before this entry. Flags: bits 0-1 the QoS it was published with, bit 2 RETAIN. `publisher`
-is the number of the session that published it, `ff...ff` if none did. The envelope's offset is 0: the place
-of a message in a filter log is its ID.
+`count` messages have bodies of `body_bytes` in all. `delta` is a message's ID less that of the first,
+`last_delta` that of the last. `first_count` and `first_bytes` are what the log got before. Bits 0-1 of
+`flags` are the QoS of the publish, bit 2 RETAIN. `publisher` is the number of the session it came from,
+`ff...ff` for none. The offset in the envelope is 0: the place of a message is its ID.
 """
 
 import struct

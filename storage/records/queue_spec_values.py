@@ -1,12 +1,17 @@
 """Value of a queue specification (06): what a queue (of the layout; a consumer group of ours) is set up to
 do.
 
-    value    filters VarBytes ‖ max_attempts u16LE ‖ done_retention u32LE seconds ‖ bucket_exponent u8
-             ‖ description Utf8 ‖ [extensions: Array of (name Utf8 ‖ value VarBytes)]
-    filters  empty: every message; else format u8 = 01 ‖ Array of Utf8 topic filters ‖ selector Utf8
+    specification (06)  filters VarBytes, max_attempts u16, done_retention u32, bucket_exponent u8,
+                        description Utf8, [extensions Array of (name Utf8, value VarBytes)]
+    filters             empty: every message; else 01, topic filters Array of Utf8, selector Utf8
 
-The extension array is written only if it has elements, in rising order of names. Readers keep names they do
-not know.
+Any filter matches the topic (none: any topic), and the selector holds (empty: always). 0 attempts are
+unlimited; done retention is in seconds, 0 keeps done messages for ever. Extensions are in rising order of
+names; names that a reader does not know are kept. `queue_manager.spec_records` has those there are.
+
+A group of the whole queue has no topic filters; one with the pattern `p` has `$queue/<queue>/p` and `p`, for
+what came by another topic or routing key. (A topic that is the queue's own name is an empty routing key,
+which only `#` matches.) Earlier versions have the bindings of a queue in the filters of its own record.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,15 @@
 """Keys and values that a row of typed fields cannot say, but for the large ones, which have modules of their
 own.
+
+    format marker (0f)     version u16 = 1 or 2, name Utf8 = "sluicemq"
+    attempts (05)          Array of (claimed_at i64, consumer_id Utf8), oldest first, the newest 32
+    claimed bitmap (15)    512 bytes without zero bytes at the end; empty: every bit is set
+    queue account (14) key queue_id TB, kind u8, [part u64: of kind 3]
+    kinds 1, 2             next_offset u64, body_bytes i64
+    kind 3                 Array of (start u16, end u16), from offset part * 4,096 on
+    session progress (2a)  read_to u64, Array of (message u64, packet u16, state u8), messages rising
+
+States are 1 for sent with QoS 1, 2 for sent with QoS 2, 3 for PUBREC seen.
 """
 
 import struct
@@ -20,7 +30,7 @@ from storage.encoding import (
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records.fields import Codec, Field, KeyCodec
 
-# format marker (0f): version u16LE = 1 or 2 ‖ name Utf8 = "sluicemq"
+# format marker
 
 PLAIN_VERSION: Final = 1
 JOURNALED_VERSION: Final = 2
@@ -46,7 +56,7 @@ def _read_format(reader: Reader) -> int:
 
 FORMAT: Final = Codec(_encode_format, _read_format)
 
-# attempts (05): Array of (claimed_at i64LE ‖ consumer_id Utf8), oldest first
+# attempts
 
 _pack_claimed_at: Final = struct.Struct("<q").pack
 _encode_consumer: Final = lru_cache(1_024)(encode_utf8)
@@ -74,7 +84,7 @@ def _read_attempts(reader: Reader) -> list[Attempt]:
 ATTEMPTS: Final = Codec(_encode_attempts, _read_attempts)
 """`encode` takes attempts in the order they were made."""
 
-# claimed bitmap (15): without zero bytes at its end; empty: every bit is set
+# claimed bitmap
 
 CHUNK_BITS: Final = 12
 CHUNK_OFFSETS: Final = 1 << CHUNK_BITS
@@ -105,7 +115,7 @@ def _read_bitmap(reader: Reader) -> bytes:
 BITMAP: Final = Codec(_encode_bitmap, _read_bitmap)
 """A bitmap of CHUNK_BYTES with at least one bit set."""
 
-# queue account (14): its key ends with the number of a part, if it is of offsets that expired
+# queue account
 
 APPENDED: Final = 1
 TAKEN: Final = 2
@@ -155,11 +165,9 @@ def _read_expired(reader: Reader) -> list[tuple[int, int]]:
 
 
 EXPIRED_OFFSETS: Final = Codec(_encode_expired, _read_expired)
-"""Half-open ranges within a part of PART_OFFSETS, counted from its beginning: Array of (start u16LE ‖ end
-u16LE).
-"""
+"""Half-open ranges within a part, counted from its beginning."""
 
-# binding (1b): its key ends with a digest of the arguments, if there are any
+# the end of the key of a binding
 
 BINDING_DIGEST_BYTES: Final = 16
 
@@ -173,7 +181,7 @@ def _read_binding_digest(reader: Reader, name: str) -> bytes:
 
 BINDING_DIGEST: Final = Field(bytes, _read_binding_digest)
 
-# session progress (2a): read_to u64LE ‖ Array of (message u64LE ‖ packet u16LE ‖ state u8)
+# session progress
 
 SENT_QOS_1: Final = 1
 SENT_QOS_2: Final = 2

@@ -1,14 +1,14 @@
 """Values of staged rows (17): published for an epoch that is not committed, or not yet in the queue's log.
 
-    value  bytes_before u64LE ‖ row_count u32LE ‖ body_bytes u64LE ‖ staged_at i64LE ‖ runs
-    run    row_count u32LE ‖ first_id u64LE ‖ due_ms i64LE ‖ envelope VarBytes ‖ sizes u32LE each ‖ bodies
+    staged (17)  bytes_before u64, row_count u32, body_bytes u64, staged_at i64, runs
+    run          row_count u32, first_id u64, due_ms i64, envelope VarBytes, size u32 of each, bodies
 
-One record holds what one attempt staged within one commit, or a part of that. The payloads have their own
-records already, under `first_id` and the IDs after it; here they lie in one piece, so that taking rows over
-into the log reads few records and writes little but the log. `bytes_before` counts the bytes of the rows of
-the attempt in earlier records, so that its last record tells its size. Rows published alike are one run with
-one envelope (offset and receipt time 0). `due_ms` is when the rows may enter the queue; `AT_ONCE`, or a time
-that is past: with the commit. (Versions up to 0.2 have the TTL of the rows there, which is past as a time.)
+What one attempt staged within one commit, or a part of that: at most 1,024 rows and 128 KiB. The payloads
+have their own records already, with IDs from `first_id` on; here they lie in one piece, so that taking rows
+over reads few records. `bytes_before` counts the attempt's bytes in earlier records. Rows published alike are
+one run; its envelope has offset and receipt time 0. `due_ms` is when the rows may enter the queue; -1, or a
+time that is past: with the commit. (Versions up to 0.2 have the TTL of the rows there, which is past as a
+time.)
 """
 
 import struct
