@@ -207,7 +207,7 @@ def write_fields(persistent: bool, fields: Mapping[str, Any], headers: Mapping[s
     try:
         properties = content.Properties(delivery_mode=PERSISTENT_MODE if persistent else 1, **fields)
         raw = content.encode_properties(properties, list(headers.items()) if headers else None)
-        content.validate_properties(raw)
+        content.check_properties(raw)
     except (TypeError, ValueError, LocalProtocolError) as error:
         raise InvalidArgument(f"these are no message properties: {error}") from None
     return raw

@@ -15,7 +15,6 @@ FRAME_OVERHEAD_BYTES: Final = 8  # head and end octet; frame_max counts them
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 CLASS_CONNECTION: Final = 10
-CLASS_CHANNEL: Final = 20
 CLASS_BASIC: Final = 60
 
 # method numbers as pamqp indexes them: class id in the high 16 bits
@@ -23,8 +22,6 @@ CONNECTION_START_OK: Final = 0x000A000B
 CONNECTION_TUNE_OK: Final = 0x000A001F
 CONNECTION_OPEN: Final = 0x000A0028
 CONNECTION_CLOSE: Final = 0x000A0032
-CONNECTION_CLOSE_OK: Final = 0x000A0033
-CONNECTION_BLOCKED: Final = 0x000A003C
 CONNECTION_UPDATE_SECRET: Final = 0x000A0046
 CHANNEL_OPEN: Final = 0x0014000A
 CHANNEL_CLOSE: Final = 0x00140028

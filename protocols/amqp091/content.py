@@ -1,7 +1,7 @@
 """Content properties: the flags and property list of a content header frame (AMQP 0.9.1, 4.2.6.1).
 
 Properties travel through the broker as the raw bytes the publisher sent. They are checked once
-(`validate_properties`), looked at only where something needs a field, and changed by splicing.
+(`check_properties`), looked at only where something needs a field, and changed by splicing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,19 +72,12 @@ def _plan(flags: int) -> tuple[int, ...]:
     return tuple(plan)
 
 
-def validate_properties(raw: bytes) -> None:
-    """Check that the fields the flags announce fill `raw` exactly.
+def check_properties(raw: bytes) -> int:
+    """Check that the fields the flags announce fill `raw` exactly, and give what most publishes need to know:
+    the delivery mode, 0 when absent; -1 where there may be more: a priority, an expiration, a user ID.
 
     Raises ProtocolError (502). Strings are not decoded: a correlation id that is not UTF-8 passes unchanged,
     as it does in other brokers.
-    """
-    check_properties(raw)
-
-
-def check_properties(raw: bytes) -> int:
-    """`validate_properties`, and what most publishes need to know: the delivery mode, 0 when absent.
-
-    -1 where there may be more to know: a priority, an expiration, a user ID.
     """
     end = len(raw)
     if end < 2:
@@ -116,9 +109,9 @@ def decode_properties(raw: bytes) -> Properties:
     """All fields as a pamqp Properties object; absent ones are None.
 
     Strings that are not UTF-8 get replacement characters. Raises ProtocolError (502) for bytes that
-    `validate_properties` would refuse.
+    `check_properties` would refuse.
     """
-    validate_properties(raw)
+    check_properties(raw)
     properties = Properties()
     for name, value in decode_fields(raw).items():
         setattr(properties, name, dict(value) if name == "headers" else value)
@@ -199,16 +192,6 @@ def decode_headers(raw: bytes) -> list[tuple[str, Any]]:
     if not flags & _HEADERS_FLAG:
         return []
     return tables.decode_pairs(raw, _headers_at(raw, flags), len(raw))[0]
-
-
-def header_value(raw: bytes, name: str) -> Any:
-    """The value of one header, None when absent. Costs next to nothing when the name occurs nowhere."""
-    if name.encode() not in raw:
-        return None
-    for candidate, value in decode_headers(raw):
-        if candidate == name:
-            return value
-    return None
 
 
 def peek_fields(raw: bytes) -> tuple[int, int, bytes | None]:

@@ -10,7 +10,6 @@ from protocols.amqp091 import events as ev
 _CLOSE_OR_OK: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00([\x32\x33])", re.DOTALL)
 _CLOSE_OR_OK_BYTES: Final = 11
 CLOSE: Final = 0x32
-CLOSE_OK: Final = 0x33
 
 
 class Ending:

@@ -4,21 +4,21 @@ Frames of a run differ in a few bytes at known places, so they are taken apart m
 call and checked by comparing what lies between.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, pack
 from typing import Final
 
 from protocols.amqp091.constants import FRAME_END, FRAME_END_BYTE
 
-_U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
 _METHOD_HEAD: Final = Struct(">BHII")
-_CONTENT_HEAD: Final = Struct(">BHIHH")
 _pack_u64: Final = _U64.pack
 _pack_content: Final = Struct(">BHIIQ").pack  # class and weight as one number
 _pack_end_and_body: Final = Struct(">BBHI").pack
 _CONFIRM: Final = Struct(">BHIIQBB")
-_BODY_HEAD: Final = Struct(">BH")
 _BASIC_WEIGHT_0: Final = 60 << 16
 _BASIC_DELIVER: Final = 0x003C003C
 _BASIC_ACK: Final = 0x003C0050
@@ -47,58 +47,48 @@ def _short(text: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
+class DeliverAddress:
+    """The bytes of a first basic.deliver that say from where to whom: `head` up to the delivery tag, `middle`
+    behind it.
+    """
+
+    __slots__ = ("head", "middle")
+
+    def __init__(self, channel: int, consumer_tag: str, exchange: str, routing_key: str) -> None:
+        consumer = _short(consumer_tag)
+        address = _short(exchange) + _short(routing_key)
+        method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
+        self.head = _METHOD_HEAD.pack(1, channel, method_bytes, _BASIC_DELIVER) + consumer
+        self.middle = b"\x00" + address + FRAME_END_BYTE
+
+
 class DeliverTemplate:
-    """All bytes of a basic.deliver but the delivery tag and the body.
+    """All bytes of a first basic.deliver but the delivery tag and the body.
 
     A delivery on the wire is `head + u64(tag) + tail + body + end`. Holds for bodies of exactly `body_bytes`,
     which must fit one frame (frame_max - 8) or be 0; larger ones go through `send_content`.
     """
 
-    __slots__ = ("_after_size", "_before_size", "body_bytes", "channel", "end", "head", "tail")
+    __slots__ = ("_address", "_channel", "_properties", "body_bytes", "end", "head", "tail")
 
-    def __init__(
-        self,
-        channel: int,
-        consumer_tag: str,
-        redelivered: bool,
-        exchange: str,
-        routing_key: str,
-        properties: bytes,
-        body_bytes: int,
-    ) -> None:
-        consumer = _short(consumer_tag)
-        address = _short(exchange) + _short(routing_key)
-        method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
-        self.channel = channel
-        self.head = _METHOD_HEAD.pack(1, channel, method_bytes, _BASIC_DELIVER) + consumer
-        self._before_size = b"".join(
-            (
-                b"\x01" if redelivered else b"\x00",
-                address,
-                FRAME_END_BYTE,
-                _CONTENT_HEAD.pack(2, channel, 12 + len(properties), 60, 0),
-            )
-        )
-        self._after_size = properties + FRAME_END_BYTE
-        self._set_size(body_bytes)
-
-    def _set_size(self, body_bytes: int) -> None:
+    def __init__(self, channel: int, address: DeliverAddress, properties: bytes, body_bytes: int) -> None:
+        self._channel = channel
+        self._address = address
+        self._properties = properties
         self.body_bytes = body_bytes
-        self.tail = self._before_size + _U64.pack(body_bytes) + self._after_size
+        self.head = address.head
+        header = _pack_content(2, channel, 12 + len(properties), _BASIC_WEIGHT_0, body_bytes)
+        self.tail = address.middle + header + properties
         self.end = b""
         if body_bytes:
-            self.tail += _BODY_HEAD.pack(3, self.channel) + _U32.pack(body_bytes)
+            self.tail += _pack_end_and_body(FRAME_END, 3, channel, body_bytes)
             self.end = FRAME_END_BYTE
+        else:
+            self.tail += FRAME_END_BYTE
 
-    def resized(self, body_bytes: int) -> "DeliverTemplate":
-        """The same delivery for bodies of another size; cheaper than a new template."""
-        other = DeliverTemplate.__new__(DeliverTemplate)
-        other.channel = self.channel
-        other.head = self.head
-        other._before_size = self._before_size
-        other._after_size = self._after_size
-        other._set_size(body_bytes)
-        return other
+    def resized(self, body_bytes: int) -> DeliverTemplate:
+        """The same delivery for bodies of another size."""
+        return DeliverTemplate(self._channel, self._address, self._properties, body_bytes)
 
 
 def encode_deliver_run(
@@ -141,34 +131,6 @@ def encode_deliver_parts(
         output.append(end)
 
 
-def encode_deliver_mixed(
-    output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
-) -> None:
-    """Append deliveries with consecutive tags for bodies of any size that fits one frame."""
-    head = template.head
-    tag = first_tag
-    for body in bodies:
-        if len(body) != template.body_bytes:
-            template = template.resized(len(body))
-        output.append(b"".join((head, _U64.pack(tag), template.tail, body, template.end)))
-        tag += 1
-
-
-class DeliverAddress:
-    """The bytes of a first basic.deliver that say from where to whom: `head` up to the delivery tag, `middle`
-    behind it.
-    """
-
-    __slots__ = ("head", "middle")
-
-    def __init__(self, channel: int, consumer_tag: str, exchange: str, routing_key: str) -> None:
-        consumer = _short(consumer_tag)
-        address = _short(exchange) + _short(routing_key)
-        method_bytes = 4 + len(consumer) + 8 + 1 + len(address)
-        self.head = _METHOD_HEAD.pack(1, channel, method_bytes, _BASIC_DELIVER) + consumer
-        self.middle = b"\x00" + address + FRAME_END_BYTE
-
-
 def encode_deliver_varied(
     output: list[bytes],
     channel: int,
@@ -199,46 +161,60 @@ def encode_deliver_varied(
 
 
 class NumberedTemplate:
-    """A DeliverTemplate with one more place that differs by message: a 64-bit integer header.
+    """A DeliverTemplate with a place for a number in each of some headers, 64 bits wide, such as `x-offset`.
 
-    For `x-offset`, `x-stream-offset` and the like. The template's properties must have been made by
-    `append_headers` with `(name, 0)` as the last header.
+    The template's properties must have been made by `append_headers` with `(name, 0)` for each of `names`, in
+    this order, as the last headers. `parts` is a delivery behind another, empty where tag, numbers and body
+    go; `size` what all of it takes.
     """
 
-    __slots__ = ("after", "before", "body_bytes", "end", "head")
+    __slots__ = ("end", "head", "parts", "size")
 
-    def __init__(self, template: DeliverTemplate, name: str) -> None:
-        """Raises ValueError when the header is not in the template."""
-        entry = _short(name) + b"l" + bytes(8)
-        at = template.tail.rindex(entry) + len(entry) - 8
+    def __init__(self, template: DeliverTemplate, names: Sequence[str]) -> None:
+        """Raises ValueError when a header is not in the template."""
+        tail = template.tail
         self.head = template.head
-        self.before = template.tail[:at]
-        self.after = template.tail[at + 8 :]
         self.end = template.end
-        self.body_bytes = template.body_bytes
+        self.parts = [self.end + self.head, b""]
+        entries = [_short(name) + b"l" + bytes(8) for name in names]
+        start = 0
+        at = tail.rindex(b"".join(entries))
+        for entry in entries:
+            at += len(entry) - 8
+            self.parts += (tail[start:at], b"")
+            at += 8
+            start = at
+        self.parts += (tail[start:], b"")
+        self.size = sum(map(len, self.parts)) + 8 * (len(entries) + 1) + template.body_bytes
 
 
 def encode_deliver_numbered(
-    output: list[bytes], template: NumberedTemplate, first_tag: int, numbers: list[int], bodies: list[bytes]
+    output: list[bytes],
+    template: NumberedTemplate,
+    first_tag: int,
+    columns: Sequence[Sequence[int]],
+    bodies: Sequence[bytes],
 ) -> None:
-    """Append deliveries with consecutive tags, each with its own number; bodies as `encode_deliver_run`."""
+    """Append deliveries with consecutive tags; `columns` hold one number a message for each header.
+
+    Bodies as `encode_deliver_run`.
+    """
     count = len(bodies)
     if not count:
         return
-    head = template.head
-    before = template.before
-    after = template.after
-    end = template.end
-    parts = [end + head, b"", before, b"", after, b""] * count
-    parts[0] = head
-    tags = pack(f">{2 * count}Q", *range(first_tag, first_tag + count), *numbers)
-    parts[1::6] = [tags[at : at + 8] for at in range(0, 8 * count, 8)]
-    parts[3::6] = [tags[at : at + 8] for at in range(8 * count, 16 * count, 8)]
-    parts[5::6] = bodies
-    parts.append(end)
+    parts = template.parts * count
+    parts[0] = template.head
+    width = len(template.parts)
+    layout = f">{count}Q"
+    place = 1
+    for column in (range(first_tag, first_tag + count), *columns):
+        packed = pack(layout, *column)
+        parts[place::width] = [packed[at : at + 8] for at in range(0, 8 * count, 8)]
+        place += 2
+    parts[place::width] = bodies
+    parts.append(template.end)
     encoded = b"".join(parts)
-    fixed_bytes = len(head) + 8 + len(before) + 8 + len(after) + len(end)
-    assert len(encoded) == count * (fixed_bytes + template.body_bytes)
+    assert len(encoded) == count * template.size
     output.append(encoded)
 
 

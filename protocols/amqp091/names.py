@@ -11,15 +11,6 @@ from pamqp import commands
 DEFAULT_EXCHANGE: Final = ""
 RESERVED_PREFIX: Final = "amq."
 
-# exchanges that exist in every virtual host, with their type
-PREDECLARED_EXCHANGES: Final[dict[str, str]] = {
-    DEFAULT_EXCHANGE: "direct",
-    "amq.direct": "direct",
-    "amq.fanout": "fanout",
-    "amq.topic": "topic",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-}
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 
 

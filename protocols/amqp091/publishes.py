@@ -20,7 +20,7 @@ from protocols.amqp091.constants import (
     NOT_IMPLEMENTED,
     SYNTAX_ERROR,
 )
-from protocols.amqp091.content import check_properties, validate_properties
+from protocols.amqp091.content import check_properties
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
 from protocols.amqp091.hot import take_equal_publishes
 from protocols.errors import ProtocolError
@@ -56,7 +56,7 @@ def parse_address(payload: bytes) -> PublishAddress:
         raise ProtocolError(SYNTAX_ERROR, "malformed basic.publish", class_id=_CLASS_ID, method_id=_METHOD_ID)
     if bits & _IMMEDIATE:
         raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", class_id=_CLASS_ID, method_id=_METHOD_ID)
-    return PublishAddress(exchange, routing_key, bool(bits & _MANDATORY), False)
+    return PublishAddress(exchange, routing_key, bool(bits & _MANDATORY))
 
 
 class PublishReader:
@@ -138,7 +138,7 @@ class PublishReader:
         """The shape for these properties; raises ProtocolError (502) when they are malformed."""
         shape = address.shapes.get(properties)
         if shape is None:
-            validate_properties(properties)
+            check_properties(properties)
             shape = PublishShape(address, properties)
             if len(properties) <= limits.AMQP_SHAPE_BYTES_MAX:
                 if self._shape_count >= limits.AMQP_SHAPES_PER_CONNECTION_MAX:

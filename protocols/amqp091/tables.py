@@ -31,7 +31,6 @@ _BYTE_ARRAY: Final = ord("x")
 _BOOL: Final = ord("t")
 _DECIMAL_TYPE: Final = ord("D")
 _TIMESTAMP: Final = ord("T")
-_VOID: Final = ord("V")
 
 # width of the value in bytes; 0x00 is a void some clients send
 _FIXED_BYTES: Final[dict[int, int]] = {

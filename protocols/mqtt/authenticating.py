@@ -45,4 +45,4 @@ class Authenticating:
         if packet.reason_code != wanted:  # section 4.12
             raise ProtocolError(c.PROTOCOL_ERROR, f"AUTH reason code 0x{packet.reason_code:02x} out of turn")
         self.is_awaited = False
-        return AuthReceived(packet.reason_code, properties.authentication_data or b"", properties)
+        return AuthReceived(packet.reason_code, properties.authentication_data or b"")

@@ -18,8 +18,6 @@ from protocols.mqtt.handshake import (
 )
 from protocols.mqtt.packets import (
     Auth,
-    ConnAck,
-    Connect,
     Disconnect,
     Packet,
     PingReq,
@@ -61,8 +59,6 @@ def decode_packet(first_byte: int, body: bytes, version: int) -> Packet:
     check_flags(first_byte)
     if packet_type == c.CONNECT:
         return decode_connect(body)
-    if packet_type == c.CONNACK:
-        return decode_connack(body, version)
     if packet_type == c.PUBLISH:
         return _decode_publish(first_byte, body, version)
     decode = _DECODERS.get(packet_type)
@@ -102,10 +98,8 @@ def _decode_publish(first_byte: int, body: bytes, version: int) -> Publish:
     packet_id = 0
     if qos:
         packet_id, position = decode_packet_id(body, position)
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.PUBLISH)
-        check_response_topic(properties)
+    properties, position = decode_sized_properties(body, position, c.PUBLISH, version)
+    check_response_topic(properties)
     if topic:
         validate_topic_name(topic)
     elif properties.topic_alias is None:
@@ -127,9 +121,7 @@ def _encode_publish(packet: Publish, version: int) -> bytes:
     parts = [encode_text(packet.topic)]
     if packet.qos:
         parts.append(packet.packet_id.to_bytes(2, "big"))
-    if version == c.MQTT_5:
-        parts.append(encode_sized_properties(packet.properties, c.PUBLISH))
-    parts.append(packet.payload)
+    parts += [encode_sized_properties(packet.properties, c.PUBLISH, version), packet.payload]
     return b"".join(parts)
 
 
@@ -145,7 +137,7 @@ def _decode_tail(body: bytes, position: int, packet_type: int) -> tuple[int, Pro
     position += 1
     if position == len(body):
         return reason_code, Properties()
-    properties, position = decode_sized_properties(body, position, packet_type)
+    properties, position = decode_sized_properties(body, position, packet_type, c.MQTT_5)
     check_end(body, position)
     return reason_code, properties
 
@@ -214,15 +206,8 @@ def _encode_empty(packet: Packet, version: int) -> bytes:
     return b""
 
 
-def _encode_connect(packet: Connect, version: int) -> bytes:
-    return encode_connect(packet)
-
-
-def _encode_connack(packet: ConnAck, version: int) -> bytes:
-    return encode_connack(packet, version)
-
-
 _DECODERS: Final[dict[int, Callable[[bytes, int], Packet]]] = {
+    c.CONNACK: decode_connack,
     c.PUBACK: _answer_decoder(PubAck),
     c.PUBREC: _answer_decoder(PubRec),
     c.PUBREL: _answer_decoder(PubRel),
@@ -237,8 +222,8 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Packet]]] = {
     c.AUTH: _decode_auth,
 }
 _ENCODERS: Final[dict[int, Callable[[Any, int], bytes]]] = {
-    c.CONNECT: _encode_connect,
-    c.CONNACK: _encode_connack,
+    c.CONNECT: encode_connect,
+    c.CONNACK: encode_connack,
     c.PUBACK: _encode_answer,
     c.PUBREC: _encode_answer,
     c.PUBREL: _encode_answer,

@@ -23,7 +23,7 @@ from protocols.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from protocols.mqtt.properties import Properties
+from protocols.mqtt.properties import NO_PROPERTIES, Properties
 from protocols.mqtt.publishes import PublishDecoder, frame_at
 from protocols.mqtt.sending import AnsweringConnection
 
@@ -162,7 +162,7 @@ class MqttConnection(AnsweringConnection):
     def accept(
         self,
         session_present: bool,
-        properties: Properties | None = None,
+        properties: Properties = NO_PROPERTIES,
         inbound_qos2: InboundQos2 | None = None,
     ) -> list[Any]:
         """Let the client in: CONNACK 0x00. Gives the events of what it sent behind its CONNECT, usually none.
@@ -175,21 +175,20 @@ class MqttConnection(AnsweringConnection):
         if self._state != _ASKED:
             raise LocalProtocolError("accept wants a CONNECT to answer")
         version = self.protocol_version
-        answer = Properties() if properties is None else properties
         if version == c.MQTT_5:
-            answer = self._offer.answer(
-                answer,
+            properties = self._offer.answer(
+                properties,
                 asked_keep_alive_s=self.keep_alive_s,
                 authentication_method=self.authentication.method,
                 wants_response_information=self._wants_response_information,
             )
-            if answer.server_keep_alive_s is not None:
-                self.keep_alive_s = answer.server_keep_alive_s
+            if properties.server_keep_alive_s is not None:
+                self.keep_alive_s = properties.server_keep_alive_s
         self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
         self._publishes = PublishDecoder(version, self._offer)
-        encoded = self._fitted(ConnAck(session_present, c.SUCCESS, answer))
+        encoded = self._fitted(ConnAck(session_present, c.SUCCESS, properties))
         if not encoded:  # [MQTT-3.14.0-1]: a CONNACK says so, if anything
-            self._close(c.PACKET_TOO_LARGE, "CONNACK exceeds the client's maximum packet size", None)
+            self._close(c.PACKET_TOO_LARGE, "CONNACK exceeds the client's maximum packet size")
             return []
         self._state = _LIVE
         self.authentication.end()
@@ -207,7 +206,7 @@ class MqttConnection(AnsweringConnection):
             return
         self._send(self.authentication.say(reason_code, data))
 
-    def refuse(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
+    def refuse(self, reason_code: int, reason: str = "", properties: Properties = NO_PROPERTIES) -> None:
         """Turn the client away: CONNACK with `reason_code` (3.1.1: its nearest return code), then closed."""
         if self._state == _CLOSED:
             return
@@ -215,7 +214,7 @@ class MqttConnection(AnsweringConnection):
             raise LocalProtocolError("refuse wants a CONNECT to answer")
         self._close(reason_code, reason, properties)
 
-    def disconnect(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
+    def disconnect(self, reason_code: int, reason: str = "", properties: Properties = NO_PROPERTIES) -> None:
         """End the connection: MQTT 5 gets DISCONNECT with the reason, 3.1.1 just sees the end.
 
         `ConnectionLost` comes from the `receive_eof` that follows.
@@ -408,7 +407,7 @@ class MqttConnection(AnsweringConnection):
         found.append(events.ConnectionLost(packet.reason_code, "client disconnected", by_peer=True))
 
     def _end(self, reason_code: int, reason: str) -> list[Any]:
-        self._close(reason_code, reason, None)
+        self._close(reason_code, reason)
         return self._take_cause()
 
     def _take_cause(self) -> list[Any]:
@@ -416,7 +415,7 @@ class MqttConnection(AnsweringConnection):
         self._cause = None
         return [cause] if cause is not None else []
 
-    def _close(self, reason_code: int, reason: str, properties: Properties | None) -> None:
+    def _close(self, reason_code: int, reason: str, properties: Properties = NO_PROPERTIES) -> None:
         """The one way for our side to end the connection: last words in the peer's version, then closed."""
         state = self._state
         self._state = _CLOSED
@@ -431,10 +430,9 @@ class MqttConnection(AnsweringConnection):
         self.closed = True
 
     def _last_words(
-        self, state: int, reason_code: int, reason: str, properties: Properties | None
+        self, state: int, reason_code: int, reason: str, answer: Properties
     ) -> ConnAck | Disconnect | None:
         version = self.protocol_version
-        answer = Properties() if properties is None else properties
         if reason and answer.reason_string is None:
             answer = answer.copy(reason_string=reason)
         if state == _LIVE:
@@ -465,11 +463,10 @@ def _subscribe_events(packet: Subscribe) -> Iterator[events.SubscribeReceived]:
     identifier = identifiers[0] if identifiers else None
     for filters, is_last in _parts(packet.requests):
         yield events.SubscribeReceived(
-            packet.packet_id, filters, properties.user_properties, identifier, is_last=is_last
+            packet.packet_id, filters, properties.user_properties, identifier, is_last
         )
 
 
 def _unsubscribe_events(packet: Unsubscribe) -> Iterator[events.UnsubscribeReceived]:
-    properties = packet.properties.user_properties
     for filters, is_last in _parts(packet.filters):
-        yield events.UnsubscribeReceived(packet.packet_id, filters, properties, is_last=is_last)
+        yield events.UnsubscribeReceived(packet.packet_id, filters, is_last)

@@ -53,9 +53,6 @@ REMAINING_LENGTH_MAX: Final = 268_435_455  # four bytes of seven bits, section 1
 
 # reason codes, section 2.4
 SUCCESS: Final = 0x00
-GRANTED_QOS_0: Final = 0x00
-GRANTED_QOS_1: Final = 0x01
-GRANTED_QOS_2: Final = 0x02
 DISCONNECT_WITH_WILL: Final = 0x04
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
 NO_SUBSCRIPTION_EXISTED: Final = 0x11

@@ -1,5 +1,6 @@
 """What a connection tells its front-end, in the order the client said it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from protocols.mqtt.hot import payloads_at
@@ -7,13 +8,11 @@ from protocols.mqtt.packets import Connect, SubscriptionRequest
 from protocols.mqtt.properties import Properties
 
 
+@dataclass(slots=True, eq=False)
 class ConnectReceived:
     """A valid CONNECT. Answer it with `MqttConnection.accept` or `refuse`: nothing is decoded until then."""
 
-    __slots__ = ("packet",)
-
-    def __init__(self, packet: Connect) -> None:
-        self.packet = packet
+    packet: Connect
 
 
 class PublishShape:
@@ -43,7 +42,6 @@ class PublishShape:
         self,
         first_byte: int,
         topic: str,
-        topic_bytes: bytes,
         properties: bytes,
         *,
         alias: int = 0,
@@ -51,7 +49,7 @@ class PublishShape:
     ) -> None:
         self.first_byte = first_byte
         self.topic = topic
-        self.topic_bytes = topic_bytes
+        self.topic_bytes = topic.encode()
         self.qos = (first_byte >> 1) & 3
         self.retain = bool(first_byte & 1)
         self.dup = bool(first_byte & 8)
@@ -88,10 +86,10 @@ class PublishRun:
         count: int,
         packet_ids: list[int],
         payloads: list[bytes] | None,
-        wire: bytes,
-        stride_bytes: int,
-        packet_id_offset: int,
-        payload_offset: int,
+        wire: bytes = b"",
+        stride_bytes: int = 0,
+        packet_id_offset: int = 0,
+        payload_offset: int = 0,
     ) -> None:
         self.shape = shape
         self.count = count
@@ -115,121 +113,75 @@ class PublishRun:
         """The first `count` publishes of the run, fewer than all of them."""
         ids = self.packet_ids[:count]
         if not self.stride_bytes:
-            return PublishRun(self.shape, count, ids, self.payloads[:count], b"", 0, 0, 0)
+            return PublishRun(self.shape, count, ids, self.payloads[:count])
         wire = self.wire[: count * self.stride_bytes]
         offset = self._payload_offset
         return PublishRun(
             self.shape, count, ids, None, wire, self.stride_bytes, self.packet_id_offset, offset
         )
 
-    @property
-    def raw(self) -> bytes:
-        """QoS 0: the contiguous bytes of the packets, fit to be forwarded as they are. Else b""."""
-        return self.wire if self.shape.qos == 0 else b""
 
-
+@dataclass(slots=True, eq=False)
 class AckRun:
     """Consecutive PUBACK, PUBREC, PUBREL or PUBCOMP (`packet_type`) with the same reason code.
 
     Successes are gathered; a packet with another reason code comes alone. PUBREL wants `send_pubcomp_run`.
     """
 
-    __slots__ = ("packet_ids", "packet_type", "reason_code")
-
-    def __init__(self, packet_type: int, packet_ids: list[int], reason_code: int) -> None:
-        self.packet_type = packet_type
-        self.packet_ids = packet_ids
-        self.reason_code = reason_code
+    packet_type: int
+    packet_ids: list[int]
+    reason_code: int
 
 
+@dataclass(slots=True, eq=False)
 class SubscribeReceived:
     """A valid SUBSCRIBE, or a part of its filters; answer the last with `send_suback`, one reason code per
     filter of all in order.
     """
 
-    __slots__ = ("filters", "is_last", "packet_id", "subscription_identifier", "user_properties")
-
-    def __init__(
-        self,
-        packet_id: int,
-        filters: list[SubscriptionRequest],
-        user_properties: list[tuple[str, str]],
-        subscription_identifier: int | None,
-        *,
-        is_last: bool = True,
-    ) -> None:
-        self.packet_id = packet_id
-        self.filters = filters
-        self.is_last = is_last
-        self.user_properties = user_properties
-        self.subscription_identifier = subscription_identifier
+    packet_id: int
+    filters: list[SubscriptionRequest]
+    user_properties: list[tuple[str, str]]
+    subscription_identifier: int | None
+    is_last: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class UnsubscribeReceived:
     """A valid UNSUBSCRIBE, or a part of its filters; answer the last with `send_unsuback`, one reason code
     per filter of all in order.
     """
 
-    __slots__ = ("filters", "is_last", "packet_id", "user_properties")
-
-    def __init__(
-        self,
-        packet_id: int,
-        filters: list[str],
-        user_properties: list[tuple[str, str]],
-        *,
-        is_last: bool = True,
-    ) -> None:
-        self.packet_id = packet_id
-        self.filters = filters
-        self.is_last = is_last
-        self.user_properties = user_properties
+    packet_id: int
+    filters: list[str]
+    is_last: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class DisconnectReceived:
     """The client said DISCONNECT; a will is due only for reason code 0x04. `ConnectionLost` follows."""
 
-    __slots__ = ("properties", "reason_code")
-
-    def __init__(self, reason_code: int, properties: Properties) -> None:
-        self.reason_code = reason_code
-        self.properties = properties
+    reason_code: int
+    properties: Properties
 
 
+@dataclass(slots=True, eq=False)
 class AuthReceived:
     """An AUTH: `CONTINUE_AUTHENTICATION` answers our `send_auth`, `REAUTHENTICATE` begins anew on a live
     connection. Its method is the one of the CONNECT.
     """
 
-    __slots__ = ("data", "properties", "reason_code")
-
-    def __init__(self, reason_code: int, data: bytes, properties: Properties) -> None:
-        self.reason_code = reason_code
-        self.data = data
-        self.properties = properties
+    reason_code: int
+    data: bytes
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionLost:
     """Always the last event, exactly once: why the connection ended and whose doing it was.
 
     `reason_code` is 0 for a clean DISCONNECT, 0x80 for a bare end of the transport.
     """
 
-    __slots__ = ("by_peer", "reason", "reason_code")
-
-    def __init__(self, reason_code: int, reason: str, by_peer: bool) -> None:
-        self.reason_code = reason_code
-        self.reason = reason
-        self.by_peer = by_peer
-
-
-Event = (
-    ConnectReceived
-    | PublishRun
-    | AckRun
-    | SubscribeReceived
-    | UnsubscribeReceived
-    | DisconnectReceived
-    | AuthReceived
-    | ConnectionLost
-)
+    reason_code: int
+    reason: str
+    by_peer: bool

@@ -46,10 +46,8 @@ def decode_connect(body: bytes) -> Connect:
     flags = body[position + 1]
     _check_flags(flags, version)
     keep_alive_s, position = decode_u16(body, position + 2)
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.CONNECT)
-        _check_authentication(properties)
+    properties, position = decode_sized_properties(body, position, c.CONNECT, version)
+    _check_authentication(properties)
     client_id, position = decode_text(body, position)
     clean_start = bool(flags & c.CONNECT_FLAG_CLEAN_START)
     if not client_id and body.startswith(_NAME_3_1):  # MQTT 3.1, section 3.1
@@ -95,8 +93,8 @@ def _decode_version(body: bytes) -> tuple[int, int]:
     return level, position
 
 
-def encode_connect(packet: Connect) -> bytes:
-    """The body of a CONNECT packet."""
+def encode_connect(packet: Connect, version: int) -> bytes:
+    """The body of a CONNECT packet, which says itself what version it is of."""
     version = packet.protocol_version
     will = packet.will
     flags = c.CONNECT_FLAG_CLEAN_START if packet.clean_start else 0
@@ -107,13 +105,15 @@ def encode_connect(packet: Connect) -> bytes:
     if packet.password is not None:
         flags |= c.CONNECT_FLAG_PASSWORD
     level = version | _BRIDGE_BIT if packet.is_bridge else version
-    parts = [_NAME, bytes((level, flags)), packet.keep_alive_s.to_bytes(2, "big")]
-    if version == c.MQTT_5:
-        parts.append(encode_sized_properties(packet.properties, c.CONNECT))
-    parts.append(encode_text(packet.client_id))
+    parts = [
+        _NAME,
+        bytes((level, flags)),
+        packet.keep_alive_s.to_bytes(2, "big"),
+        encode_sized_properties(packet.properties, c.CONNECT, version),
+        encode_text(packet.client_id),
+    ]
     if will is not None:
-        if version == c.MQTT_5:
-            parts.append(encode_sized_properties(will.properties, c.WILL))
+        parts.append(encode_sized_properties(will.properties, c.WILL, version))
         parts += [encode_text(will.topic), encode_binary(will.payload)]
     if packet.username is not None:
         parts.append(encode_text(packet.username))
@@ -126,10 +126,7 @@ def decode_connack(body: bytes, version: int) -> ConnAck:
     """A CONNACK packet from its body. Raises ProtocolError 0x81 or 0x82."""
     if len(body) < 2 or body[0] > 1:
         raise ProtocolError(c.MALFORMED_PACKET, "CONNACK malformed")
-    properties = Properties()
-    position = 2
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.CONNACK)
+    properties, position = decode_sized_properties(body, 2, c.CONNACK, version)
     if position != len(body):
         raise ProtocolError(c.MALFORMED_PACKET, "bytes behind the end of CONNACK")
     if body[0] and body[1]:
@@ -143,7 +140,7 @@ def encode_connack(packet: ConnAck, version: int) -> bytes:
         raise LocalProtocolError("a refusal has no session")
     if version == c.MQTT_5:
         head = bytes((packet.session_present, packet.reason_code))
-        return head + encode_sized_properties(packet.properties, c.CONNACK)
+        return head + encode_sized_properties(packet.properties, c.CONNACK, version)
     return bytes((packet.session_present, return_code(packet.reason_code)))
 
 
@@ -187,10 +184,8 @@ def _check_authentication(properties: Properties) -> None:
 
 
 def _decode_will(body: bytes, position: int, flags: int, version: int) -> tuple[Will, int]:
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.WILL)
-        check_response_topic(properties)
+    properties, position = decode_sized_properties(body, position, c.WILL, version)
+    check_response_topic(properties)
     topic, position = decode_text(body, position)
     validate_topic_name(topic)
     payload, position = decode_binary(body, position)

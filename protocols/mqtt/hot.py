@@ -225,23 +225,3 @@ def encode_ack_run(packet_type: int, packet_ids: Sequence[int], reason_code: int
     if count == 1:
         return _ack(first, packet_ids[0])
     return restamp_packet_ids(_ack(first, 0) * count, _ACK_BYTES, 2, packet_ids)
-
-
-def encode_puback_run(packet_ids: Sequence[int]) -> bytes:
-    """Successful PUBACKs."""
-    return encode_ack_run(c.PUBACK, packet_ids)
-
-
-def encode_pubrec_run(packet_ids: Sequence[int]) -> bytes:
-    """Successful PUBRECs."""
-    return encode_ack_run(c.PUBREC, packet_ids)
-
-
-def encode_pubrel_run(packet_ids: Sequence[int]) -> bytes:
-    """Successful PUBRELs."""
-    return encode_ack_run(c.PUBREL, packet_ids)
-
-
-def encode_pubcomp_run(packet_ids: Sequence[int]) -> bytes:
-    """Successful PUBCOMPs."""
-    return encode_ack_run(c.PUBCOMP, packet_ids)

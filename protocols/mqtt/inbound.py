@@ -93,7 +93,7 @@ class InboundWindow:
                 kept.append(payload)
         if not kept:
             return None, again
-        return PublishRun(run.shape, len(kept), kept_ids, kept, b"", 0, 0, 0), again
+        return PublishRun(run.shape, len(kept), kept_ids, kept), again
 
     def release(self, count: int) -> None:
         """`count` publishes were answered for good."""

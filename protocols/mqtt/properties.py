@@ -1,6 +1,7 @@
 """The MQTT 5 property block, section 2.2.2, driven by one table."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any, Final
 
@@ -97,56 +98,40 @@ PROPERTIES: Final[dict[int, tuple[str, int, tuple[int, ...]]]] = {
 _NEVER_ZERO: Final = frozenset({SUBSCRIPTION_IDENTIFIER, 0x21, 0x27})
 
 
+@dataclass(slots=True, repr=False)
 class Properties:
     """The properties of one packet. None means absent; the two lists keep order and duplicates.
 
     `subscription_identifiers` holds at most one in SUBSCRIBE, any number in a PUBLISH from the server.
     """
 
-    __slots__ = tuple(name for name, _, _ in PROPERTIES.values())
-
-    payload_format_indicator: int | None
-    message_expiry_interval_s: int | None
-    content_type: str | None
-    response_topic: str | None
-    correlation_data: bytes | None
-    subscription_identifiers: list[int]
-    session_expiry_interval_s: int | None
-    assigned_client_identifier: str | None
-    server_keep_alive_s: int | None
-    authentication_method: str | None
-    authentication_data: bytes | None
-    request_problem_information: int | None
-    will_delay_interval_s: int | None
-    request_response_information: int | None
-    response_information: str | None
-    server_reference: str | None
-    reason_string: str | None
-    receive_maximum: int | None
-    topic_alias_maximum: int | None
-    topic_alias: int | None
-    maximum_qos: int | None
-    retain_available: int | None
-    user_properties: list[tuple[str, str]]
-    maximum_packet_size_bytes: int | None
-    wildcard_subscription_available: int | None
-    subscription_identifier_available: int | None
-    shared_subscription_available: int | None
-
-    def __init__(self, **values: Any) -> None:
-        for name in self.__slots__:
-            setattr(self, name, None)
-        self.subscription_identifiers = []
-        self.user_properties = []
-        for name, value in values.items():
-            setattr(self, name, value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Properties):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
+    payload_format_indicator: int | None = None
+    message_expiry_interval_s: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    subscription_identifiers: list[int] = field(default_factory=list)
+    session_expiry_interval_s: int | None = None
+    assigned_client_identifier: str | None = None
+    server_keep_alive_s: int | None = None
+    authentication_method: str | None = None
+    authentication_data: bytes | None = None
+    request_problem_information: int | None = None
+    will_delay_interval_s: int | None = None
+    request_response_information: int | None = None
+    response_information: str | None = None
+    server_reference: str | None = None
+    reason_string: str | None = None
+    receive_maximum: int | None = None
+    topic_alias_maximum: int | None = None
+    topic_alias: int | None = None
+    maximum_qos: int | None = None
+    retain_available: int | None = None
+    user_properties: list[tuple[str, str]] = field(default_factory=list)
+    maximum_packet_size_bytes: int | None = None
+    wildcard_subscription_available: int | None = None
+    subscription_identifier_available: int | None = None
+    shared_subscription_available: int | None = None
 
     def __repr__(self) -> str:
         present = ((name, getattr(self, name)) for name in self.__slots__)
@@ -159,10 +144,15 @@ class Properties:
 
     def copy(self, **changes: Any) -> "Properties":
         """Another object with the same properties but for `changes`; the lists are copied too."""
-        values = {name: getattr(self, name) for name in self.__slots__} | changes
-        return Properties(
-            **{name: list(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        lists = {
+            "subscription_identifiers": self.subscription_identifiers[:],
+            "user_properties": self.user_properties[:],
+        }
+        return replace(self, **{**lists, **changes})
+
+
+NO_PROPERTIES: Final = Properties()
+"""To be sent; nothing is ever added to it."""
 
 
 def expiry_interval_at(block: bytes) -> int:
@@ -242,14 +232,22 @@ def encode_properties(properties: Properties, packet_type: int) -> bytes:
     return b"".join(parts)
 
 
-def encode_sized_properties(properties: Properties, packet_type: int) -> bytes:
-    """The property block with its length before it, as most packets carry it."""
+def encode_sized_properties(properties: Properties, packet_type: int, version: int) -> bytes:
+    """The property block with its length before it, as most packets carry it; b"" in 3.1.1."""
+    if version != c.MQTT_5:
+        return b""
     block = encode_properties(properties, packet_type)
     return encode_varint(len(block)) + block
 
 
-def decode_sized_properties(body: bytes, position: int, packet_type: int) -> tuple[Properties, int]:
-    """Read length and property block at `position`; gives the properties and the position after them."""
+def decode_sized_properties(
+    body: bytes, position: int, packet_type: int, version: int
+) -> tuple[Properties, int]:
+    """Read length and property block at `position`, which 3.1.1 has not; gives the properties and the
+    position after them.
+    """
+    if version != c.MQTT_5:
+        return Properties(), position
     size, position = decode_varint(body, position)
     end = position + size
     if end > len(body):

@@ -82,7 +82,7 @@ class PublishDecoder:
         self._shapes: dict[_Key, PublishShape] = {}
         self._by_topic: dict[bytes, tuple[PublishShape, bytes]] = {}  # of QoS 1, each with its tail
         self._key: _Key = (0, b"", b"")
-        self._shape = PublishShape(0x30, "", b"", b"")
+        self._shape = PublishShape(0x30, "", b"")
         self._prefix = _NO_PREFIX
         self._at_qos_1 = False
         self._tail = b""
@@ -121,7 +121,7 @@ class PublishDecoder:
         if stop < end and data[stop] == shape.first_byte and self._continues(data, stop, end, shape):
             payloads = payloads_at(data, start, count, stride, offset)
             stop = self._take_rest(data, stop, end, ids, payloads)
-            return PublishRun(shape, len(payloads), ids, payloads, data[start:stop], 0, 0, 0)
+            return PublishRun(shape, len(payloads), ids, payloads, data[start:stop])
         return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
 
     def take_single(self, data: bytes) -> PublishRun | None:
@@ -306,12 +306,12 @@ class PublishDecoder:
         if first_byte & 1 and not self._offer.retain_available:  # [MQTT-3.2.2-14]
             raise ProtocolError(c.RETAIN_NOT_SUPPORTED, "retained messages are not available")
         if properties is None:
-            return PublishShape(first_byte, topic, topic_bytes, block)
+            return PublishShape(first_byte, topic, block)
         alias = properties.topic_alias or 0
         if alias:
             block = encode_properties(properties.copy(topic_alias=None), c.PUBLISH)
         is_text = properties.payload_format_indicator == 1
-        return PublishShape(first_byte, topic, topic_bytes, block, alias=alias, is_text=is_text)
+        return PublishShape(first_byte, topic, block, alias=alias, is_text=is_text)
 
     def _properties_of(self, block: bytes) -> Properties:
         """The properties of a PUBLISH, without what a client may not say although the property exists."""

@@ -18,7 +18,7 @@ from protocols.mqtt.packets import (
     SubAck,
     UnsubAck,
 )
-from protocols.mqtt.properties import Properties
+from protocols.mqtt.properties import NO_PROPERTIES, Properties
 from protocols.sans_io_connection import Connection
 
 _Answer = Auth | ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
@@ -53,17 +53,17 @@ class AnsweringConnection(Connection):
         return self._window.qos2
 
     @abstractmethod
-    def disconnect(self, reason_code: int, reason: str = "", properties: Properties | None = None) -> None:
+    def disconnect(self, reason_code: int, reason: str = "", properties: Properties = NO_PROPERTIES) -> None:
         """End the connection for `reason_code`."""
 
     def send_suback(
-        self, packet_id: int, reason_codes: list[int], properties: Properties | None = None
+        self, packet_id: int, reason_codes: list[int], properties: Properties = NO_PROPERTIES
     ) -> None:
         """Answer `SubscribeReceived`; 3.1.1 sees 0x80 for every refusal."""
         self._send(SubAck(packet_id, reason_codes, properties))
 
     def send_unsuback(
-        self, packet_id: int, reason_codes: list[int], properties: Properties | None = None
+        self, packet_id: int, reason_codes: list[int], properties: Properties = NO_PROPERTIES
     ) -> None:
         """Answer `UnsubscribeReceived`; 3.1.1 carries no reason codes."""
         self._send(UnsubAck(packet_id, reason_codes, properties))
@@ -113,7 +113,7 @@ class AnsweringConnection(Connection):
             self._send(PubComp(packet_id, reason_code))
 
     def send_puback(
-        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties | None = None
+        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties = NO_PROPERTIES
     ) -> None:
         """Answer one QoS 1 publish. 3.1.1 has no room for a reason code and takes any PUBACK for success: a
         front-end that may not claim that calls `disconnect` instead.
@@ -122,7 +122,7 @@ class AnsweringConnection(Connection):
         self._send(PubAck(packet_id, reason_code, properties))
 
     def send_pubrec(
-        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties | None = None
+        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties = NO_PROPERTIES
     ) -> None:
         """Answer one QoS 2 publish; 0x80 and above end its exchange, in MQTT 5 only (see `send_puback`)."""
         if reason_code >= c.UNSPECIFIED_ERROR and self.protocol_version == c.MQTT_5:
@@ -132,17 +132,10 @@ class AnsweringConnection(Connection):
         self._send(PubRec(packet_id, reason_code, properties))
 
     def send_pubrel(
-        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties | None = None
+        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties = NO_PROPERTIES
     ) -> None:
         """Release one QoS 2 delivery; 0x92 answers a PUBREC for an identifier not in use."""
         self._send(PubRel(packet_id, reason_code, properties))
-
-    def send_pubcomp(
-        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties | None = None
-    ) -> None:
-        """Answer one PUBREL with a reason code of the caller's."""
-        self._window.complete((packet_id,))
-        self._send(PubComp(packet_id, reason_code, properties))
 
     def _send(self, packet: _Answer) -> None:
         """Write a packet; one the client cannot take although nothing can be left out ends the connection."""

@@ -4,7 +4,7 @@ from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.packets import SubAck, Subscribe, SubscriptionRequest, UnsubAck, Unsubscribe
-from protocols.mqtt.properties import Properties, decode_sized_properties, encode_sized_properties
+from protocols.mqtt.properties import decode_sized_properties, encode_sized_properties
 from protocols.mqtt.topic_filters import split_shared, validate_topic_filter
 from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode_text
 
@@ -12,9 +12,7 @@ from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode
 def decode_subscribe(body: bytes, version: int) -> Subscribe:
     """A SUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
     packet_id, position = decode_packet_id(body, 0)
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.SUBSCRIBE)
+    properties, position = decode_sized_properties(body, position, c.SUBSCRIBE, version)
     requests: list[SubscriptionRequest] = []
     while position < len(body):
         if len(requests) >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
@@ -47,9 +45,10 @@ def _decode_options(topic_filter: str, options: int, version: int) -> Subscripti
 
 def encode_subscribe(packet: Subscribe, version: int) -> bytes:
     """The body of a SUBSCRIBE; 3.1.1 has the QoS as its only option."""
-    parts = [packet.packet_id.to_bytes(2, "big")]
-    if version == c.MQTT_5:
-        parts.append(encode_sized_properties(packet.properties, c.SUBSCRIBE))
+    parts = [
+        packet.packet_id.to_bytes(2, "big"),
+        encode_sized_properties(packet.properties, c.SUBSCRIBE, version),
+    ]
     for request in packet.requests:
         options = request.qos
         if version == c.MQTT_5:
@@ -61,9 +60,7 @@ def encode_subscribe(packet: Subscribe, version: int) -> bytes:
 def decode_suback(body: bytes, version: int) -> SubAck:
     """A SUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
     packet_id, position = decode_packet_id(body, 0)
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.SUBACK)
+    properties, position = decode_sized_properties(body, position, c.SUBACK, version)
     return SubAck(packet_id, list(body[position:]), properties)
 
 
@@ -71,7 +68,7 @@ def encode_suback(packet: SubAck, version: int) -> bytes:
     """The body of a SUBACK; 3.1.1 knows one failure, 0x80."""
     packet_id = packet.packet_id.to_bytes(2, "big")
     if version == c.MQTT_5:
-        properties = encode_sized_properties(packet.properties, c.SUBACK)
+        properties = encode_sized_properties(packet.properties, c.SUBACK, version)
         return packet_id + properties + bytes(packet.reason_codes)
     return packet_id + bytes(min(code, c.UNSPECIFIED_ERROR) for code in packet.reason_codes)
 
@@ -79,9 +76,7 @@ def encode_suback(packet: SubAck, version: int) -> bytes:
 def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
     """An UNSUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
     packet_id, position = decode_packet_id(body, 0)
-    properties = Properties()
-    if version == c.MQTT_5:
-        properties, position = decode_sized_properties(body, position, c.UNSUBSCRIBE)
+    properties, position = decode_sized_properties(body, position, c.UNSUBSCRIBE, version)
     filters: list[str] = []
     while position < len(body):
         if len(filters) >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
@@ -96,9 +91,10 @@ def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
 
 def encode_unsubscribe(packet: Unsubscribe, version: int) -> bytes:
     """The body of an UNSUBSCRIBE."""
-    parts = [packet.packet_id.to_bytes(2, "big")]
-    if version == c.MQTT_5:
-        parts.append(encode_sized_properties(packet.properties, c.UNSUBSCRIBE))
+    parts = [
+        packet.packet_id.to_bytes(2, "big"),
+        encode_sized_properties(packet.properties, c.UNSUBSCRIBE, version),
+    ]
     parts += [encode_text(topic_filter) for topic_filter in packet.filters]
     return b"".join(parts)
 
@@ -106,10 +102,9 @@ def encode_unsubscribe(packet: Unsubscribe, version: int) -> bytes:
 def decode_unsuback(body: bytes, version: int) -> UnsubAck:
     """An UNSUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
     packet_id, position = decode_packet_id(body, 0)
+    properties, position = decode_sized_properties(body, position, c.UNSUBACK, version)
     if version != c.MQTT_5:
         check_end(body, position)
-        return UnsubAck(packet_id, [])
-    properties, position = decode_sized_properties(body, position, c.UNSUBACK)
     return UnsubAck(packet_id, list(body[position:]), properties)
 
 
@@ -118,5 +113,5 @@ def encode_unsuback(packet: UnsubAck, version: int) -> bytes:
     packet_id = packet.packet_id.to_bytes(2, "big")
     if version != c.MQTT_5:
         return packet_id
-    properties = encode_sized_properties(packet.properties, c.UNSUBACK)
+    properties = encode_sized_properties(packet.properties, c.UNSUBACK, version)
     return packet_id + properties + bytes(packet.reason_codes)

@@ -47,7 +47,9 @@ class AmqpConsumer:
         "_last",
         "_last_template",
         "_name",
+        "_named",
         "_numbered",
+        "_numbered_names",
         "_tag",
         "_transport",
         "_unacked",
@@ -70,12 +72,18 @@ class AmqpConsumer:
         self._last_template: EnvelopeTemplate | None = None
         self._last: DeliverTemplate | None = None
         self._numbered: NumberedTemplate | None = None
+        self._named: list[tuple[str, object]] = []
+        self._numbered_names: list[str] = []
         self._addresses: dict[tuple[str, str], DeliverAddress] = {}
         self._appender: NumberAppender | None = None
         self._unflushed_bytes = 0
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer
+        group = consumer.group
+        if group.name:
+            self._named.append((names.GROUP, group.group_id))
+            self._numbered_names.append(names.OFFSET)
 
     def deliver(
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
@@ -127,14 +135,14 @@ class AmqpConsumer:
                 tag += varied
                 continue
             if template is not self._last_template and not self._fits(template):
-                self._skip(range(tag, tag + len(bodies)))
+                self._unacked.fail(range(tag, tag + len(bodies)))
             elif size > body_bytes_max:
                 for index in range(len(bodies)):
                     self._deliver_alone(tag + index, messages[start + index], 1)
-            elif self.consumer.group.name:
+            elif self._numbered_names:
                 numbered = self._numbered_template(template, size)
-                offsets = [message.offset for message in messages[start : start + len(bodies)]]
-                encode_deliver_numbered(output, numbered, tag, offsets, bodies)
+                columns = self._numbers(messages[start : start + len(bodies)])
+                encode_deliver_numbered(output, numbered, tag, columns, bodies)
             elif size > limits.JOINED_BODY_BYTES_MAX:
                 encode_deliver_parts(output, self._template(template, size), tag, bodies)
                 self._connection.note_large_output()
@@ -164,13 +172,10 @@ class AmqpConsumer:
                 raw = as_amqp(template)
             if len(raw) > properties_max or not 0 < len(message.body) <= body_bytes_max:  # type: ignore[arg-type]
                 break
-            address = known.get((template.exchange, template.topic))
-            if address is None:
-                address = self._address_of(template)
             previous = template
             run.append(message)
             found.append(raw)
-            addresses.append(address)
+            addresses.append(known.get((template.exchange, template.topic)) or self._address_of(template))
         if len(run) < 2:
             return 0
         output = self._connection.output
@@ -181,6 +186,9 @@ class AmqpConsumer:
         return len(run)
 
     def _address_of(self, template: EnvelopeTemplate) -> DeliverAddress:
+        known = self._addresses.get((template.exchange, template.topic))
+        if known is not None:
+            return known
         if len(self._addresses) >= limits.AMQP_ADDRESSES_PER_CONSUMER_MAX:
             self._addresses.clear()
         key = routing_key(template.topic)
@@ -188,14 +196,17 @@ class AmqpConsumer:
         self._addresses[template.exchange, template.topic] = address
         return address
 
+    def _numbers(self, messages: Sequence[Message]) -> list[list[int]]:
+        """The numbers of these messages for each of `_numbered_names`."""
+        return [[message.offset for message in messages]]
+
     def _with_added(self, messages: Sequence[Message], found: list[bytes]) -> list[bytes]:
         """The properties `found` of first deliveries, with what these add."""
-        group = self.consumer.group
-        if not group.name:
+        if not self._numbered_names:
             return found
         if self._appender is None:
-            self._appender = NumberAppender([(names.GROUP, group.group_id)], [names.OFFSET])
-        return self._appender.append(found, [[message.offset for message in messages]])
+            self._appender = NumberAppender(self._named, self._numbered_names)
+        return self._appender.append(found, self._numbers(messages))
 
     def _template(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
         last = self._last
@@ -211,26 +222,15 @@ class AmqpConsumer:
         last = self._last
         current = self._template(template, size)
         if numbered is None or current is not last:
-            numbered = self._numbered = NumberedTemplate(current, names.OFFSET)
+            numbered = self._numbered = NumberedTemplate(current, self._numbered_names)
         return numbered
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
-        return DeliverTemplate(
-            self._channel.number,
-            self._tag,
-            False,
-            template.exchange,
-            routing_key(template.topic),
-            self._block(template),
-            size,
-        )
-
-    def _block(self, template: EnvelopeTemplate) -> bytes:
-        """The properties of first deliveries, where each has numbers of its own these are 0."""
+        """The bytes of first deliveries; numbers that each has of its own are 0."""
         raw = as_amqp(template)
-        if self.consumer.group.name:
-            raw = append_headers(raw, [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, 0)])
-        return raw
+        if self._numbered_names:
+            raw = append_headers(raw, [*self._named, *((name, 0) for name in self._numbered_names)])
+        return DeliverTemplate(self._channel.number, self._address_of(template), raw, size)
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
         """Whether the properties fit one frame, as they must (4.2.6.1)."""
@@ -240,18 +240,18 @@ class AmqpConsumer:
         added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
         return self._connection.frame_max - added_bytes
 
-    def _skip(self, tags: range) -> None:
-        """Messages whose properties this client cannot be sent."""
-        self._unacked.fail(tags)
-
-    def _headers(self, message: Message, attempts: int) -> bytes:
+    def _headers(self, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()) -> bytes:
         """The message's properties with what this delivery adds."""
-        raw = as_amqp(message.template)
         extra: list[tuple[str, object]] = []
         if attempts > 1:
             extra.append((names.DELIVERY_COUNT, attempts - 1))
-        if self.consumer.group.name:
-            extra += [(names.GROUP, self.consumer.group.group_id), (names.OFFSET, message.offset)]
+        if self._numbered_names:
+            extra += self._named
+            extra += zip(
+                self._numbered_names, (number for (number,) in self._numbers([message])), strict=True
+            )
+        extra += added
+        raw = as_amqp(message.template)
         return append_headers(raw, extra) if extra else raw
 
     def _deliver_alone(
@@ -260,19 +260,17 @@ class AmqpConsumer:
         """Deliver one message by itself, with headers besides those of its kind."""
         template = message.template
         if not self._fits(template):
-            self._skip(range(tag, tag + 1))
+            self._unacked.fail(range(tag, tag + 1))
             return
         method = BasicDeliver(self._tag, tag, attempts > 1, template.exchange, routing_key(template.topic))
-        headers = self._headers(message, attempts)
-        if added:
-            headers = append_headers(headers, added)
+        headers = self._headers(message, attempts, added)
         self._connection.send_content(self._channel.number, method, headers, message.body or b"")
 
     def _answer_get(self, tag: int, message: Message, claim: Claim | None) -> None:
         attempts = 1 if claim is None else claim.attempts
         template = message.template
         if not self._fits(template):
-            self._skip(range(tag, tag + 1))
+            self._unacked.fail(range(tag, tag + 1))
             self._channel.send(commands.Basic.GetEmpty())
             return
         waiting = self._calls.ready_count(self.consumer)

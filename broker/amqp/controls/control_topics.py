@@ -30,8 +30,8 @@ Told = dict[str, object] | None
 
 def is_call(shape: PublishShape) -> bool:
     """Whether these publishes are calls."""
-    key = shape.routing_key
-    if _VERB_START not in key or shape.exchange or not address.is_queue_topic(key):
+    key = shape.address.routing_key
+    if _VERB_START not in key or shape.address.exchange or not address.is_queue_topic(key):
         return False
     verb = address.parse(key).verb
     return verb in address.CALL_VERBS or verb in claim_verbs.VERBS
@@ -45,7 +45,7 @@ class Call:
     def __init__(self, channel: AmqpChannel, unacked: Unacked, shape: PublishShape) -> None:
         self._channel = channel
         self._unacked = unacked
-        self._address = address.parse(shape.routing_key)
+        self._address = address.parse(shape.address.routing_key)
         self._properties = shape.properties
         properties = content.decode_properties(shape.properties)
         self._reply_to: str = properties.reply_to or ""

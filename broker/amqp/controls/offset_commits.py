@@ -28,7 +28,7 @@ def is_commit(exchange: str, routing_key: str) -> bool:
 
 def commit(channel: AmqpChannel, shape: PublishShape) -> Answer[None]:
     """Commit what the headers say; durable once the open commit is. Raises QueueManagerError."""
-    parsed = address.parse(shape.routing_key)
+    parsed = address.parse(shape.address.routing_key)
     headers = single_values(content.decode_headers(shape.properties), "header", (names.GROUP, names.OFFSET))
     group_id = headers.get(names.GROUP)
     permissions.check_call(channel.client.identity, parsed, headers, "")

@@ -79,7 +79,7 @@ class Publisher:
         plan: PublishPlan | None = shape.context
         now_ms = hub.clock.now_ms()
         if plan is None or not publishing.is_current(plan):
-            if offset_commits.is_commit(shape.exchange, shape.routing_key):
+            if offset_commits.is_commit(shape.address.exchange, shape.address.routing_key):
                 self._commit(run)
                 return
             if control_topics.is_call(shape):
@@ -102,7 +102,7 @@ class Publisher:
             self._confirms.confirm(count, durable=plan.durable)
         elif outcome == UNROUTED:
             self._hub.counters.leave_unrouted(count)
-            if run.shape.mandatory:
+            if run.shape.address.mandatory:
                 self._return(run)
             self._confirms.confirm(count, durable=False)
         elif count > 1:  # part of the run may fit
@@ -165,7 +165,9 @@ class Publisher:
         Raises QueueManagerError, or a channel error, for what will not be taken.
         """
         shape = run.shape
-        if offset_commits.is_commit(shape.exchange, shape.routing_key) or control_topics.is_call(shape):
+        if offset_commits.is_commit(
+            shape.address.exchange, shape.address.routing_key
+        ) or control_topics.is_call(shape):
             return False
         if is_reply(shape.address):
             publication.check_user_id(shape.properties, self._channel.client.identity)
@@ -315,7 +317,13 @@ class Publisher:
         raw = shape.properties
         identity = self._channel.client.identity
         destination = publication.find_destination(
-            publishing, identity, shape.exchange, shape.routing_key, raw, now_ms, mandatory=shape.mandatory
+            publishing,
+            identity,
+            shape.address.exchange,
+            shape.address.routing_key,
+            raw,
+            now_ms,
+            mandatory=shape.address.mandatory,
         )
         publication.check_user_id(raw, identity)
         plan: PublishPlan | None = shape.context
@@ -326,7 +334,12 @@ class Publisher:
             options, seen = self._options(request)
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
             plan = publication.plan_of(
-                publishing, shape.exchange, shape.routing_key, seen, options, persistent=persistent
+                publishing,
+                shape.address.exchange,
+                shape.address.routing_key,
+                seen,
+                options,
+                persistent=persistent,
             )
             if request is shape.properties:  # those of a request are this channel's alone
                 shape.context = plan
@@ -358,7 +371,7 @@ class Publisher:
             1,
             **{kind: name},
             peer=self._channel.client.transport.peer,
-            routing_key=run.shape.routing_key,
+            routing_key=run.shape.address.routing_key,
             reason=outcomes.REASONS[outcome],
         )
         if self._publishing.is_remembered(plan, outcome):

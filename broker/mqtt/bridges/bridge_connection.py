@@ -189,10 +189,10 @@ class BridgeConnection:
         if packet.reason_code >= c.UNSPECIFIED_ERROR:
             self._link.finish(ids)
         elif not self._session.receive(ids, self._hub.clock.now_ms()):
-            self.write(hot.encode_pubrel_run(ids))
+            self.write(hot.encode_ack_run(c.PUBREL, ids))
 
     def _complete(self, packet_ids: list[int]) -> None:
-        self.write(hot.encode_pubcomp_run(packet_ids))
+        self.write(hot.encode_ack_run(c.PUBCOMP, packet_ids))
 
     def _on_publish(self, packet: packets.Publish, publisher: BridgePublisher) -> None:
         ids = [packet.packet_id] if packet.qos else []
@@ -210,13 +210,13 @@ class BridgeConnection:
         if known is None:
             validate_topic_name(topic)
             passed = with_bridge(block, self._settings.identifier)
-            shape = PublishShape(first_byte, topic, topic.encode(), passed)
+            shape = PublishShape(first_byte, topic, passed)
             known = shape, publish.target_of(shape, publisher.identity)
             if len(self._targets) >= limits.MQTT_SHAPES_PER_CONNECTION_MAX:
                 self._targets.clear()
             self._targets[key] = known
         shape, target = known
-        target.publish(publisher, PublishRun(shape, 1, ids, [packet.payload], b"", 0, 0, 0))
+        target.publish(publisher, PublishRun(shape, 1, ids, [packet.payload]))
 
     def _ping(self) -> None:
         self.write(_PINGREQ)

@@ -110,7 +110,7 @@ class BridgeLink:
         return packet if len(packet) <= self._packet_bytes_max else b""
 
     def release(self, packet_ids: list[int]) -> None:
-        self._write(hot.encode_pubrel_run(packet_ids))
+        self._write(hot.encode_ack_run(c.PUBREL, packet_ids))
 
     def forget(self, packet_ids: list[int]) -> None:
         self.window.release(packet_ids)

@@ -15,7 +15,7 @@ from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt.connection import MqttConnection
-from protocols.mqtt.properties import Properties
+from protocols.mqtt.properties import NO_PROPERTIES, Properties
 from queue_manager.address import PREFIX
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -95,7 +95,7 @@ class MqttClient:
         self._log_end("mqtt.disconnected", reason_code, reason)
         self.end(reason_code, reason)
 
-    def end(self, reason_code: int, reason: str, properties: Properties | None = None) -> None:
+    def end(self, reason_code: int, reason: str, properties: Properties = NO_PROPERTIES) -> None:
         """As `disconnect`, where something else was logged; `properties` are for MQTT 5."""
         self._is_end_logged = True
         self.connection.disconnect(reason_code, reason, properties)

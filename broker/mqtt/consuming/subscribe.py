@@ -33,7 +33,7 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import SubscribeReceived, UnsubscribeReceived
 from protocols.mqtt.packets import SubscriptionRequest
-from protocols.mqtt.properties import Properties, decode_properties, encode_properties
+from protocols.mqtt.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
 from protocols.mqtt.topic_filters import split_shared
 from queue_manager import address
 from queue_manager.address import PASSING_GROUP_PREFIX
@@ -125,14 +125,14 @@ class Subscriptions:
             return
         self._codes, self._reasons, self._after = [], [], []
         told = "; ".join(reasons[: limits.MQTT_REASONS_TOLD_MAX])[: limits.MQTT_REASON_CHARACTERS_MAX]
-        properties = Properties(reason_string=told) if reasons else None
+        properties = Properties(reason_string=told) if reasons else NO_PROPERTIES
         self._when_durable(partial(self._answer, event.packet_id, codes, properties, after))
 
     def _answer(
         self,
         packet_id: int,
         codes: list[int],
-        properties: Properties | None,
+        properties: Properties,
         after: list[Callable[[], None]],
     ) -> None:
         self._client.connection.send_suback(packet_id, codes, properties)

@@ -66,7 +66,7 @@ class SystemTopics:
             return
         values = self._values()
         for topic in routed:
-            shape = PublishShape(_QOS_0, topic, topic.encode(), b"")
+            shape = PublishShape(_QOS_0, topic, b"")
             Audience(self._hub, self._pubsub, shape).hear([values[topic].encode()])
         self._hub.settle_turn()
 

@@ -25,7 +25,7 @@ from broker.mqtt.settling.publish_answers import Publisher
 from broker.properties.single import single_values
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
-from protocols.mqtt.properties import Properties, decode_properties
+from protocols.mqtt.properties import NO_PROPERTIES, Properties, decode_properties
 from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 
@@ -99,7 +99,7 @@ class ControlTarget(ABC):
         """MQTT 5 is told; 3.1.1, which could not name a message anyway, gets its PUBACK."""
         connection = client.connection
         code = c.TOPIC_NAME_INVALID if connection.protocol_version == c.MQTT_5 else c.SUCCESS
-        properties = Properties(reason_string=reason) if code else None
+        properties = Properties(reason_string=reason) if code else NO_PROPERTIES
         for packet_id in packet_ids:
             if self._shape.qos == 1:
                 connection.send_puback(packet_id, code, properties)

@@ -31,7 +31,7 @@ class MqttTopics:
         if not topics or not _is_topic(topic):
             return None
         first_byte = 0x30 | template.persistent << 1
-        shape = PublishShape(first_byte, topic, topic.encode(), as_mqtt(template))
+        shape = PublishShape(first_byte, topic, as_mqtt(template))
         return Audience(self._hub, self._pubsub, shape, topics=topics)
 
 

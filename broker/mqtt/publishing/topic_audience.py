@@ -114,7 +114,7 @@ class Audience:
         shape, run = self._shape, self._run
         self._run = None
         if run is None or run.count != len(bodies):  # of some only the first is taken: the others repeat it
-            run = PublishRun(shape, len(bodies), [], bodies, b"", 0, 0, 0)
+            run = PublishRun(shape, len(bodies), [], bodies)
         heard = HEARD if self.direct or self._others or self._groups else UNHEARD
         if self._logged:
             heard = self._keep(run)
@@ -188,6 +188,6 @@ def singles(run: PublishRun) -> list[PublishRun]:
         return [run]
     ids = run.packet_ids or [0] * run.count
     return [
-        PublishRun(run.shape, 1, [packet_id] if run.packet_ids else [], [payload], b"", 0, 0, 0)
+        PublishRun(run.shape, 1, [packet_id] if run.packet_ids else [], [payload])
         for packet_id, payload in zip(ids, run.payloads, strict=True)
     ]

@@ -34,7 +34,7 @@ class Will:
     __slots__ = ("_run", "delay_s")
 
     def __init__(self, shape: PublishShape, payload: bytes, delay_s: int) -> None:
-        self._run = PublishRun(shape, 1, [], [payload], b"", 0, 0, 0)
+        self._run = PublishRun(shape, 1, [], [payload])
         self.delay_s = delay_s
 
     @classmethod
@@ -45,13 +45,13 @@ class Will:
             properties = encode_properties(will.properties.copy(will_delay_interval_s=None), c.PUBLISH)
         first_byte = 0x30 | will.qos << 1 | will.retain
         is_text = will.properties.payload_format_indicator == 1
-        shape = PublishShape(first_byte, will.topic, will.topic.encode(), properties, is_text=is_text)
+        shape = PublishShape(first_byte, will.topic, properties, is_text=is_text)
         return cls(shape, will.payload, will.properties.will_delay_interval_s or 0)
 
     @classmethod
     def kept(cls, value: WillValue) -> Will:
         """What was stored, having been looked at when it was asked for."""
-        shape = PublishShape(value.first_byte, value.topic, value.topic.encode(), value.properties)
+        shape = PublishShape(value.first_byte, value.topic, value.properties)
         return cls(shape, value.payload, value.delay_s)
 
     def stored(self, client_id: str, login: Login, due_at_ms: int) -> WillValue:

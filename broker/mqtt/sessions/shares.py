@@ -114,8 +114,8 @@ class KeptShare:
             template = message.template
             first_byte = 0x30 | message.qos << 1 | delivery.retain
             properties = as_mqtt_at(template, message.received_at_ms, now_ms)
-            shape = PublishShape(first_byte, template.topic, template.topic.encode(), properties)
-            run = PublishRun(shape, 1, [], [message.body], b"", 0, 0, 0)
+            shape = PublishShape(first_byte, template.topic, properties)
+            run = PublishRun(shape, 1, [], [message.body])
             if delivery.is_repeated:
                 self._window.sent_again((delivery.packet_id,))
             self._packets[run] = delivery.packet_id

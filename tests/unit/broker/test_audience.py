@@ -36,8 +36,8 @@ def test_of_repeated_publishes_that_came_together_one_is_heard(version):
     """Of several with one identity the queues take the first, and so do subscribers."""
     pubsub, reader = PubSub(), Reader()
     pubsub.subscribe(Subscription(reader, "t", 1))
-    shape = PublishShape(0x32, "t", b"t", b"")
+    shape = PublishShape(0x32, "t", b"")
     audience = Audience(SimpleNamespace(), pubsub, shape, protocol_version=version)
-    audience.came(PublishRun(shape, 3, [1, 2, 3], [b"x"] * 3, b"", 0, 0, 0))
+    audience.came(PublishRun(shape, 3, [1, 2, 3], [b"x"] * 3))
     audience.hear([b"x"])
     assert reader.heard == [b"x"]

@@ -119,7 +119,7 @@ def test_waiting_messages_are_bounded_by_their_size():
 
 
 def live(body, qos=0):
-    shape = PublishShape(qos, "t", b"t", b"")
+    shape = PublishShape(qos, "t", b"")
     return PublishRun(shape, 1, [], [body], body, 0, 0, 0)
 
 
@@ -156,8 +156,8 @@ def test_a_client_is_held_no_more_than_it_may_leave_unread():
 @pytest.mark.parametrize("qos", [0, 1])
 def test_publishes_that_have_no_wire_of_their_own_are_passed_on(client, qos):
     """Those of a run that were published one by one, as not all of them were taken."""
-    shape = PublishShape(0x30 | qos << 1, "t", b"t", b"")
+    shape = PublishShape(0x30 | qos << 1, "t", b"")
     ids = [7] if qos else []
-    client.outbound.pass_on(PublishRun(shape, 1, ids, [b"body"], b"", 0, 0, 0))
-    client.outbound.pass_on(PublishRun(shape, 1, [], [b"body"], b"", 0, 0, 0))
+    client.outbound.pass_on(PublishRun(shape, 1, ids, [b"body"]))
+    client.outbound.pass_on(PublishRun(shape, 1, [], [b"body"]))
     assert [packet.endswith(b"body") for packet in client.connection.output] == [True, True]

@@ -84,7 +84,7 @@ def test_what_only_other_protocols_have_becomes_amqp_headers_and_texts() -> None
         headers=[("id", NAME), ("big", 1 << 63), ("in", [NAME, {"k": -1 << 64}])],
     )  # fmt: skip
     raw = amqp.write(made)
-    content.validate_properties(raw)
+    content.check_properties(raw)
     found = content.decode_properties(raw)
     assert (found.message_id, found.correlation_id, found.message_type) == (str(NAME), "5", "order")
     assert (found.priority, found.timestamp, found.expiration) == (9, AT, "1500")
@@ -156,7 +156,7 @@ anything = st.fixed_dictionaries(
 def test_every_protocol_can_write_whatever_the_model_holds(given_values: dict[str, Any]) -> None:
     made = properties(**given_values)
     raw = amqp.write(made)
-    content.validate_properties(raw)
+    content.check_properties(raw)
     block = mqtt.write(made)
     decode_properties(block, c.PUBLISH)
     for template in (

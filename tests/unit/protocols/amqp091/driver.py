@@ -99,7 +99,12 @@ def flat(events: list[Any]) -> list[tuple[Any, ...]]:
         name = type(event).__name__
         if isinstance(event, ev.PublishRun):
             shape = event.shape
-            what = (shape.exchange, shape.routing_key, shape.mandatory, shape.properties)
+            what = (
+                shape.address.exchange,
+                shape.address.routing_key,
+                shape.address.mandatory,
+                shape.properties,
+            )
             result += [(name, event.channel, *what, payload) for payload in event.bodies]
         elif isinstance(event, ev.VariedPublishRun):
             result += flat(list(event.singles()))
@@ -109,5 +114,5 @@ def flat(events: list[Any]) -> list[tuple[Any, ...]]:
         elif isinstance(event, ev.MethodReceived):
             result.append((name, event.channel, event.method.name, tuple(event.method)))
         else:
-            result.append((name, *(getattr(event, slot) for slot in type(event).__slots__)))
+            result.append((name, *(getattr(event, slot) for slot in sorted(type(event).__slots__))))
     return result

@@ -25,7 +25,7 @@ def test_each_method_of_the_specification_has_one_place():
 
 
 def shape() -> PublishShape:
-    return PublishShape(PublishAddress("", "q", False, False), b"\0\0")
+    return PublishShape(PublishAddress("", "q", False), b"\0\0")
 
 
 def test_body_in_one_frame_is_taken_whole():

@@ -15,9 +15,9 @@ def test_each_event_has_slots_and_a_docstring(cls):
     assert cls.__doc__
 
 
-def test_shape_gives_the_fields_of_its_address():
-    address = events.PublishAddress("e", "k", True, False)
+def test_contexts_are_for_the_front_end():
+    address = events.PublishAddress("e", "k", True)
     shape = events.PublishShape(address, b"\0\0")
-    assert (shape.exchange, shape.routing_key, shape.mandatory, shape.immediate) == ("e", "k", True, False)
+    assert shape.address is address
     assert shape.context is None
     assert address.context is None

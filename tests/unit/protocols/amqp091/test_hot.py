@@ -15,14 +15,12 @@ def template(body_bytes: int, **changes) -> hot.DeliverTemplate:
     values = {
         "channel": 1,
         "consumer_tag": "c",
-        "redelivered": False,
         "exchange": "",
         "routing_key": "q",
-        "properties": b"\x10\x00\x02",
-        "body_bytes": body_bytes,
         **changes,
     }
-    return hot.DeliverTemplate(**values)
+    properties = values.pop("properties", b"\x10\x00\x02")
+    return hot.DeliverTemplate(values["channel"], hot.DeliverAddress(**values), properties, body_bytes)
 
 
 def unmarshal_all(data: bytes):
@@ -54,17 +52,15 @@ def test_delivery_of_an_empty_body_has_no_body_frame():
 def test_run_of_deliveries_equals_single_deliveries(count, size):
     bodies = [bytes([at]) * size for at in range(count)]
     run: list[bytes] = []
-    hot.encode_deliver_run(run, template(size, redelivered=True), 2**33, bodies)
-    mixed: list[bytes] = []
-    hot.encode_deliver_mixed(mixed, template(3, redelivered=True), 2**33, bodies)
+    hot.encode_deliver_run(run, template(size), 2**33, bodies)
     parts: list[bytes] = []
-    hot.encode_deliver_parts(parts, template(size, redelivered=True), 2**33, bodies)
-    assert b"".join(run) == b"".join(mixed) == b"".join(parts)
+    hot.encode_deliver_parts(parts, template(size), 2**33, bodies)
+    assert b"".join(run) == b"".join(parts)
     assert all(any(part is body for part in parts) for body in bodies)
     found = unmarshal_all(b"".join(run))
     delivers = [value for _, value in found if value.name == "Basic.Deliver"]
     assert [value.delivery_tag for value in delivers] == list(range(2**33, 2**33 + count))
-    assert all(value.redelivered and value.routing_key == "q" for value in delivers)
+    assert all(not value.redelivered and value.routing_key == "q" for value in delivers)
     if size:
         assert [value.value for _, value in found if value.name == "ContentBody"] == bodies
 
@@ -72,7 +68,8 @@ def test_run_of_deliveries_equals_single_deliveries(count, size):
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 2**63))
 def test_deliveries_of_different_sizes_decode_in_order(bodies, first_tag):
     output: list[bytes] = []
-    hot.encode_deliver_mixed(output, template(7), first_tag, bodies)
+    for tag, body in enumerate(bodies, first_tag):
+        hot.encode_deliver_run(output, template(7).resized(len(body)), tag, [body])
     found = unmarshal_all(b"".join(output))
     assert [v.value for _, v in found if v.name == "ContentBody"] == [body for body in bodies if body]
     assert [v.body_size for _, v in found if v.name == "ContentHeader"] == [len(body) for body in bodies]
@@ -88,18 +85,18 @@ def test_body_of_a_size_other_than_its_template_fails_an_assertion():
 @pytest.mark.parametrize("size", [0, 5])
 def test_numbered_deliveries_carry_their_offsets(size):
     properties = append_headers(b"\x10\x00\x02", [("x-group-id", "g"), ("x-offset", 0)])
-    numbered = hot.NumberedTemplate(template(size, properties=properties), "x-offset")
+    numbered = hot.NumberedTemplate(template(size, properties=properties), ["x-offset"])
     bodies = [bytes([at]) * size for at in range(3)]
     output: list[bytes] = []
-    hot.encode_deliver_numbered(output, numbered, 5, [10, 2**40, 12], bodies)
-    hot.encode_deliver_numbered(output, numbered, 8, [], [])
+    hot.encode_deliver_numbered(output, numbered, 5, [[10, 2**40, 12]], bodies)
+    hot.encode_deliver_numbered(output, numbered, 8, [[]], [])
     headers = [v for _, v in unmarshal_all(b"".join(output)) if v.name == "ContentHeader"]
     assert [v.properties.headers for v in headers] == [
         {"x-group-id": "g", "x-offset": offset} for offset in (10, 2**40, 12)
     ]
     assert decode_headers(properties) == [("x-group-id", "g"), ("x-offset", 0)]
     with pytest.raises(ValueError):
-        hot.NumberedTemplate(template(size), "x-offset")
+        hot.NumberedTemplate(template(size), ["x-offset"])
 
 
 @pytest.mark.parametrize("multiple", [False, True])
@@ -191,3 +188,34 @@ def test_varied_deliveries_equal_single_ones():
         one = template(len(payload), properties=raw, **changes)
         hot.encode_deliver_run(single, one, 7 + at, [payload])
     assert b"".join(varied) == b"".join(single)
+
+
+NAMES = ("x-offset", "x-stream-timestamp", "x-stream-offset")
+
+
+def made(size: int) -> hot.DeliverTemplate:
+    headers = [("x-group-id", "g"), *((name, 0) for name in NAMES)]
+    return template(size, properties=append_headers(b"\x10\x00\x02", headers))
+
+
+@pytest.mark.parametrize("size", [0, 5])
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_delivery_with_several_numbers_has_its_own(size, count):
+    bodies = [bytes([at]) * size for at in range(count)]
+    columns = [[at * 1_000 + number for at in range(count)] for number in (1, 2**41, 3)]
+    output: list[bytes] = []
+    hot.encode_deliver_numbered(output, hot.NumberedTemplate(made(size), NAMES), 5, columns, bodies)
+    hot.encode_deliver_numbered(output, hot.NumberedTemplate(made(size), NAMES), 9, [[], [], []], [])
+    frames = [frame for _, frame in unmarshal_all(b"".join(output))]
+    headers = [frame.properties.headers for frame in frames if frame.name == "ContentHeader"]
+    numbers = [dict(zip(NAMES, row, strict=True)) for row in zip(*columns, strict=True)]
+    assert headers == [{"x-group-id": "g"} | row for row in numbers]
+    tags = [frame.delivery_tag for frame in frames if frame.name == "Basic.Deliver"]
+    assert tags == list(range(5, 5 + count))
+    if size:
+        assert [frame.value for frame in frames if frame.name == "ContentBody"] == bodies
+
+
+def test_numbering_a_header_that_is_absent_raises():
+    with pytest.raises(ValueError):
+        hot.NumberedTemplate(template(5), NAMES)

@@ -117,14 +117,13 @@ def test_message_of_pika_passes_unchanged():
     assert dict(decode_headers(raw))["list"] == [1, "x"]
 
     raw = append_headers(raw, [("x-delivery-count", 2), ("int", 6)])
-    hot.encode_deliver_run(
-        conn.output, hot.DeliverTemplate(1, "c1", True, "", "q", raw, 7), 4, run.bodies[:2]
-    )
+    address = hot.DeliverAddress(1, "c1", "", "q")
+    hot.encode_deliver_run(conn.output, hot.DeliverTemplate(1, address, raw, 7), 4, run.bodies[:2])
     deliver, header, body, again, *_ = received(conn)
     assert (deliver.method.consumer_tag, deliver.method.delivery_tag, deliver.method.redelivered) == (
         "c1",
         4,
-        True,
+        False,
     )
     assert again.method.delivery_tag == 5
     expected = {**properties.headers, "x-delivery-count": 2, "int": 6}

@@ -20,7 +20,7 @@ def test_equal_publishes_make_one_run_with_one_shape():
     assert first[0].bodies == [b"hello"] * 30
     assert first[0].shape is second[0].shape
     shape = first[0].shape
-    assert (shape.exchange, shape.routing_key, shape.mandatory, shape.immediate) == ("", "q", False, False)
+    assert (shape.address.exchange, shape.address.routing_key, shape.address.mandatory) == ("", "q", False)
     assert shape.properties == b"\x10\x00\x02"
 
 
@@ -79,7 +79,7 @@ def test_chunk_split_anywhere_gives_at_most_two_runs():
 def test_mandatory_flag_is_in_the_shape():
     conn = running()
     (run,) = feed(conn, amqp.PUBLISH_Q_MANDATORY + amqp.HEADER_0)
-    assert run.shape.mandatory
+    assert run.shape.address.mandatory
     assert run.bodies == [b""]
 
 

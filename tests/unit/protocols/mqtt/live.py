@@ -37,7 +37,7 @@ def flat(found: list[Any]) -> list[Any]:
                 ("ack", event.packet_type, packet_id, event.reason_code) for packet_id in event.packet_ids
             ]
         else:
-            values = [getattr(event, name) for name in type(event).__slots__]
+            values = [getattr(event, name) for name in sorted(type(event).__slots__)]
             plain.append((type(event).__name__, *values))
     return plain
 

@@ -66,7 +66,7 @@ def test_suback_of_3_1_1_has_one_failure_code() -> None:
 
 
 def test_repr_of_a_packet_shows_its_fields() -> None:
-    assert repr(p.PubAck(3)) == "PubAck(packet_id=3, properties=Properties(), reason_code=0)"
+    assert repr(p.PubAck(3)) == "PubAck(packet_id=3, reason_code=0, properties=Properties())"
     assert "will=Will(" in repr(p.Connect(5, "c", will=p.Will("t", b"", 0, False)))
-    assert repr(p.SubscriptionRequest("a")).startswith("SubscriptionRequest('a'")
+    assert repr(p.SubscriptionRequest("a")).startswith("SubscriptionRequest(filter='a'")
     assert p.PubAck(1) != p.PubRec(1)

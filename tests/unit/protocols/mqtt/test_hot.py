@@ -56,7 +56,7 @@ def test_empty_run_writes_nothing() -> None:
     output: list[bytes] = []
     hot.encode_publish_run(output, b"head", [], b"", [])
     assert output == []
-    assert hot.encode_puback_run([]) == b""
+    assert hot.encode_ack_run(c.PUBACK, []) == b""
 
 
 def test_long_properties_are_included_in_the_remaining_length() -> None:
@@ -80,13 +80,8 @@ def test_restamping_with_fewer_identifiers_than_packets_is_refused() -> None:
 
 @given(st.lists(ids, min_size=1, max_size=300))
 def test_acknowledgement_run_equals_single_packets(packet_ids: list[int]) -> None:
-    for encode, kind in (
-        (hot.encode_puback_run, p.PubAck),
-        (hot.encode_pubrec_run, p.PubRec),
-        (hot.encode_pubrel_run, p.PubRel),
-        (hot.encode_pubcomp_run, p.PubComp),
-    ):
-        wire = encode(packet_ids)
+    for kind in (p.PubAck, p.PubRec, p.PubRel, p.PubComp):
+        wire = hot.encode_ack_run(kind.packet_type, packet_ids)
         assert wire == b"".join(encode_packet(kind(packet_id), 4) for packet_id in packet_ids)
         assert hot.ack_run_length(wire + b"\xc0\x00\xc0\x00", 0, len(wire) + 4) == len(packet_ids)
         assert hot.packet_ids_at(wire, 2, len(packet_ids), 4) == packet_ids

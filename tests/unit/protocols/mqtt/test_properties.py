@@ -65,7 +65,7 @@ def test_properties_beyond_the_limit_are_refused() -> None:
 
 def test_property_length_beyond_the_packet_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        decode_sized_properties(b"\x05\x01", 0, c.PUBLISH)
+        decode_sized_properties(b"\x05\x01", 0, c.PUBLISH, c.MQTT_5)
 
 
 def test_properties_show_and_compare_by_value() -> None:

@@ -28,21 +28,21 @@ def test_publishes_of_equal_size_make_a_run_with_a_stride() -> None:
         assert (run.count, run.stride_bytes, run.packet_ids) == (99, len(single), list(range(1, 100)))
         assert run.payloads == [b"%02d" % i for i in range(1, 100)]
         assert run.payloads is run.payloads
-        assert (len(run.wire), run.raw, run.packet_id_offset) == (99 * len(single), b"", 5)
+        assert (len(run.wire), run.packet_id_offset) == (99 * len(single), 5)
 
 
 def test_publishes_of_different_sizes_make_a_run_without_a_stride() -> None:
     sizes = [1, 1, 5, 5, 5, 0, 200, 1]
     wire = [publish(4, "t", b"x" * size) for size in sizes]
     (run,) = runs(live(4), *wire)
-    assert (run.count, run.stride_bytes, run.raw) == (len(sizes), 0, b"".join(wire))
+    assert (run.count, run.stride_bytes, run.wire) == (len(sizes), 0, b"".join(wire))
     assert [len(payload) for payload in run.payloads] == sizes
 
 
 def test_run_at_qos_0_keeps_its_wire_bytes() -> None:
     wire = [publish(5, "t", b"ab")] * 3
     (run,) = runs(live(5), *wire)
-    assert run.raw == b"".join(wire)
+    assert run.wire == b"".join(wire)
     assert run.packet_ids == []
 
 
