@@ -44,7 +44,7 @@ def check_queue_name(name: str) -> str:
 
 
 def queue_level(name: str) -> str:
-    """The name of a queue as a level of its `$queue/<level>` addresses, which `queue_of_level` reads.
+    """Return the name of a queue as a level of its `$queue/<level>` addresses, which `queue_of_level` reads.
 
     What a level of a topic cannot hold, and a `$` at the beginning, which stands for a verb, are written as
     `%2F`, `%23`, `%2B` and `%24`; a `%` that would be read as such a one is `%25`.
@@ -56,7 +56,7 @@ def queue_level(name: str) -> str:
 
 
 def queue_of_level(level: str) -> str:
-    """The name of the queue that a level of an address stands for."""
+    """Return the name of the queue that a level of an address stands for."""
     return _CODE.sub(lambda code: chr(int(code[1], 16)), level) if "%" in level else level
 
 

@@ -34,7 +34,7 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> dict[str, Key]:
-    """The keys of a section, by the name a file uses, in the order of the model."""
+    """Return the keys of a section, by the name a file uses, in the order of the model."""
     keys = {}
     for attribute, field in section.model_fields.items():
         name = field.validation_alias if isinstance(field.validation_alias, str) else attribute
@@ -43,7 +43,7 @@ def keys_of(section: type[Section]) -> dict[str, Key]:
 
 
 def unknown_key_text(section: type[Section], name: str) -> str:
-    """What to tell about a key that `section` does not have: why it is refused, or that it is unknown."""
+    """Describe a key that `section` does not have: the reason for its refusal, or that it is unknown."""
     refused = section.unsupported_keys.get(name)
     return refused or "unknown key" + did_you_mean(name, keys_of(section))
 
@@ -55,7 +55,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 def environment_name(path: Path) -> str:
-    """The variable that sets the key at `path`: `("storage", "url")` is `SLUICEMQ_STORAGE__URL`."""
+    """Return the variable that sets the key at `path`: `("storage", "url")` is `SLUICEMQ_STORAGE__URL`."""
     return ENVIRONMENT_PREFIX + "__".join(str(part).upper() for part in path)
 
 

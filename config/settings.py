@@ -195,7 +195,7 @@ class ListenersSettings(Section):
     mqcores: MqcoresListenerSettings | None = None
 
     def opened(self) -> dict[str, ListenerSettings]:
-        """The listeners that are set, by name, in the order of the documentation."""
+        """Return the listeners that are set, by name, in the order of the documentation."""
         known: dict[str, ListenerSettings | None] = {
             "mqtt": self.mqtt,
             "mqtts": self.mqtts,
@@ -211,7 +211,7 @@ class ListenersSettings(Section):
         return {name: listener for name, listener in known.items() if listener is not None}
 
     def with_tls(self) -> dict[str, TlsSettings]:
-        """The TLS settings of those that have some, by name."""
+        """Return the TLS settings of those that have some, by name."""
         known = {
             "mqtts": self.mqtts,
             "mqtt_wss": self.mqtt_wss,
@@ -323,7 +323,7 @@ class Settings(Section):
         return self
 
     def visibility_timeout_ms(self, queue: QueueSettings) -> int:
-        """The lease of a delivery from `queue`, in ms: its own, else the queue manager's."""
+        """Return the lease of a delivery from `queue`, in ms: its own, else the queue manager's."""
         return queue.visibility_timeout_ms or self.queue_manager.visibility_timeout_ms
 
 

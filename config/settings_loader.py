@@ -20,7 +20,7 @@ QueueCheck = Callable[[Mapping[str, Any]], Iterable[tuple[Path, str]]]
 
 
 def nothing_more(entry: Mapping[str, Any]) -> Iterable[tuple[Path, str]]:
-    """The `QueueCheck` that finds nothing."""
+    """Find nothing: the `QueueCheck` of a file that is read without the queue manager."""
     return ()
 
 
@@ -71,12 +71,12 @@ def load_queue(entry: Mapping[str, Any], *, queue_check: QueueCheck = nothing_mo
 
 
 def default_file_text() -> str:
-    """The commented default configuration file that comes with the package."""
+    """Return the commented default configuration file that comes with the package."""
     return resources.files(__package__).joinpath("default.yaml").read_text("utf-8")
 
 
 def read_file(path: str | os.PathLike[str], bytes_max: int) -> YamlTree:
-    """A YAML file; raises ConfigError when it cannot be read, is too large, or no UTF-8."""
+    """Read a YAML file; raises ConfigError when it cannot be read, is too large, or no UTF-8."""
     try:
         with open(path, "rb") as file:
             data = file.read(bytes_max + 1)
@@ -126,7 +126,9 @@ def _check_queues(place: Path, queues: Sequence[Any], layers: Layers, queue_chec
 
 
 def known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -> dict[str, Any]:
-    """The part of `value` that the models can check; what has no place in `section` becomes a problem."""
+    """Return the part of `value` that the models can check; keys without a place in `section` become
+    problems.
+    """
     if section.short_key and isinstance(value, str):
         return {section.short_key: value}
     if not isinstance(value, dict):
@@ -159,7 +161,7 @@ def known_keys(section: type[Section], value: Any, path: Path, layers: Layers) -
 
 
 def sentence(details: ErrorDetails) -> str:
-    """What pydantic found, in our words."""
+    """Describe a finding of pydantic in our words."""
     context = details.get("ctx", {})
     match details["type"]:
         case "value_error":

@@ -47,7 +47,7 @@ class Layers:
         self.value: Any = {}
 
     def add_file(self, tree: YamlTree) -> None:
-        """The lowest layer; an empty document leaves every default."""
+        """Add the lowest layer; an empty document leaves every default."""
         for path, line in tree.lines.items():
             self._origins[path] = Origin(_FILE, self._file_label, line)
         for problem_line, path, what in tree.problems:
@@ -127,7 +127,7 @@ class Layers:
 
 
 def _key_of_variable(name: str) -> tuple[Path, schema.Key] | str:
-    """The key a variable sets, or what is wrong with the variable."""
+    """Return the key that a variable sets, or the problem with the variable."""
     section: type[Section] | None = Settings
     path: Path = ()
     key: schema.Key | None = None

@@ -75,7 +75,9 @@ def parse_size_bytes(text: str) -> int:
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """The shortest text that `parse_duration_ms` reads back as `duration_ms` (>= 0): `90000` is `1m30s`."""
+    """Return the shortest text that `parse_duration_ms` reads back as `duration_ms` (>= 0): `90000` is
+    `1m30s`.
+    """
     if duration_ms == 0:
         return "0"
     parts = []
@@ -87,7 +89,7 @@ def format_duration_ms(duration_ms: int) -> str:
 
 
 def format_size_bytes(size_bytes: int) -> str:
-    """The size in the largest binary unit that divides it, else in bytes: `65536` is `64KiB`."""
+    """Return the size in the largest binary unit that divides it, else in bytes: `65536` is `64KiB`."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         number, rest = divmod(size_bytes, _SIZE_UNITS_BYTES[unit])
         if number and not rest:

@@ -20,7 +20,7 @@ _HEADER = "# Users of a SluiceMQ broker; `sluicemq user` writes this file. Reloa
 
 
 def load_users(path: str | os.PathLike[str]) -> UsersSettings:
-    """The users of the file at `path`; raises ConfigError with all problems, each with its line."""
+    """Load the users of the file at `path`; raises ConfigError with all problems, each with its line."""
     layers = Layers(os.fspath(path))
     layers.add_file(read_file(path, limits.USERS_FILE_BYTES_MAX))
     raw = known_keys(UsersSettings, layers.value, (), layers)

@@ -31,7 +31,7 @@ class WriteOps:
         self.prepared = prepared
 
     def drop_prepared(self) -> None:
-        """The operations are written, or about to be: what was made of them is used up."""
+        """Forget the batch made of the operations: they are written, or about to be."""
         self.prepared = None
 
     def __len__(self) -> int:

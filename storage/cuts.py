@@ -61,7 +61,7 @@ class Cuts:
     def behind(
         self, settle: Callable[[], Awaitable[None]], viewed: Callable[[], AbstractContextManager[None]]
     ) -> "Cuts":
-        """The same for who writes into the database later.
+        """Return the same cuts for a later writer of the database.
 
         `settle` has it hold everything; while `viewed` is held it gets whole writes only.
         """
@@ -73,7 +73,7 @@ class Cuts:
         return Cuts(self._admin, flush, viewed)
 
     async def make(self) -> Cut:
-        """A cut with every write that returned before this call, kept for `limits.CUT_LIFETIME_S`.
+        """Make a cut with every write that returned before this call, kept for `limits.CUT_LIFETIME_S`.
 
         Raises StorageError; TooManyCuts where `limits.CUTS_MAX` are kept.
         """
@@ -124,7 +124,8 @@ class Cuts:
 
 
 async def open_cut_reader(path: str, object_store: ObjectStore, cut_id: str) -> tuple[DbReader, int]:
-    """A reader of a cut, which writes nothing, and about how many bytes are in the cut's tables.
+    """Open a reader of a cut, which writes nothing; gives also the rough number of bytes in the cut's
+    tables.
 
     Raises StorageError, also where there is no such cut.
     """

@@ -130,12 +130,12 @@ def directory_holder(directory: Path) -> str:
 
 
 def directory_holder_pid(directory: Path) -> int | None:
-    """The process of this machine that has the directory, 0 when nobody has; None: that cannot be told."""
+    """Return the process of this machine that has the directory, 0 for none; None: that cannot be told."""
     return _ask(directory, _holder_pid, 0, None)
 
 
 def _ask(directory: Path, of: Callable[[int], T], nobody: T, unknown: T) -> T:
-    """What `of` says of the lock file, if somebody has it."""
+    """Return what `of` says of the lock file, if it is held."""
     try:
         fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -158,7 +158,7 @@ def _describe_this_process() -> bytes:
 
 
 def _read(fd: int) -> tuple[int, str]:
-    """The process ID and machine in the lock file; 0 when its holder has not come to write it yet."""
+    """Return the process ID and machine in the lock file; 0 while its holder has not written it yet."""
     try:
         written = json.loads(os.pread(fd, _HOLDER_BYTES_MAX, 0))
         return int(written["pid"]), str(written["host"])

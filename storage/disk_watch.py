@@ -77,7 +77,7 @@ class DiskWatch:
 
 
 def _free_bytes(directory: Path) -> int:
-    """What an unprivileged process may still write to the file system of `directory`."""
+    """Return how much an unprivileged process may still write to the file system of `directory`."""
     stat = os.statvfs(directory)
     return stat.f_bavail * stat.f_frsize
 

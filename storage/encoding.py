@@ -42,7 +42,7 @@ def encode_terminated(raw: bytes) -> bytes:
 
 
 def decode_terminated(data: bytes, start: int, record_type: str, field: str) -> tuple[bytes, int]:
-    """The raw string that begins at `start`, and the position after its terminator."""
+    """Decode the raw string that begins at `start`; gives also the position after its terminator."""
     end = data.find(b"\x00", start)
     if end < 0:
         raise CorruptRecord(record_type, field, "no terminator")
@@ -57,7 +57,7 @@ def decode_terminated(data: bytes, start: int, record_type: str, field: str) -> 
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all keys that begin with `prefix`; None if there is no such key."""
+    """Return the first key after all keys that begin with `prefix`; None if there is no such key."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None
@@ -75,7 +75,9 @@ def encode_var_u64(value: int) -> bytes:
 
 
 def decode_var_u64(data: bytes, start: int, record_type: str, field: str) -> tuple[int, int]:
-    """The integer that begins at `start`, and the position after it. Only the shortest form is accepted."""
+    """Decode the integer that begins at `start`; gives also the position after it. Only the shortest form
+    is accepted.
+    """
     if start >= len(data):
         raise CorruptRecord(record_type, field, "truncated")
     length = data[start] >> 4
@@ -91,12 +93,14 @@ def decode_var_u64(data: bytes, start: int, record_type: str, field: str) -> tup
 
 
 def encode_i64_key(value: int) -> bytes:
-    """A signed integer that sorts by value in a key: sign bit flipped, big-endian."""
+    """Encode a signed integer so that it sorts by value in a key: sign bit flipped, big-endian."""
     return pack_u64_key(value + (1 << 63))
 
 
 def encode_f64_key(value: float) -> bytes:
-    """A float that sorts by value in a key: sign bit flipped if positive, every bit if negative."""
+    """Encode a float so that it sorts by value in a key: sign bit flipped if positive, every bit if
+    negative.
+    """
     bits = int.from_bytes(struct.pack(">d", value), "big")
     return pack_u64_key(bits ^ (U64_MAX if bits >> 63 else 1 << 63))
 
@@ -138,7 +142,7 @@ class Reader:
         self.position = 0
 
     def take(self, count: int, field: str) -> bytes:
-        """The next `count` bytes."""
+        """Take the next `count` bytes."""
         start = self.position
         end = start + count
         if end > len(self.data):
@@ -168,7 +172,7 @@ class Reader:
         return self.take(self.u32(field), field)
 
     def terminated_text(self, field: str) -> str:
-        """A TerminatedBytes string, as UTF-8."""
+        """Read a TerminatedBytes string, as UTF-8."""
         raw, self.position = decode_terminated(self.data, self.position, self.record_type, field)
         return self._text(raw, field)
 

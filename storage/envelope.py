@@ -285,7 +285,7 @@ def encode_envelope(
 
 
 def encode_run(template: EnvelopeTemplate, first_offset: int, received_at_ms: int, count: int) -> list[bytes]:
-    """The envelopes of `count` messages with consecutive offsets."""
+    """Encode the envelopes of `count` messages with consecutive offsets."""
     if count == 1:
         return [_pack_head(ENVELOPE_VERSION, template.flags, first_offset, received_at_ms) + template.suffix]
     tail = _pack_i64(received_at_ms) + template.suffix
@@ -296,7 +296,8 @@ def encode_run(template: EnvelopeTemplate, first_offset: int, received_at_ms: in
 def encode_metadata_block(
     template: EnvelopeTemplate, first_message_id: int, first_offset: int, received_at_ms: int, count: int
 ) -> bytes:
-    """The elements of a metadata record (`storage.records.metadata`) for a run, without single envelopes.
+    """Encode the elements of a metadata record (`storage.records.metadata`) for a run, without single
+    envelopes.
 
     Gives the bytes `encode_metadata_run(first_message_id, encode_run(...))` joined, several times faster: all
     elements have one size, so each byte of a number that differs between them is filled in by one strided
@@ -334,7 +335,7 @@ def _fill_rising(block: bytearray, position: int, size: int, first: int, count: 
 
 
 def read_head(data: bytes) -> tuple[int, int, int]:
-    """The (flags, offset, received_at_ms) of an envelope, without reading the rest."""
+    """Read the (flags, offset, received_at_ms) of an envelope, without the rest."""
     if len(data) < _HEAD_BYTES:
         raise CorruptRecord("envelope", "head", "truncated")
     version, flags, offset, received_at_ms = _unpack_head(data)
@@ -358,7 +359,7 @@ class TemplateCache:
         self._templates: dict[bytes, EnvelopeTemplate] = {}
 
     def find(self, data: bytes) -> EnvelopeTemplate:
-        """The template of this envelope; one object for equal flags and suffix while it is cached."""
+        """Return the template of this envelope; one object for equal flags and suffix while it is cached."""
         key = data[:2] + data[_HEAD_BYTES:]
         template = self._templates.get(key)
         if template is None:

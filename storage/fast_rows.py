@@ -39,7 +39,7 @@ async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
 
 
 async def value_of(database: Db, key: bytes) -> bytes | None:
-    """The value of `key`, None if it has none. Raises what the binding raises."""
+    """Return the value of `key`, None if it has none. Raises what the binding raises."""
     if fast_batch.fast_batch_status() != "on":
         found: bytes | None = await database.get(key)
         return found
@@ -58,7 +58,7 @@ async def value_of(database: Db, key: bytes) -> bytes | None:
 
 
 def _lift_value(buffer: Any) -> bytes | None:
-    """An optional value: u8, and if it is 1 i32BE length and bytes."""
+    """Read an optional value: u8, and if it is 1 i32BE length and bytes."""
     try:
         data = _view(buffer)
         return _copy(data[5:]) if data[0] else None
@@ -77,13 +77,13 @@ def _lift_rows(buffer: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _view(buffer: Any) -> memoryview:
-    """The bytes of a buffer, uncopied, until it is freed."""
+    """View the bytes of a buffer, uncopied, until it is freed."""
     address = ctypes.cast(buffer.data, ctypes.c_void_p).value
     return memoryview((ctypes.c_char * buffer.len).from_address(address)).cast("B")
 
 
 def _copy(part: memoryview) -> bytes:
-    """The bytes of a view, in parts: other threads have their turn between them."""
+    """Copy the bytes of a view, in parts: other threads have their turn between them."""
     if len(part) <= limits.VALUE_PART_BYTES:
         return bytes(part)
     whole = BytesIO(bytes(len(part)))  # in the end the bytes themselves, not copied again
@@ -110,8 +110,8 @@ def _decode_large(data: memoryview) -> list[tuple[bytes, bytes]]:
 
 
 def decode_rows(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The pairs in a serialised `sequence<KeyValue>`: i32BE count, then per row i32BE length and key, i32BE
-    length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry.
+    """Decode the pairs of a serialised `sequence<KeyValue>`: i32BE count, then per row i32BE length and key,
+    i32BE length and value, u64 sequence number, i64 creation time, u8 and if it is 1 an i64 expiry.
     """
     length = _length
     (count,) = length(data, 0)
@@ -133,7 +133,9 @@ def decode_rows(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _alike(data: bytes, count: int) -> list[tuple[bytes, bytes]]:
-    """The rows if their keys and values are of one size and nothing expires, as most often; else none."""
+    """Decode the rows if their keys and values are of one size and nothing expires, as most often; else
+    none.
+    """
     key_bytes: int = _length(data, 4)[0]
     if not 0 <= key_bytes <= len(data) - 12:
         return []

@@ -27,7 +27,7 @@ QUEUE_ID_BYTES_MAX: Final = (
 
 
 def check_queue_id(queue_id: str) -> str:
-    """The queue ID as given; ValueError if it is empty, too long or has a NUL in it."""
+    """Return the queue ID as given; ValueError if it is empty, too long or has a NUL in it."""
     size = len(queue_id.encode())
     if not 1 <= size <= QUEUE_ID_BYTES_MAX:
         raise ValueError(f"a queue ID has 1 to {QUEUE_ID_BYTES_MAX} bytes, this one {size}")
@@ -37,14 +37,16 @@ def check_queue_id(queue_id: str) -> str:
 
 
 def group_queue_id(name: str, group: str) -> str:
-    """The queue ID of a group: the queue's name for the default group (`""`), else `name \\x1f group`."""
+    """Return the queue ID of a group: the queue's name for the default group (`""`), else
+    `name \\x1f group`.
+    """
     if GROUP_SEPARATOR in name or GROUP_SEPARATOR in group:
         raise ValueError("queue and group names may not contain U+001F")
     return check_queue_id(f"{name}{GROUP_SEPARATOR}{group}" if group else name)
 
 
 def split_group_queue_id(queue_id: str) -> tuple[str, str]:
-    """The (queue name, group) a queue ID was made from; the group is `""` for the default group."""
+    """Return the (queue name, group) of a queue ID; the group is `""` for the default group."""
     name, _, group = queue_id.partition(GROUP_SEPARATOR)
     return name, group
 
@@ -55,7 +57,7 @@ def bucket_capacity(exponent: int) -> int:
 
 
 def make_id(exponent: int, number: int) -> int:
-    """A claim or bucket ID: the exponent in the top four bits, the number in the low 60."""
+    """Make a claim or bucket ID: the exponent in the top four bits, the number in the low 60."""
     if not 0 <= exponent <= 15:
         raise ValueError(f"bucket exponent {exponent}")
     if not 0 <= number <= NUMBER_MASK:
@@ -64,29 +66,33 @@ def make_id(exponent: int, number: int) -> int:
 
 
 def id_exponent(claim_or_bucket_id: int) -> int:
-    """The bucket exponent in a claim or bucket ID."""
+    """Return the bucket exponent in a claim or bucket ID."""
     return claim_or_bucket_id >> NUMBER_BITS
 
 
 def id_number(claim_or_bucket_id: int) -> int:
-    """The number in a claim or bucket ID. A queue's order is the order of claim numbers, not of whole IDs."""
+    """Return the number in a claim or bucket ID. A queue's order is the order of claim numbers, not of whole
+    IDs.
+    """
     return claim_or_bucket_id & NUMBER_MASK
 
 
 def bucket_of_claim(claim_id: int) -> int:
-    """The ID of the bucket a claim lies in, for its whole life: active, done and failed alike."""
+    """Return the ID of the bucket a claim lies in, for its whole life: active, done and failed alike."""
     number = claim_id & NUMBER_MASK
     return claim_id - number % _CAPACITIES[claim_id >> NUMBER_BITS]
 
 
 def align_claim_number(number: int, exponent: int) -> int:
-    """The first number >= `number` that begins a bucket; the counter goes on there in a new exponent."""
+    """Return the first number >= `number` that begins a bucket; the counter goes on there in a new
+    exponent.
+    """
     capacity = _CAPACITIES[exponent]
     return -(-number // capacity) * capacity
 
 
 def check_bucket_exponent(exponent: int) -> int:
-    """The exponent as given; ValueError unless a bucket of it can be encoded."""
+    """Return the exponent as given; ValueError unless a bucket of it can be encoded."""
     if not 0 <= exponent <= BUCKET_EXPONENT_MAX:
         raise ValueError(f"bucket exponent must be 0 to {BUCKET_EXPONENT_MAX}, not {exponent}")
     return exponent

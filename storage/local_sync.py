@@ -44,7 +44,7 @@ class OnDisk(NamedTuple):
 
 
 def wall_s() -> float:
-    """The time by which SlateDB's checkpoints end."""
+    """Return the time by which SlateDB's checkpoints end."""
     return time.time()  # noqa: TID251 - to be compared with SlateDB's own, which no test can set
 
 
@@ -52,17 +52,17 @@ _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def wal_name(wal_id: int) -> str:
-    """The file name of a WAL object."""
+    """Return the file name of a WAL object."""
     return f"{wal_id:020d}.sst"
 
 
 def wal_ids(database: Path) -> list[int]:
-    """The numbers of all WAL objects of the database directory, rising."""
+    """Return the numbers of all WAL objects of the database directory, rising."""
     return sorted(numbers_of(_names(database / WAL_DIRECTORY)))
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """The numbers of the files that are named by one."""
+    """Return the numbers of the files that are named by one."""
     stems = [name.partition(".")[0] for name in names]
     return [int(stem) for stem in stems if stem.isdigit()]
 
@@ -174,7 +174,7 @@ class LocalSync:
         return count
 
     def _look(self) -> tuple[OnDisk, dict[str, set[str]]]:
-        """What is there now, and the files by folder, in the order to sync them.
+        """List the files that are there now; gives also those of each folder, in the order to sync them.
 
         Manifests are listed first: every table they name is there when the tables are listed.
         """

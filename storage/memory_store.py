@@ -144,7 +144,7 @@ class MemoryStore:
 
 
 def _copy(ops: WriteOps) -> WriteOps:
-    """The operations as they are now: the caller may go on to use its lists."""
+    """Copy the operations: the caller may go on to use its lists."""
     return WriteOps(ops.puts, ops.deletes)
 
 
@@ -190,7 +190,7 @@ class _SortedKeys:
             del self._lasts[at]
 
     def rising(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        """The keys from `start` up to but not including `end`."""
+        """Yield the keys from `start` up to but not including `end`."""
         first = bisect_left(self._lasts, start)
         for at in range(first, len(self._chunks)):
             chunk = self._chunks[at]
@@ -200,7 +200,7 @@ class _SortedKeys:
                 yield chunk[index]
 
     def falling(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
-        """The same keys, last first."""
+        """Yield the same keys, last first."""
         last = len(self._chunks) - 1
         if end is not None:
             last = min(bisect_left(self._lasts, end), last)

@@ -61,7 +61,7 @@ class ScanRange(NamedTuple):
     prefix_bytes: int
 
     def sequence(self, key: bytes) -> int:
-        """The sequence of an entry whose key lies in this range."""
+        """Return the sequence of an entry whose key lies in this range."""
         relative, end = decode_var_u64(key, self.prefix_bytes, NAME, "sequence")
         if end != len(key):
             raise CorruptRecord(NAME, "key", f"{len(key) - end} bytes too many")
@@ -69,7 +69,7 @@ class ScanRange(NamedTuple):
 
 
 def log_key(instance_id: str, log_id: str) -> bytes:
-    """The key under which a log's entries stand; both IDs are 1 to 64 of `A-Z a-z 0-9 . _ -`."""
+    """Make the key under which a log's entries stand; both IDs are 1 to 64 of `A-Z a-z 0-9 . _ -`."""
     for name in (instance_id, log_id):
         if not _ID.fullmatch(name):
             raise ValueError(f"{name!r} is no instance or log ID")
@@ -77,7 +77,7 @@ def log_key(instance_id: str, log_id: str) -> bytes:
 
 
 def parse_log_key(raw: bytes) -> tuple[str, str]:
-    """The (instance ID, log ID)."""
+    """Parse a log key into its (instance ID, log ID)."""
     match = _LOG_KEY.fullmatch(raw.decode("ascii", "replace"))
     if match is None:
         raise CorruptRecord(NAME, "log key", repr(raw))
@@ -85,7 +85,7 @@ def parse_log_key(raw: bytes) -> tuple[str, str]:
 
 
 def entry_prefix(segment_id: int, log_key: bytes) -> bytes:
-    """What the keys of one log's entries in one segment begin with."""
+    """Return the beginning of all keys of one log's entries in one segment."""
     return _KEY_HEAD.pack(PREFIX, segment_id, TAG_ENTRY) + encode_terminated(log_key)
 
 
@@ -94,7 +94,7 @@ def segment_meta_key(segment_id: int) -> bytes:
 
 
 def segment_meta_bounds() -> tuple[bytes, bytes]:
-    """The range of keys to scan for all segments at a start."""
+    """Return the range of keys to scan for all segments at a start."""
     return segment_meta_key(FIRST_SEGMENT), segment_meta_key(_SEGMENT_ID_MAX)
 
 
@@ -115,12 +115,12 @@ def listing_key(segment_id: int, log_key: bytes) -> bytes:
 
 
 def listing_bounds(segment_id: int) -> tuple[bytes, bytes]:
-    """The range of keys to scan for the logs that have entries in a segment."""
+    """Return the range of keys to scan for the logs that have entries in a segment."""
     return listing_key(segment_id, b""), _KEY_HEAD.pack(PREFIX, segment_id, TAG_LISTING + 1)
 
 
 def parse_listing_key(key: bytes) -> tuple[int, bytes]:
-    """The (segment ID, log key)."""
+    """Parse the key of a listing into its (segment ID, log key)."""
     if len(key) < _KEY_HEAD.size:
         raise CorruptRecord("listing", "key", "truncated")
     prefix, segment_id, tag = _KEY_HEAD.unpack_from(key)
@@ -130,7 +130,7 @@ def parse_listing_key(key: bytes) -> tuple[int, bytes]:
 
 
 def segment_bounds(segment_id: int) -> tuple[bytes, bytes]:
-    """The range of all keys that lie in a segment: its entries and listings."""
+    """Return the range of all keys that lie in a segment: its entries and listings."""
     return PREFIX + segment_id.to_bytes(4, "big"), PREFIX + (segment_id + 1).to_bytes(4, "big")
 
 
@@ -194,7 +194,7 @@ class MetadataLog:
         seal_interval_ms: int | None = None,
         seal_bytes: int | None = None,
     ) -> "MetadataLog":
-        """The log after a start, from what was scanned.
+        """Restore the log after a start, from what was scanned.
 
         `segment_rows` are the rows of `segment_meta_bounds()`, `seq_block` is the decoded value of
         `SEQ_BLOCK_KEY`. Listings may be left out: they are then written again, which does no harm.
@@ -226,7 +226,7 @@ class MetadataLog:
         return first, puts
 
     def listing(self, log_id: str) -> tuple[bytes, bytes] | None:
-        """The put that lists this log in the newest segment, or None if that was done."""
+        """Return the put that lists this log in the newest segment, or None if that was done."""
         if log_id in self._listed_ids:
             return None
         self._listed_ids.add(log_id)
@@ -237,7 +237,7 @@ class MetadataLog:
         return key, b""
 
     def entry_key(self, log_id: str, sequence: int) -> bytes:
-        """The key of a log's entry; `sequence` must have been allocated."""
+        """Return the key of a log's entry; `sequence` must have been allocated."""
         if sequence >= self._starts[-1]:
             prefix = self._entry_prefixes.get(log_id)
             if prefix is None:
@@ -266,7 +266,8 @@ class MetadataLog:
     def scan_bounds(
         self, log_id: str, from_sequence: int = 0, to_sequence: int | None = None
     ) -> list[ScanRange]:
-        """The key ranges, one per segment and in order, of a log's entries with `from <= sequence < to`.
+        """Return the key ranges, one per segment and in order, of a log's entries with `from <= sequence <
+        to`.
 
         Without `to_sequence` they reach to the end. A reader goes on later at the last sequence it saw + 1.
         """
@@ -283,7 +284,9 @@ class MetadataLog:
         return ranges
 
     def sealed_before(self, sequence: int) -> list[SegmentMeta]:
-        """The segments, oldest first, that end at or below `sequence`. The newest segment never does."""
+        """Return the segments, oldest first, that end at or below `sequence`. The newest segment never
+        does.
+        """
         following = self._starts[1:]
         return [segment for segment, end in zip(self.segments, following, strict=False) if end <= sequence]
 

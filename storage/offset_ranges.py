@@ -18,7 +18,7 @@ def encode_ranges(ranges: Ranges) -> bytes:
 
 
 def read_ranges(reader: Reader, field: str) -> Ranges:
-    """Raises CorruptRecord also for ranges that are empty, touch or are out of order."""
+    """Read ranges. Raises CorruptRecord also for ranges that are empty, touch or are out of order."""
     ranges: list[tuple[int, int]] = []
     last = -1
     for _ in range(reader.u32(field)):

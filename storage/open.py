@@ -98,7 +98,7 @@ async def open_store(
 
 
 async def open_remote_reader(url: str) -> DbReader | None:
-    """A reader of the database in an object store, which disturbs nobody; None where there is none.
+    """Open a reader of the database in an object store, beside its writer; None where there is no database.
 
     Raises StorageError.
     """
@@ -107,7 +107,8 @@ async def open_remote_reader(url: str) -> DbReader | None:
 
 
 async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
-    """A reader of a cut (`storage.cuts`) of the database at `url`, and about how many bytes are in it.
+    """Open a reader of a cut (`storage.cuts`) of the database at `url`; gives also the rough number of
+    bytes in it.
 
     Raises StorageError, also where there is no such cut.
     """
@@ -117,12 +118,12 @@ async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
 
 
 def absolute_path(path: str) -> Path:
-    """The path from the root on; the file system is not asked."""
+    """Return the path from the root on, without asking the file system."""
     return Path(path).absolute()
 
 
 def absolute_url(url: str) -> str:
-    """The same storage for a process that works in another directory."""
+    """Return the same storage for a process that works in another directory."""
     return url if url == "memory:" or "://" in url else str(Path(url).resolve())
 
 
@@ -147,7 +148,9 @@ def storage_holder(settings: StorageSettings) -> str:
 
 
 def storage_holder_pid(settings: StorageSettings) -> int | None:
-    """The process of this machine that has the local directory, 0: nobody. None: that cannot be told."""
+    """Return the process of this machine that has the local directory, 0 for none; None: that cannot be
+    told.
+    """
     if settings.url == "memory:" or "://" in settings.url:
         return None
     return directory_holder_pid(Path(settings.url))
@@ -293,7 +296,7 @@ def _locked(path: Path, take_over: bool) -> DirectoryLock:
 
 
 async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lock: bool) -> SlateStore:
-    """The database in a directory, the lock held; `keep_lock`: the store releases that when it ends."""
+    """Open the database in a directory, the lock held; `keep_lock`: the store releases that when it ends."""
     try:
         store = await _in_time(settings.url, _open_directory(lock, settings.sync, keep_lock=keep_lock))
     except BaseException:
@@ -361,7 +364,7 @@ async def _open_remote(url: str, description: str = "") -> SlateStore:
 
 
 def database_at(url: str) -> tuple[str, ObjectStore]:
-    """The database's path in what object store, or directory taken for one. Raises StorageError."""
+    """Return the database's path in what object store, or directory taken for one. Raises StorageError."""
     if "://" in url:
         return _remote(url)
     if not (Path(url) / DATABASE).is_dir():
@@ -376,7 +379,7 @@ def _directory_store(root: Path) -> ObjectStore:
 
 
 def _remote(url: str) -> tuple[str, ObjectStore]:
-    """The database's path in the object store that an URL names, and that. Raises StorageError."""
+    """Return the database's path in the object store that an URL names, and that. Raises StorageError."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     if scheme not in _SCHEMES or not bucket:

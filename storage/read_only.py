@@ -40,7 +40,7 @@ class ReadOnlyStore:
         self._release = release
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None. Raises StorageError."""
+        """Return the value of `key`, or None. Raises StorageError."""
         found = self._journal.find(key)
         if found is not ABSENT:
             return cast("bytes | None", found)
@@ -131,7 +131,7 @@ async def _check_format(reader: DbReader, url: str) -> None:
 
 
 async def _journal(reader: DbReader, root: Path, url: str) -> Early:
-    """What only the journal has. Raises StorageError."""
+    """Read the operations that only the journal has. Raises StorageError."""
     value = await _in_time(reader.get(journal_state.key()))
     state = None if value is None else journal_state.decode(value)
     directory = journal_of(root, state, is_beside="://" not in url)

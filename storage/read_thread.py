@@ -20,7 +20,7 @@ class ReadThread:
         self._thread: threading.Thread | None = None
 
     async def run(self, reading: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine gives, or raises. Cancelling this cancels it."""
+        """Run the coroutine, and return or raise what it does. Cancelling this cancels it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(

@@ -72,7 +72,7 @@ class RemoteHold:
 
 
 async def open_reader(path: str, object_store: ObjectStore) -> DbReader | None:
-    """A reader, which fences nobody; None when there is no database yet."""
+    """Open a reader beside the writer; None when there is no database yet."""
     builder = DbReaderBuilder(path, object_store)
     builder.with_reader_mode(ReaderMode.FOLLOW_LATEST())
     builder.with_options(

@@ -27,7 +27,7 @@ class SeqBlock(NamedTuple):
 
 
 def encode_block(block: SeqBlock) -> bytes:
-    """`base u64BE ‖ size u64BE`."""
+    """Encode a block: `base u64BE ‖ size u64BE`."""
     return _BLOCK.pack(block.base, block.size)
 
 

@@ -12,7 +12,9 @@ _NO_ROOM = ("no space left", "os error 28", "disk quota exceeded", "quotaexceede
 
 
 def translate(error: Exception, doing: str) -> StorageError:
-    """The StorageError for `error`, which came while `doing` ("writing", ...). Raise it `from error`."""
+    """Return the StorageError for `error`, which came while `doing` ("writing", ...). Raise it `from
+    error`.
+    """
     text = str(getattr(error, "message", "") or error)
     reason = f"{doing}: {text}"
     if isinstance(error, Error.Closed):

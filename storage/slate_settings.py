@@ -31,7 +31,7 @@ _FETCH_BYTES: Final = limits.MIB
 
 
 def broker_settings(*, local: bool, collects_garbage: bool = True) -> Settings:
-    """The settings for a local disk (or memory), or for an object store far away.
+    """Return the settings for a local disk (or memory), or for an object store far away.
 
     Without `collects_garbage` nothing is deleted unless `Admin.run_gc_once` is called.
 

@@ -65,7 +65,7 @@ _FIRST_ROWS = 64  # taken before the size of a row is known
 
 
 async def _take(rows: DbIterator, limit: int) -> list[tuple[bytes, bytes]]:
-    """The next `limit` rows, some hundred KiB at a time."""
+    """Take the next `limit` rows, some hundred KiB at a time."""
     asked = min(limit, _FIRST_ROWS)
     chunk = await next_rows(rows, asked)
     found = chunk
@@ -187,7 +187,7 @@ class SlateStore:
         return None
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None. Raises StorageError."""
+        """Return the value of `key`, or None. Raises StorageError."""
         began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):

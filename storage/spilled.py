@@ -14,7 +14,7 @@ _READ_BYTES: Final = 64 * limits.KIB
 
 
 def _open_unnamed() -> BinaryIO:
-    """A temporary file that goes when it is closed. Raises OSError."""
+    """Open a temporary file that goes when it is closed. Raises OSError."""
     fd, name = tempfile.mkstemp()
     os.unlink(name)
     return os.fdopen(fd, "w+b")

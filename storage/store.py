@@ -34,7 +34,7 @@ class Store(Protocol):
     """
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None. Sees every write that was begun, durable or not."""
+        """Return the value of `key`, or None. Sees every write that was begun, durable or not."""
         ...
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -32,7 +32,7 @@ class NewerFormat(Exception):
 
 
 def table_problem(path: Path, *, every_block: bool) -> str:
-    """What is wrong with the table at `path`, or "" if it is whole; `every_block` reads and checks all of it.
+    """Return the problem of the table at `path`, "" if it is whole; `every_block` reads and checks all of it.
 
     Raises NewerFormat, and OSError if it cannot be read. An empty file is a problem here, though an empty WAL
     object is a valid one (a fence).

@@ -100,7 +100,7 @@ def _table_names(manifest: VersionedManifest) -> list[str]:
 
 
 def _tables_problem(directory: Path, tables: list[str], every_block: bool) -> str:
-    """What is wrong with the first unsound table, or ""."""
+    """Return the problem of the first unsound table, or ""."""
     folder = directory / "compacted"
     recent = _newest_change(directory) - limits.STORE_GARBAGE_AGE_MIN_S
     for table in tables:

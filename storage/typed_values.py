@@ -37,13 +37,13 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def encode_table(table: Mapping[str, object]) -> bytes:
-    """A table; raises ValueError for what has no type here, or does not fit."""
+    """Encode a table; raises ValueError for what has no type here, or does not fit."""
     entries = sorted((encode_utf8(name), value) for name, value in table.items())
     return pack_u16(len(entries)) + b"".join([name + encode_value(value) for name, value in entries])
 
 
 def encode_value(value: object) -> bytes:
-    """A value with its tag; raises ValueError for what has no type here, or does not fit."""
+    """Encode a value with its tag; raises ValueError for what has no type here, or does not fit."""
     if value is None:
         return bytes((NULL,))
     if isinstance(value, bool):
@@ -71,7 +71,7 @@ def encode_value(value: object) -> bytes:
 
 
 def read_table(reader: Reader) -> dict[str, object]:
-    """The table that comes next."""
+    """Read the table that comes next."""
     return {reader.utf8("name"): _read_value(reader) for _ in range(reader.u16("table count"))}
 
 

@@ -17,7 +17,7 @@ _FIELD_AT: Final = 18
 
 
 def with_visible_at(envelope: bytes, visible_at_ms: int) -> bytes:
-    """The envelope with this time (over 0) in place of the one it may have."""
+    """Return the envelope with this time (over 0) in place of the one it may have."""
     plain, _ = without_visible_at(envelope)
     return b"".join(
         (
@@ -31,7 +31,7 @@ def with_visible_at(envelope: bytes, visible_at_ms: int) -> bytes:
 
 
 def without_visible_at(envelope: bytes) -> tuple[bytes, int]:
-    """The envelope without the time, and the time in ms (0 if it had none).
+    """Return the envelope without the time, and the time in ms (0 if it had none).
 
     Raises CorruptRecord, or FormatTooNew for a later version.
     """

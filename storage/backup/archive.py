@@ -62,17 +62,17 @@ class Index:
 
 
 def part_name(number: int) -> str:
-    """The name of the part of this number, from 1."""
+    """Return the name of the part of this number, from 1."""
     return f"rows-{number:06d}"
 
 
 def part_of(name: str, data: bytes, rows: int) -> PartFile:
-    """What the index says of a part."""
+    """Return the entry of the index for a part."""
     return PartFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)
 
 
 def check_part(file: PartFile, data: bytes | None) -> bytes:
-    """The part's bytes as given. Raises BackupDamaged."""
+    """Return the part's bytes as given. Raises BackupDamaged."""
     if data is None:
         raise BackupDamaged(file.name, "is missing")
     if len(data) != file.bytes:
@@ -88,7 +88,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_rows(name: str, data: bytes) -> Iterator[Row]:
-    """The rows of a part. Raises BackupDamaged."""
+    """Decode the rows of a part. Raises BackupDamaged."""
     at = 0
     while at < len(data):
         if at + _HEAD.size > len(data):
@@ -107,7 +107,7 @@ def encode_index(index: Index) -> bytes:
 
 
 def decode_index(data: bytes | None) -> Index:
-    """Raises BackupDamaged, and FormatTooNew for what a newer version wrote."""
+    """Decode an index. Raises BackupDamaged, and FormatTooNew for what a newer version wrote."""
     if data is None:
         raise BackupDamaged(INDEX_NAME, "is missing: this is no backup, or one that was not finished")
     try:

@@ -40,7 +40,7 @@ class FileSource(Protocol):
     """The files of a backup, to be read."""
 
     async def get(self, name: str) -> bytes | None:
-        """A file, or None where it is not. Raises StorageError."""
+        """Return a file, or None where it is absent. Raises StorageError."""
         ...
 
     async def close(self) -> None:
@@ -49,7 +49,7 @@ class FileSource(Protocol):
 
 
 async def open_for_writing(url: str) -> FileSink:
-    """A place for a new backup: a directory, made if absent, or `s3://bucket/prefix` and its like.
+    """Open a place for a new backup: a directory, made if absent, or `s3://bucket/prefix` and its like.
 
     Raises StorageError where there is something already.
     """
@@ -65,7 +65,7 @@ async def open_for_writing(url: str) -> FileSink:
 
 
 async def open_for_reading(url: str) -> FileSource:
-    """A backup that is there. Raises StorageError where nothing is."""
+    """Open a backup that is there. Raises StorageError where nothing is."""
     if "://" not in url:
         return _DirectorySource(Path(url))
     reader = await open_remote_reader(url)

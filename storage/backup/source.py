@@ -26,7 +26,7 @@ class CutSource:
 
     @classmethod
     async def open(cls, url: str, cut_id: str) -> "CutSource":
-        """The cut of the database at `url`, which a broker may go on writing. Raises StorageError."""
+        """Open the cut of the database at `url`, which a broker may go on writing. Raises StorageError."""
         return cls(*await open_cut(url, cut_id))
 
     async def pages(self) -> AsyncIterator[list[Row]]:

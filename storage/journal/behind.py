@@ -116,7 +116,7 @@ class Behind:
             self._apply_due.at(due_s)
 
     def find(self, key: bytes) -> object:
-        """The value of a key that the database has not, None if it is deleted; else ABSENT."""
+        """Return the value of a key that the database has not, None if it is deleted; else ABSENT."""
         found = self._waiting.find(key)
         return self._applying.get(key, ABSENT) if found is ABSENT else found
 

@@ -12,16 +12,16 @@ class Due:
         self._timer: asyncio.TimerHandle | None = None
 
     def now(self) -> None:
-        """The work is due."""
+        """Make the work due."""
         self._event.set()
 
     def at(self, time_s: float) -> None:
-        """The work is due at that time of the loop, unless it is earlier."""
+        """Make the work due at that time of the loop, unless it is earlier."""
         if self._timer is None:
             self._timer = self._loop.call_at(time_s, self._event.set)
 
     def after(self, delay_s: float) -> None:
-        """The same, so long from now."""
+        """Make the work due so long from now, unless it is earlier."""
         self.at(self._loop.time() + delay_s)
 
     async def wait(self) -> None:

@@ -35,7 +35,7 @@ class Early:
         return not highest or start > highest or (end is not None and end <= lowest)
 
     def find(self, key: bytes) -> object:
-        """The value of a key, None if it is deleted; ABSENT if that is up to the database."""
+        """Return the value of a key, None if it is deleted; ABSENT if that is up to the database."""
         return self._rows.get(key, ABSENT)
 
     async def scan(

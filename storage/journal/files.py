@@ -40,26 +40,26 @@ class _Segment:
         self.last = 0
 
     def begin(self, generation: int, before: int) -> None:
-        """It takes the commits behind `before` from now on."""
+        """Take the commits behind `before` from now on."""
         self.generation = generation
         self.is_free = False
         self.last = before
 
     def hold(self, last: int) -> None:
-        """It has commits up to `last` that are nowhere else."""
+        """Note that it has commits up to `last` that are nowhere else."""
         self.is_free = False
         self.last = last
 
     def wrote(self, sequence: int) -> None:
-        """That commit is in it."""
+        """Note that a commit is in it."""
         self.last = sequence
 
     def set_free(self) -> None:
-        """What is in it is held elsewhere."""
+        """Note that its commits are held elsewhere."""
         self.is_free = True
 
     def measure(self) -> None:
-        """It was given another size."""
+        """Note its size after a change."""
         self.size = os.fstat(self.fd).st_size
 
 
@@ -134,7 +134,7 @@ class JournalFiles:
         return len(self._segments) < max(limits.JOURNAL_SEGMENTS_MAX, self._held_count + 1)
 
     def held(self) -> Held:
-        """What there is of segments."""
+        """Count the segments and their bytes."""
         with self._segments_lock:
             in_use = sum(not segment.is_free or segment is self._current for segment in self._segments)
             size_bytes = sum(segment.size for segment in self._segments)
@@ -221,8 +221,8 @@ class JournalFiles:
             self._signs = frames.signs_of(head)
 
     def _oldest_free(self) -> _Segment | None:
-        """The free segment whose commits are the oldest: what was written last stays readable longest, should
-        SlateDB's files be damaged. None if a new one is to be made.
+        """Return the free segment whose commits are the oldest: what was written last stays readable longest,
+        should SlateDB's files be damaged. None if a new one is to be made.
         """
         if len(self._segments) < limits.JOURNAL_SEGMENTS_MIN:
             return None
@@ -253,7 +253,7 @@ class JournalFiles:
         return segment
 
     def _resize(self, segment: _Segment, size: int) -> None:
-        """A commit larger than a segment has made it so; afterwards it is given its size again."""
+        """Give a segment its size again, after a larger commit made it grow."""
         try:
             if segment.size > size:
                 os.ftruncate(segment.fd, size)
@@ -275,7 +275,7 @@ class JournalFiles:
                     at += os.pwrite(fd, rest[at - end :], at)
 
     def _failed(self, doing: str, error: OSError) -> StorageError:
-        """What to raise for an error before anything was synced."""
+        """Return the exception for an error before anything was synced."""
         if error.errno in _NO_ROOM:
             return StoreFull(f"{doing} the journal: {error.strerror}")
         if error.errno in _OUT_OF_DESCRIPTORS:
@@ -288,7 +288,7 @@ class JournalFiles:
 
 
 def segment_paths(directory: Path) -> list[Path]:
-    """The segments in the directory, by number."""
+    """Return the segments in the directory, by number."""
     return sorted(
         [path for path in directory.glob(SEGMENT_PREFIX + "*") if path.name[len(SEGMENT_PREFIX) :].isdigit()],
         key=_number,
@@ -319,7 +319,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _portions(parts: list[bytes]) -> Iterator[list[bytes | memoryview]]:
-    """The parts, large ones cut, as many at a time as one call writes."""
+    """Cut large parts, and yield as many at a time as one call writes."""
     bytes_max = limits.JOURNAL_WRITE_BYTES_MAX
     portion: list[bytes | memoryview] = []
     room = bytes_max

@@ -14,7 +14,7 @@ from storage.records import journal_state
 
 
 async def filled_batch(portion: Portion, database_id: int) -> WriteBatch:
-    """A batch of a portion, which says in the database what the last commit of it is."""
+    """Make a batch of a portion, with the record of the portion's last commit."""
     batch = WriteBatch()
     for step in _steps(portion.rows, portion.size_bytes):
         if portion.size_bytes > limits.COMMIT_INLINE_BYTES_MAX and _has_large(step):
@@ -35,7 +35,7 @@ def _has_large(ops: WriteOps) -> bool:
 
 
 def _steps(rows: Rows, size_bytes: int) -> Iterator[WriteOps]:
-    """The rows in parts so small that filling one holds nobody up."""
+    """Yield the rows in parts so small that filling one holds nobody up."""
     row_bytes = size_bytes // max(1, len(rows)) + 1
     count = max(1, min(limits.JOURNAL_APPLY_STEP_ROWS, limits.JOURNAL_APPLY_STEP_BYTES // row_bytes))
     items = iter(rows.items())

@@ -93,7 +93,7 @@ class EndRecord(NamedTuple):
 
 
 def seed_of(database_id: int) -> int:
-    """What the checksums of a database's frames begin with."""
+    """Return the number that the checksums of a database's frames begin with."""
     return zlib.crc32(database_id.to_bytes(8, "little"))
 
 
@@ -105,7 +105,7 @@ def encode_head(head: SegmentHead) -> bytes:
 
 
 def decode_head(raw: bytes) -> SegmentHead | None:
-    """The head, or None if this is not a whole one. Raises FormatTooNew for a later version."""
+    """Decode the head, None if this is not a whole one. Raises FormatTooNew for a later version."""
     if len(raw) < HEAD_BYTES or not raw.startswith(_SEGMENT_MAGIC):
         return None
     _, version, checksum, database_id, generation, first, previous = _HEAD.unpack_from(raw)
@@ -117,7 +117,7 @@ def decode_head(raw: bytes) -> SegmentHead | None:
 
 
 def signs_of(head: SegmentHead) -> Signs:
-    """What the frames of the segment with this head are known by."""
+    """Return the signs of the frames in the segment with this head."""
     seed = seed_of(head.database_id)
     if head.version == _ONE_MARK_VERSION:
         return Signs(_ONE_MARK, head.generation, seed)
@@ -125,7 +125,9 @@ def signs_of(head: SegmentHead) -> Signs:
 
 
 def encode_body(ops: WriteOps, seed: int) -> FrameBody:
-    """The commit's operations as the body of a frame. Raises ValueError if there are too many bytes."""
+    """Encode the commit's operations as the body of a frame. Raises ValueError if there are too many
+    bytes.
+    """
     fields = [field for pair in ops.puts for field in pair]
     fields += ops.deletes
     lengths = struct.pack(f"<{len(fields)}I", *map(len, fields))
@@ -146,7 +148,7 @@ def encode_body(ops: WriteOps, seed: int) -> FrameBody:
 
 
 def _uncopied(fields: list[bytes]) -> list[bytes]:
-    """The fields in fewer parts: those between large ones joined, the large ones as they are."""
+    """Join the fields between large ones, and leave the large ones as they are: fewer parts."""
     parts: list[bytes] = []
     small: list[bytes] = []
     for field in fields:
@@ -160,7 +162,7 @@ def _uncopied(fields: list[bytes]) -> list[bytes]:
 
 
 def decode_body(raw: bytes, puts: int, deletes: int) -> dict[bytes, bytes | None]:
-    """The operations by key; None deletes."""
+    """Decode the operations by key; None deletes."""
     count = 2 * puts + deletes
     lengths = struct.unpack_from(f"<{count}I", raw)
     at = 4 * count
@@ -201,12 +203,12 @@ def decode_early(
 
 
 def frame_bytes(body_bytes: int) -> int:
-    """The room a frame takes up, with the padding behind it."""
+    """Return the room a frame takes up, with the padding behind it."""
     return FRAME_HEAD_BYTES + body_bytes + -body_bytes % 8
 
 
 def encode_frame(body: FrameBody, sequence: int, signs: Signs, previous: int) -> tuple[list[bytes], int]:
-    """The parts of the frame in the order they are written, and its checksum."""
+    """Encode the parts of the frame in the order they are written; gives also its checksum."""
     rest = _FRAME_REST.pack(previous, body.size, body.puts, body.deletes, sequence, signs.generation)
     checksum = zlib.crc32(rest, body.checksum)
     head = _FRAME_START.pack(signs.mark, checksum) + rest
@@ -214,7 +216,7 @@ def encode_frame(body: FrameBody, sequence: int, signs: Signs, previous: int) ->
 
 
 def read_frame(data: memoryview, at: int, signs: Signs) -> Frame | None:
-    """The frame of the segment that begins at `at`, or None if there is no whole one."""
+    """Read the frame of the segment that begins at `at`, None if there is no whole one."""
     start = at + FRAME_HEAD_BYTES
     if start > len(data):
         return None
@@ -242,7 +244,7 @@ def encode_end(database_id: int, end: EndRecord) -> bytes:
 
 
 def decode_end(raw: bytes, database_id: int) -> EndRecord | None:
-    """The record of this database, or None if this is not a whole one."""
+    """Decode the end record of this database, None if this is not a whole one."""
     if len(raw) < _END.size:
         return None
     magic, checksum, frame_checksum, found, sequence = _END.unpack_from(raw)

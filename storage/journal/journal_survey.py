@@ -42,7 +42,7 @@ class Survey:
         return sum([len(found) for _, found in self.to_replay])
 
     def held_segments(self) -> dict[Path, int]:
-        """The segments with commits to be replayed, and the last of each."""
+        """Return the segments with commits to be replayed, and the last of each."""
         return {path: found[-1].sequence for path, found in self.to_replay}
 
     @property
@@ -88,7 +88,7 @@ def read_portions(
 
 
 def read_commits(survey: Survey) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
-    """What is to be replayed, commit by commit: operations by key, and their bytes. Raises OSError."""
+    """Read the commits to be replayed, one by one: operations by key, and their bytes. Raises OSError."""
     for path, found in survey.to_replay:
         data = path.read_bytes()
         for frame in found:
@@ -174,7 +174,7 @@ class _Walk:
             self.survey.last = commit
 
     def _check_tail(self, data: memoryview, at: int, signs: Signs, where: str) -> None:
-        """A whole frame behind the last one in order means damage, not a torn end."""
+        """Refuse a whole frame behind the last one in order: that is damage, not a torn end."""
         raw = data.obj
         assert isinstance(raw, bytes)
         mark = signs.mark_bytes
@@ -191,7 +191,7 @@ class _Walk:
 
 
 def _begun_segments(directory: Path, database_id: int) -> list[_Segment]:
-    """The segments with a whole head, oldest first.
+    """Return the segments with a whole head, oldest first.
 
     A head is on disk together with the first frame behind it, so without one there is nothing that was
     confirmed; or the end record says otherwise.
@@ -211,7 +211,7 @@ def _begun_segments(directory: Path, database_id: int) -> list[_Segment]:
 
 
 def read_end(directory: Path, database_id: int) -> EndRecord | None:
-    """The end record of this database's journal; None if there is no whole one. Raises OSError."""
+    """Read the end record of this database's journal, None if there is no whole one. Raises OSError."""
     try:
         raw = (directory / END_FILE).read_bytes()
     except FileNotFoundError:

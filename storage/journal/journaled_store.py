@@ -123,7 +123,7 @@ class JournaledStore:
         return JournalView(held.segment_count, held.in_use, held.size_bytes, self._behind.waiting_bytes)
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None. Raises StorageError."""
+        """Return the value of `key`, or None. Raises StorageError."""
         if self._appender.pending_count:
             await self._settle("reading")
         found = self._behind.find(key)
@@ -305,12 +305,12 @@ class JournaledStore:
         return self._appender.append(prepared.body, prepared.rows)
 
     def _taken(self, commit: EndRecord, body: FrameBody, rows: Rows) -> None:
-        """A commit is on disk in the journal."""
+        """Note that a commit is on disk in the journal."""
         if self._failure is None:
             self._behind.add(commit, rows, body.size)
 
     async def _release(self, sequence: int) -> None:
-        """The database has everything up to `sequence` on disk."""
+        """Release the commits up to `sequence`: the database has them on disk."""
         await asyncio.get_running_loop().run_in_executor(None, self._files.sync_end)
         self._files.release(sequence)
 

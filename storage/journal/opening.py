@@ -128,7 +128,7 @@ class _Opening:
         await _run(shutil.rmtree, self._changing, True)
 
     async def _give_up(self) -> None:
-        """The database has everything: it is to stand without the journal, which goes."""
+        """Remove the journal: the database has everything, and is to stand without it."""
         await _run(sync_filesystem_of, self._root)
         if self._directory.is_dir():
             await _run(self._rename, self._directory, self._changing)
@@ -140,7 +140,7 @@ class _Opening:
         await _run(shutil.rmtree, self._changing, True)
 
     async def _state(self) -> JournalState | None:
-        """What the database says of its journal, once that agrees with the directories."""
+        """Return the state of the journal in the database's words, once they agree with the directories."""
         value = await self._slate.get(journal_state.key())
         if value is None:
             if self._directory.is_dir():

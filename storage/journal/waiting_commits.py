@@ -62,7 +62,7 @@ class Portion:
         del self.rows[key]
 
     def count_as_small(self, key: bytes) -> int:
-        """A large value is to be handed over whatever becomes of it; gives its size."""
+        """Count a large value as one that is handed over in any case; returns its size."""
         size = self.held.pop(key)
         self.small_bytes += size
         return size
@@ -123,7 +123,9 @@ class Waiting:
         self._small_bytes += size_bytes - sum(held.values())
 
     def find(self, key: bytes) -> object:
-        """The value of a key as of the newest commit, None if it is deleted; ABSENT if no commit has it."""
+        """Return the value of a key as of the newest commit, None if it is deleted; ABSENT if no commit has
+        it.
+        """
         for portion in reversed(self._portions):
             found = portion.rows.get(key, ABSENT)
             if found is not ABSENT:
@@ -131,7 +133,7 @@ class Waiting:
         return ABSENT
 
     def take(self) -> Portion | None:
-        """The oldest portion, which waits no more; None if there is none."""
+        """Take the oldest portion, which waits no more; None if there is none."""
         if not self._portions:
             return None
         portion = self._portions.popleft()
@@ -166,7 +168,7 @@ class Waiting:
         return held
 
     def _forget_replaced(self, rows: Rows, newest: Portion) -> None:
-        """A commit for the newest portion replaces some large values."""
+        """Forget large values that a commit for the newest portion replaces."""
         for key in self._portion_of.keys() & rows.keys():
             portion = self._portion_of.pop(key)
             self._held_bytes -= portion.held[key]

@@ -123,7 +123,7 @@ class Holder(NamedTuple):
     host: Utf8
 
     def describe(self) -> str:
-        """The process, in words."""
+        """Describe the process."""
         return f"process {self.pid} on {self.host}"
 
 
@@ -143,7 +143,7 @@ _pack_payload_key: Final[Callable[[int, int], bytes]] = struct.Struct(">HQ").pac
 
 
 def payload_keys(first_message_id: int, count: int) -> list[bytes]:
-    """The keys of the payloads of `count` messages with consecutive IDs."""
+    """Return the keys of the payloads of `count` messages with consecutive IDs."""
     ids = range(first_message_id, first_message_id + count)
     return list(map(_pack_payload_key, repeat(_PAYLOAD_PREFIX), ids))
 

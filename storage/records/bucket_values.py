@@ -91,7 +91,7 @@ def pack_settled(message_id: int, claim_id: int, settled_at_ms: int, attempts: i
 
 
 def packed_claim_id(element: bytes) -> int:
-    """The claim ID in a packed message of any kind."""
+    """Return the claim ID in a packed message of any kind."""
     return int.from_bytes(element[8:16], "little")
 
 
@@ -104,7 +104,7 @@ def _encode_settlements(done: Sequence[bytes], released: Iterable[int]) -> bytes
 
 
 def _read_messages(reader: Reader, head: struct.Struct, make: Callable[[Sequence[Any]], M]) -> list[M]:
-    """An array of elements: a head, whose last number is the size of the metadata, and that."""
+    """Read an array of elements: a head, whose last number is the size of the metadata, and that."""
     data, size, unpack_from = reader.data, head.size, head.unpack_from
     messages = []
     position = reader.position + 2

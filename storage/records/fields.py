@@ -66,7 +66,7 @@ class Packed(Field[T]):
         return (self.largest, self.newest, self.known) != (None, None, None)
 
     def check(self, record_type: str, name: str, value: int) -> None:
-        """Raises CorruptRecord or FormatTooNew."""
+        """Raise CorruptRecord or FormatTooNew for a number that is not allowed."""
         if self.largest is not None and value > self.largest:
             raise CorruptRecord(record_type, name, str(value))
         if self.newest is not None and value > self.newest:
@@ -88,7 +88,7 @@ class Flag(Field[bool]):
 
 
 def group(codec: "Codec[..., T]") -> Field[T]:
-    """The fields of a `NamedTuple` as one field."""
+    """Make one field of the fields of a `NamedTuple`."""
     encode: Callable[..., bytes] = codec.encode
 
     def encode_parts(parts: Any) -> bytes:
@@ -106,7 +106,7 @@ def array(elements: Field[T]) -> Field[tuple[T, ...]]:
 
 
 def optional(field: Field[T]) -> Field[T | None]:
-    """The last field of a value, which ends before it if it is None."""
+    """Make the last field of a value, which ends before it if it is None."""
     return Field(
         lambda value: b"" if value is None else field.encode(value),
         lambda reader, name: None if reader.at_end() else field.read(reader, name),
@@ -114,12 +114,12 @@ def optional(field: Field[T]) -> Field[T | None]:
 
 
 def added(field: Field[T], before: T) -> Field[T]:
-    """The last field of a value; those of earlier versions end before it, and have `before`."""
+    """Make the last field of a value; those of earlier versions end before it, and have `before`."""
     return Field(field.encode, lambda reader, name: before if reader.at_end() else field.read(reader, name))
 
 
 def checked_text(check: Callable[[str], str]) -> Field[str]:
-    """A text that is the rest of a key; `check` gives it back, or raises ValueError."""
+    """Make a text that is the rest of a key; `check` gives it back, or raises ValueError."""
 
     def read(reader: Reader, name: str) -> str:
         try:
@@ -318,7 +318,7 @@ def _fields(cls: Any) -> list[_Named]:
 
 
 def value_of(cls: Callable[P, T], encode_by: Callable[P, bytes] | None = None) -> Codec[P, T]:
-    """The codec of the fields of a `NamedTuple`; those left out of `encode` have their defaults.
+    """Make the codec of the fields of a `NamedTuple`; those left out of `encode` have their defaults.
 
     `encode_by` gives the same bytes, for values that are written with every message.
     """
@@ -343,7 +343,7 @@ def _encode_with_defaults(
 
 
 def value(name: str, field: Field[T]) -> Codec[[T], T]:
-    """The codec of a single field, which stands for itself."""
+    """Make the codec of a single field, which stands for itself."""
     runs = _runs_of([(name, field)], "<")
     return Codec(_encoder(runs), _reader(runs, itemgetter(0)))
 
@@ -390,21 +390,25 @@ class Record(Generic[KeyParts, Key, ValueParts, Value]):
         self.encode: Callable[ValueParts, bytes] = value.encode
 
     def prefix(self, *leading: str | int) -> bytes:
-        """What all keys begin with that have these first fields; without any, the keys of all records."""
+        """Return the beginning of all keys with these first fields; without any, of the keys of all
+        records.
+        """
         encoded = [encode(part) for encode, part in zip(self._key.of_fields, leading, strict=False)]
         return self._prefix + b"".join(encoded)
 
     def parse_key(self, raw: bytes) -> Key:
-        """The fields of a key. Raises CorruptRecord, or FormatTooNew for what this program does not know."""
+        """Return the fields of a key. Raises CorruptRecord, or FormatTooNew for what this program does not
+        know.
+        """
         if not raw.startswith(self._prefix):
             raise CorruptRecord(self.name, "key", f"does not begin with {self._prefix.hex(' ')}")
         return self._key.decode(self.name, raw[2:])
 
     def decode(self, value: bytes) -> Value:
-        """The fields of a value; raises as `parse_key`."""
+        """Return the fields of a value; raises as `parse_key`."""
         return self._value.decode(self.name, value)
 
 
 def queue_id_of(key: bytes) -> str:
-    """The queue ID in a key that begins with one. Raises CorruptRecord."""
+    """Return the queue ID in a key that begins with one. Raises CorruptRecord."""
     return Reader("record", key[2:]).terminated_text("queue_id")

@@ -56,7 +56,7 @@ class Kept(NamedTuple):
 
 
 def encode_entry(first_count: int, first_bytes: int, messages: Sequence[Kept]) -> bytes:
-    """An entry of at least one message, in rising order of IDs."""
+    """Encode an entry of at least one message, in rising order of IDs."""
     first_id = messages[0].message_id
     body_bytes = sum([len(message.body) for message in messages])
     last_delta = messages[-1].message_id - first_id
@@ -89,8 +89,8 @@ def decode_entry_head(value: bytes) -> EntryHead:
 
 
 def decode_entry(first_id: int, value: bytes, templates: TemplateCache) -> list[Kept]:
-    """The messages of an entry; raises CorruptRecord, or FormatTooNew for flags that this program does not
-    know.
+    """Decode the messages of an entry; raises CorruptRecord, or FormatTooNew for flags that this program does
+    not know.
     """
     head = decode_entry_head(value)
     position = _HEAD.size

@@ -23,7 +23,7 @@ _unpack_head: Final = _HEAD.unpack_from
 
 
 def encode_metadata_run(first_message_id: int, envelopes: Sequence[bytes]) -> list[bytes]:
-    """The parts, to be joined in order, of the elements of messages with consecutive IDs; without the
+    """Encode the elements of messages with consecutive IDs as parts, to be joined in order, without the
     array's count.
 
     `join_metadata` makes a record of the parts of one or more runs.
@@ -36,14 +36,16 @@ def encode_metadata_run(first_message_id: int, envelopes: Sequence[bytes]) -> li
 
 
 def join_metadata(count: int, parts: Iterable[bytes]) -> bytes:
-    """The record of `count` elements given as parts (of `encode_metadata_run` or `encode_metadata_block`)."""
+    """Join `count` elements given as parts (of `encode_metadata_run` or `encode_metadata_block`) to a
+    record.
+    """
     if count > ARRAY_COUNT_MAX:
         raise ValueError(f"a metadata record has at most {ARRAY_COUNT_MAX} elements, not {count}")
     return b"".join((pack_u16(count), *parts))
 
 
 def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
-    """The record of (message_id, metadata) pairs."""
+    """Encode (message_id, metadata) pairs as a record."""
     parts = []
     for message_id, metadata in messages:
         parts.append(_pack_head(message_id, len(metadata)))
@@ -52,7 +54,7 @@ def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def decode(value: bytes) -> list[tuple[int, bytes]]:
-    """The (message_id, metadata) pairs, in the order they were appended."""
+    """Decode the (message_id, metadata) pairs, in the order they were appended."""
     size = len(value)
     if size < 2:
         raise CorruptRecord(NAME, "count", "truncated")

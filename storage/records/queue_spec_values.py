@@ -60,7 +60,7 @@ def _encode(spec: QueueSpec) -> bytes:
 
 
 def _read(reader: Reader) -> QueueSpec:
-    """A queue whose filters cannot be read, as they are of a later format, must not take messages."""
+    """Read a specification. Filters of a later format are refused: such a queue must not take messages."""
     topic_filters, selector = _decode_filters(reader.record_type, reader.var_bytes("filters"))
     max_attempts = reader.u16("max_attempts")
     done_retention_s = reader.u32("done_retention")

@@ -198,7 +198,7 @@ class Sent(NamedTuple):
 
 
 def pack_sent(sent: Sent) -> bytes:
-    """A message of a session's progress."""
+    """Pack a message of a session's progress."""
     return _SENT.pack(*sent)
 
 
