@@ -30,14 +30,14 @@ class QueueManagerError(Exception):
 class QueueNotFound(QueueManagerError):
     """The named queue does not exist (and may not be created by this call). `name`: which, if it has one."""
 
-    name: str | None = None
+    def __init__(self, text: str, name: str | None = None) -> None:
+        super().__init__(text)
+        self.name = name
 
     @classmethod
     def named(cls, name: str) -> QueueNotFound:
         """There is no queue of that name."""
-        error = cls(f"no queue {name!r}")
-        error.name = name
-        return error
+        return cls(f"no queue {name!r}", name)
 
 
 class ExchangeNotFound(QueueManagerError):

@@ -140,7 +140,7 @@ class QueueManager:
         if part.retention.removal_done(done):
             cursor = part.cursors.get(done.group_id)
             if cursor is not None and not part.retention.removals.first_claim(done.group_id):
-                cursor.claims.buckets.first_claim = 0
+                cursor.claims.buckets.earlier_gone()
 
     def history_known(self, now_ms: int) -> None:
         """After a start it is known now what the queues let go of."""

@@ -36,6 +36,10 @@ class Message:
         self.template = template
         self.received_at_ms = received_at_ms
 
+    def read(self, body: bytes | None) -> None:
+        """Take the payload that was read; None: there is none."""
+        self.body = body
+
     def envelope(self) -> bytes:
         """The metadata of the message as records hold it."""
         template = self.template

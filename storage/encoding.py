@@ -150,6 +150,12 @@ class Reader:
         self.position = end
         return self.data[start:end]
 
+    def skip(self, count: int) -> int:
+        """Pass the next `count` bytes, which the caller reads, if they are there; give where they begin."""
+        start = self.position
+        self.position = start + count
+        return start
+
     def u8(self, field: str) -> int:
         return self.take(1, field)[0]
 

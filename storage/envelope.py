@@ -53,6 +53,10 @@ _HAS_ZEROABLE: Final = HAS_VISIBLE_AT | HAS_EXPIRES_AT | HAS_PRIORITY
 _PROPERTIES_KIND_MASK: Final = 3 << PROPERTIES_KIND_SHIFT
 
 
+SuffixFields = tuple[int, int, int, str, str, bytes]
+"""visible_at_ms, expires_at_ms, priority, topic, exchange, properties"""
+
+
 class EnvelopeTemplate:
     """Everything of an envelope but offset and receipt time; made once for many messages published alike.
 
@@ -91,6 +95,7 @@ class EnvelopeTemplate:
         persistent: bool = False,
         shared: bool = False,
         exchange: str = "",
+        context: Any = None,
     ) -> None:
         if not 0 <= properties_kind <= PROPERTIES_MSGPACK:
             raise ValueError(f"properties kind {properties_kind}")
@@ -117,19 +122,20 @@ class EnvelopeTemplate:
             flags |= PERSISTENT
         if shared:
             flags |= SHARED
-        self.topic = topic
-        self.properties_kind = properties_kind
-        self.properties = properties
-        self.priority = priority
-        self.visible_at_ms = visible_at_ms
-        self.expires_at_ms = expires_at_ms
-        self.persistent = persistent
-        self.shared = shared
-        self.exchange = exchange
+        fields = visible_at_ms, expires_at_ms, priority, topic, exchange, properties
+        self.fill(fields, flags, bytes((ENVELOPE_VERSION, flags)), suffix, context)
+
+    def fill(self, fields: SuffixFields, flags: int, head: bytes, suffix: bytes, context: Any = None) -> None:
+        """Take the fields, and what they look like in an envelope."""
+        self.visible_at_ms, self.expires_at_ms, self.priority = fields[:3]
+        self.topic, self.exchange, self.properties = fields[3:]
+        self.properties_kind = flags >> PROPERTIES_KIND_SHIFT & 3
+        self.persistent = flags & PERSISTENT != 0
+        self.shared = flags & SHARED != 0
         self.flags = flags
-        self.head = bytes((ENVELOPE_VERSION, flags))
+        self.head = head
         self.suffix = suffix
-        self.context: Any = None
+        self.context = context
 
     def is_like(self, other: "EnvelopeTemplate") -> bool:
         """Whether envelopes made from both are the same."""
@@ -382,27 +388,13 @@ class TemplateCache:
 
 def _decode_template(data: bytes) -> EnvelopeTemplate:
     flags, _, _ = read_head(data)
-    template: EnvelopeTemplate = object.__new__(EnvelopeTemplate)  # its bytes are there: as they came
-    (
-        template.visible_at_ms,
-        template.expires_at_ms,
-        template.priority,
-        template.topic,
-        template.exchange,
-        template.properties,
-    ) = _decode_suffix(flags, data)
-    template.properties_kind = flags >> PROPERTIES_KIND_SHIFT & 3
-    template.persistent = flags & PERSISTENT != 0
-    template.shared = flags & SHARED != 0
-    template.flags = flags
-    template.head = data[:2]
-    template.suffix = data[_HEAD_BYTES:]
-    template.context = None
+    template = object.__new__(EnvelopeTemplate)  # its bytes are there: as they came
+    template.fill(_decode_suffix(flags, data), flags, data[:2], data[_HEAD_BYTES:])
     return template
 
 
-def _decode_suffix(flags: int, data: bytes) -> tuple[int, int, int, str, str, bytes]:
-    """(visible_at_ms, expires_at_ms, priority, topic, exchange, properties); the head is known to be good."""
+def _decode_suffix(flags: int, data: bytes) -> SuffixFields:
+    """Read what follows the head, which is known to be good."""
     position = _HEAD_BYTES
     visible_at_ms = expires_at_ms = priority = 0
     exchange = ""

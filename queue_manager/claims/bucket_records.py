@@ -13,13 +13,12 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.claims.attempts import AttemptLog
-from queue_manager.claims.claim import DONE, FAILED, Bucket, Claim
+from queue_manager.claims.claim import DONE, Bucket, Claim
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
-from storage.records import active, attempts, done, failed, settlements
-from storage.records.bucket_values import packed_claim_id
+from storage.records import attempts
 
 
 class OpenBuckets(Protocol):
@@ -67,28 +66,16 @@ class BucketRecords:
         """Whether so many changed that they should not all wait for the commit to be closed."""
         return len(self._unwritten) >= limits.UNWRITTEN_BUCKETS_MAX
 
-    def touch(self, bucket: Bucket) -> None:
-        """Have a bucket written with one of the next commits: claims came into it, or changed."""
-        bucket.is_active_changed = True
-        self.settled(bucket)
-
-    def settled(self, bucket: Bucket) -> None:
-        """As `touch`, where claims only ended."""
-        if not bucket.is_unwritten:
-            bucket.is_unwritten = True
-            self._unwritten.append(bucket)
-            self._stored.mark_dirty()
-
-    def want_whole(self, bucket: Bucket) -> None:
-        """As `touch`, and have the bucket written as a whole."""
-        bucket.is_whole_wanted = True
-        self.settled(bucket)
+    def want(self, bucket: Bucket) -> None:
+        """Something of it changed: have it written with one of the next commits."""
+        self._unwritten.append(bucket)
+        self._stored.mark_dirty()
 
     def want_all_whole(self) -> None:
         """Have every bucket written as a whole that is not."""
         for bucket in self._buckets.values():
             if bucket.settlement_keys:
-                self.want_whole(bucket)
+                bucket.want_whole()
 
     @property
     def has_changes(self) -> bool:
@@ -111,7 +98,7 @@ class BucketRecords:
         attempt_log = self._buckets.attempt_log
         is_full = attempt_log.is_full()
         for bucket in unwritten:
-            bucket.is_unwritten = False
+            bucket.write_begins()
             if is_full:
                 settled += bucket.settled_message_ids()
             self._write_bucket(bucket, commit, released)
@@ -152,46 +139,14 @@ class BucketRecords:
             or self._buckets.is_closed(bucket)
             or len(bucket.settlement_keys) >= limits.SETTLEMENTS_PER_BUCKET_MAX
         ):
-            self._write_whole(bucket, commit)
+            bucket.write_whole(self._storage_id, commit)
         else:
             if bucket.is_active_changed or not bucket.open_count:
-                self._write_active(bucket, commit)
+                bucket.write_active(self._storage_id, commit)
                 gone = []  # it is not in there
-            self._write_settlements(bucket, gone, commit)
+            bucket.write_settlements(self._storage_id, gone, commit)
         if self._buckets.failed_count or bucket.failed_written:
-            self._write_failed(bucket, commit)
-
-    def _write_whole(self, bucket: Bucket, commit: Commit) -> None:
-        self._write_active(bucket, commit)
-        key = done.key(self._storage_id, bucket.bucket_id)
-        value = bucket.encode_settled(DONE)
-        bucket.done_written = _put_or_delete(commit, key, value, is_written=bucket.done_written)
-        commit.delete_run(bucket.settlement_keys)
-        bucket.note_whole()
-
-    def _write_active(self, bucket: Bucket, commit: Commit) -> None:
-        key = active.key(self._storage_id, bucket.bucket_id)
-        value = bucket.encode_active()
-        bucket.active_written = _put_or_delete(commit, key, value, is_written=bucket.active_written)
-
-    def _write_settlements(self, bucket: Bucket, gone: list[int], commit: Commit) -> None:
-        """What is done since the last writing, and what is `gone` of the active record."""
-        packed = bucket.pack_done()
-        if not packed and not gone:
-            return
-        if not gone and not bucket.done_written:
-            commit.put(done.key(self._storage_id, bucket.bucket_id), done.encode(packed))
-            bucket.done_written = True
-            return
-        first = min([packed_claim_id(element) for element in packed[:1]] + gone[:1])
-        key = settlements.key(self._storage_id, bucket.bucket_id, first)
-        commit.put(key, settlements.encode(packed, gone))
-        bucket.note_settlements(key, has_done=bool(packed))
-
-    def _write_failed(self, bucket: Bucket, commit: Commit) -> None:
-        key = failed.key(self._storage_id, bucket.bucket_id)
-        value = bucket.encode_settled(FAILED)
-        bucket.failed_written = _put_or_delete(commit, key, value, is_written=bucket.failed_written)
+            bucket.write_failed(self._storage_id, commit)
 
     def _release_done(
         self, bucket: Bucket, runs: list[Run], commit: Commit, body_bytes_min: int
@@ -220,12 +175,3 @@ class BucketRecords:
         message_id = claim.message.message_id
         if self._buckets.attempt_log.forget(message_id) or claim.attempts > 1:
             commit.delete(attempts.key(self._storage_id, message_id))
-
-
-def _put_or_delete(commit: Commit, key: bytes, value: bytes | None, *, is_written: bool) -> bool:
-    """Write a record, or delete one that says nothing any more; give whether it is on the store then."""
-    if value is not None:
-        commit.put(key, value)
-    elif is_written:
-        commit.delete(key)
-    return value is not None

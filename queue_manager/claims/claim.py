@@ -16,9 +16,10 @@ from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run
 from queue_manager.model import Message
+from queue_manager.shard.commit import Commit
 from storage.envelope import EnvelopeTemplate
-from storage.records import active, done
-from storage.records.bucket_values import pack_available, pack_in_flight, pack_settled
+from storage.records import active, done, failed, settlements
+from storage.records.bucket_values import pack_available, pack_in_flight, pack_settled, packed_claim_id
 from storage.visible_at import with_visible_at
 
 AVAILABLE: Final = 0
@@ -43,6 +44,11 @@ LEGAL_MOVES: Final = frozenset(
 )
 
 UNLIMITED: Final = 1 << 62
+
+
+class IllegalMove(AssertionError):
+    """A claim was to change to a state that its own does not lead to."""
+
 
 SETTLED_MESSAGE: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)
 
@@ -94,6 +100,71 @@ class Claim:
         """Whether a consumer holds it."""
         return self.state == IN_FLIGHT
 
+    def move(self, state: int) -> None:
+        """Change the state; raises IllegalMove."""
+        if (self.state, state) not in LEGAL_MOVES:
+            raise IllegalMove(f"claim {self.claim_number}: from state {self.state} to {state}")
+        self.state = state
+
+    def taken_again(self, consumer: Consumer, now_ms: int) -> None:
+        """It came back, and a consumer holds it now."""
+        self.move(IN_FLIGHT)
+        self.attempts = min(self.attempts + 1, limits.ATTEMPTS_MAX)
+        self.at_ms = now_ms
+        self.deadline_ms = 0
+        self.consumer = consumer
+        if self.bucket is not None:
+            self.bucket.touch()
+        consumer.hold_again(self)
+
+    def untried(self) -> None:
+        """The attempt that is just under way does not count."""
+        self.attempts -= 1
+
+    def extend(self, deadline_ms: int) -> bool:
+        """Give it a lease of its own; False if it is no claim any more."""
+        if self.state != IN_FLIGHT or self.consumer is None:
+            return False
+        self.deadline_ms = deadline_ms
+        self.consumer.extend()
+        if self.bucket is not None:
+            self.bucket.touch()
+        return True
+
+    def wait_until(self, due_ms: int) -> None:
+        """It came back, and may be claimed again then; 0: at once."""
+        self.deadline_ms = due_ms
+
+    def given_up(self, now_ms: int) -> None:
+        """It waits, and ends now."""
+        self.at_ms = now_ms
+        self.deadline_ms = 0
+        if self.bucket is not None:
+            self.bucket.disturb()
+
+    def finish(self) -> None:
+        """Be done with it, available or in flight."""
+        if self.consumer is not None:
+            self.consumer.release(self)
+        self.move(DONE)
+        self.deadline_ms = 0
+        if self.bucket is not None:
+            self.bucket.ended(1)
+
+    def pack(self, claim_base: int) -> bytes:
+        """Its done or failed record, which it keeps; what is done lets go of the message."""
+        message = self.message
+        self.packed = packed = pack_settled(
+            message.message_id,
+            claim_base | self.claim_number,
+            self.at_ms,
+            self.attempts,
+            message.envelope(),
+        )
+        if self.state == DONE:
+            self.message = SETTLED_MESSAGE
+        return packed
+
     def forget_body(self) -> None:
         """Let go of the payload, which the store has; other groups and the tail may use the same message."""
         message = self.message
@@ -106,10 +177,10 @@ class Claim:
 
 
 class BucketOwner(Protocol):
-    """Who writes a bucket."""
+    """Who has buckets written."""
 
-    def settled(self, bucket: Bucket) -> None:
-        """Claims of it ended: have it written with one of the next commits."""
+    def want(self, bucket: Bucket) -> None:
+        """Something of it changed: have it written with one of the next commits."""
 
 
 class Bucket:
@@ -124,6 +195,7 @@ class Bucket:
     """
 
     __slots__ = (
+        "_owner",
         "active_written",
         "capacity",
         "claim_base",
@@ -136,13 +208,12 @@ class Bucket:
         "is_plain",
         "is_whole_wanted",
         "open_count",
-        "owner",
         "runs",
         "settlement_keys",
     )
 
     def __init__(self, owner: BucketOwner, first: int, capacity: int, claim_base: int) -> None:
-        self.owner = owner
+        self._owner = owner
         self.first = first
         self.capacity = capacity
         self.claim_base = claim_base
@@ -172,17 +243,48 @@ class Bucket:
         """Leave out claim numbers, as at a change of bucket size."""
         self.claims += [None] * count
 
-    def add(self, claims: list[Claim], open_count: int) -> None:
-        """Take in new claims; `open_count` of them are neither done nor failed."""
-        self.claims += claims
-        self.open_count += open_count
+    # what happens to its claims
+
+    def touch(self) -> None:
+        """Have it written with one of the next commits: claims came into it, or changed."""
+        self.is_active_changed = True
+        self.settled()
+
+    def settled(self) -> None:
+        """As `touch`, where claims only ended."""
+        if not self.is_unwritten:
+            self.is_unwritten = True
+            self._owner.want(self)
+
+    def want_whole(self) -> None:
+        """As `touch`, and have it written as a whole."""
+        self.is_whole_wanted = True
+        self.settled()
+
+    def disturb(self) -> None:
+        """As `touch`, where its claims do not all go together any more."""
+        self.is_plain = False
+        self.touch()
+
+    def ended(self, count: int) -> None:
+        """So many of its open claims are done, or failed."""
+        self.open_count -= count
+        self.settled()
+
+    def add(self, claim: Claim) -> None:
+        """Take in a new one that is open, of a message from anywhere in the log."""
+        self.claims.append(claim)
+        self.open_count += 1
+        self.disturb()
 
     def add_run(
         self, claims: list[Claim], open_count: int, messages: list[Message], *, mixes_payloads: bool
     ) -> None:
-        """As `add`; their messages are in order of their offsets."""
+        """Take in new claims, of messages in order of their offsets; `open_count` are not done."""
         self.claims += claims
         self.open_count += open_count
+        if not self.is_active_changed or not self.is_unwritten:
+            self.touch()
         if not self.is_plain:
             return
         first = messages[0]
@@ -196,24 +298,83 @@ class Bucket:
 
     def replace(self, claim: Claim) -> None:
         """Put a claim in the place of an older one of the same number."""
-        self.is_plain = False
         self.claims[claim.claim_number - self.first] = claim
+        self.disturb()
+
+    def revive(self) -> None:
+        """A failed claim waits again."""
+        self.open_count += 1
 
     def drop(self, index: int) -> None:
         """Forget a claim whose done record is purged, or never written."""
         self.is_plain = False
         self.claims[index] = None
 
-    def restore(self, claims: list[Claim | None], open_count: int) -> None:
-        """Take over what was written."""
+    def close(self) -> None:
+        """Let go of the claims, which are settled and written."""
+        self.claims = []
+
+    # its records
+
+    def restore(
+        self,
+        claims: list[Claim | None],
+        open_count: int,
+        *,
+        has_active: bool,
+        has_done: bool,
+        has_failed: bool,
+    ) -> None:
+        """Take over what was written, in these records and in what was settled beside them."""
         self.is_plain = False
         self.claims = claims
         self.open_count = open_count
+        self.active_written = has_active
+        self.done_written |= has_done
+        self.failed_written = has_failed
 
-    def note_whole(self) -> None:
-        """There are no settlements beside its records any more."""
+    def write_begins(self) -> None:
+        """What changed is put into a commit now."""
+        self.is_unwritten = False
+
+    def write_whole(self, storage_id: str, commit: Commit) -> None:
+        """Put its active and done records into the commit; there are no settlements beside them any more."""
+        self.write_active(storage_id, commit)
+        key = done.key(storage_id, self.bucket_id)
+        self.done_written = _put_or_delete(
+            commit, key, self.encode_settled(DONE), is_written=self.done_written
+        )
+        commit.delete_run(self.settlement_keys)
         self.is_whole_wanted = False
         self.settlement_keys = []
+
+    def write_active(self, storage_id: str, commit: Commit) -> None:
+        """Put its active record into the commit."""
+        key = active.key(storage_id, self.bucket_id)
+        self.active_written = _put_or_delete(
+            commit, key, self.encode_active(), is_written=self.active_written
+        )
+
+    def write_settlements(self, storage_id: str, gone: list[int], commit: Commit) -> None:
+        """Put into the commit what is done since the last time, and what is `gone` of the active record."""
+        packed = self._pack_done()
+        if not packed and not gone:
+            return
+        if not gone and not self.done_written:
+            commit.put(done.key(storage_id, self.bucket_id), done.encode(packed))
+            self.done_written = True
+            return
+        first = min([packed_claim_id(element) for element in packed[:1]] + gone[:1])
+        key = settlements.key(storage_id, self.bucket_id, first)
+        commit.put(key, settlements.encode(packed, gone))
+        self.note_settlements(key, has_done=bool(packed))
+
+    def write_failed(self, storage_id: str, commit: Commit) -> None:
+        """Put its failed record into the commit."""
+        key = failed.key(storage_id, self.bucket_id)
+        self.failed_written = _put_or_delete(
+            commit, key, self.encode_settled(FAILED), is_written=self.failed_written
+        )
 
     def note_settlements(self, key: bytes, *, has_done: bool) -> None:
         """What was settled is on the store, under this key."""
@@ -257,8 +418,9 @@ class Bucket:
 
     def encode_settled(self, state: int) -> bytes | None:
         """The value of the done (state DONE) or failed (FAILED) record, or None when there is none such."""
+        base = self.claim_base
         packed = [
-            claim.packed or self._pack(claim)
+            claim.packed or claim.pack(base)
             for claim in self.claims
             if claim is not None and claim.state == state
         ]
@@ -272,26 +434,23 @@ class Bucket:
             if claim is not None and claim.state in (DONE, STALE) and not claim.packed
         ]
 
-    def pack_done(self) -> list[bytes]:
+    def _pack_done(self) -> list[bytes]:
         """The elements of the done record that were never packed before."""
+        base = self.claim_base
         return [
-            self._pack(claim)
+            claim.pack(base)
             for claim in self.claims
             if claim is not None and claim.state == DONE and not claim.packed
         ]
 
-    def _pack(self, claim: Claim) -> bytes:
-        message = claim.message
-        claim.packed = packed = pack_settled(
-            message.message_id,
-            self.claim_base | claim.claim_number,
-            claim.at_ms,
-            claim.attempts,
-            message.envelope(),
-        )
-        if claim.state == DONE:
-            claim.message = SETTLED_MESSAGE  # lets go of the payload
-        return packed
+
+def _put_or_delete(commit: Commit, key: bytes, value: bytes | None, *, is_written: bool) -> bool:
+    """Write a record, or delete one that says nothing any more; give whether it is on the store then."""
+    if value is not None:
+        commit.put(key, value)
+    elif is_written:
+        commit.delete(key)
+    return value is not None
 
 
 class Sink(Protocol):
@@ -378,9 +537,6 @@ class ConsumerGroup(Protocol):
 
     def unclaim(self, claims: list[Claim], now_ms: int) -> None:
         """Return claims to their places as if they had not been made."""
-
-    def extend(self, claim: Claim, deadline_ms: int) -> bool:
-        """Give a claim a lease of its own; False if it is no claim any more."""
 
     def write_soon(self) -> None:
         """Have what was settled written with the open commit."""
@@ -600,6 +756,10 @@ class Consumer:
         if self.pool is not None:
             self.pool.released(count)
 
+    def acknowledged(self, body_bytes: int) -> None:
+        """Claims of so many bytes, which it does not hold any more, are done."""
+        self.bytes_in_flight -= body_bytes
+
     def expired(self, now_ms: int) -> list[Claim]:
         """The claims whose lease has ended."""
         expired: list[Claim] = []
@@ -632,6 +792,18 @@ class Consumer:
             self.pool.leave(self)
         return was_active
 
+    def move_to(self, group: ConsumerGroup) -> None:
+        """Go on in a group that took the place of its own."""
+        self.group = group
+
+    def let_lease_end(self) -> None:
+        """It is late from now on; what it let end it does not hold any more."""
+        self.late_held = len(self.in_flight)
+
+    def pardon(self) -> None:
+        """That it was late does not count any more."""
+        self.late_held = -1
+
     def is_late(self) -> bool:
         """Whether it let a lease end and has neither settled anything nor waited long since."""
         return 0 <= self.late_held <= len(self.in_flight)
@@ -643,6 +815,6 @@ class Consumer:
 
     def on_timer(self, now_ms: int) -> None:
         """It was late for long enough: let it take part again."""
-        self.late_held = -1
+        self.pardon()
         if self.active:
             self.group.rank_again()

@@ -162,7 +162,7 @@ class Consumers:
         if not takers:
             return takers
         for consumer in takers:
-            consumer.late_held = -1  # nobody else could, or it did what it had to
+            consumer.pardon()  # nobody else could, or it did what it had to
         highest = max(consumer.priority for consumer in takers)
         return [consumer for consumer in takers if consumer.priority == highest]
 
@@ -186,7 +186,7 @@ class Consumers:
         """The consumer let leases end, and does not hold these claims any more."""
         if self.is_single_active or len(self.members) < 2 or consumer not in self.members:
             return
-        consumer.late_held = len(consumer.in_flight)
+        consumer.let_lease_end()
         self.is_ranked = True
         timers = self._log.context.timers
         timers.forget(consumer)  # it may have been late before

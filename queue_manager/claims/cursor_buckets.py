@@ -13,7 +13,7 @@ from queue_manager.model import Message
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.commit import Commit
 from storage.layout import NUMBER_BITS, align_claim_number, bucket_capacity
-from storage.records import attempts, claim_state
+from storage.records import ClaimState, attempts, claim_state
 
 
 class Buckets(dict[int, Bucket]):
@@ -83,8 +83,6 @@ class Buckets(dict[int, Bucket]):
                     for claim_number, message in enumerate(part, number)
                 ]
             bucket.add_run(made, 0 if state == DONE else len(made), part, mixes_payloads=mixes_payloads)
-            if not bucket.is_active_changed or not bucket.is_unwritten:
-                self.records.touch(bucket)
             if count <= room:
                 return claims + made if claims else made
             claims += made
@@ -99,9 +97,7 @@ class Buckets(dict[int, Bucket]):
         bucket = self._bucket(number) if self._log.durable else None
         claim = Claim(message, number, bucket, 0, AVAILABLE, None, now_ms)
         if bucket is not None:
-            bucket.is_plain = False
-            bucket.add([claim], 1)
-            self.records.touch(bucket)
+            bucket.add(claim)
         return claim
 
     def _bucket(self, claim_number: int) -> Bucket:
@@ -143,12 +139,12 @@ class Buckets(dict[int, Bucket]):
 
     def note_failed(self, bucket: Bucket) -> None:
         """A claim of it is kept as failed."""
-        bucket.open_count -= 1
+        bucket.ended(1)
         self.failed_count += 1
 
     def note_revived(self, bucket: Bucket) -> None:
         """A failed claim of it waits again."""
-        bucket.open_count += 1
+        bucket.revive()
         self.failed_count -= 1
 
     def begin_failed(self, count: int) -> None:
@@ -164,6 +160,23 @@ class Buckets(dict[int, Bucket]):
     def begin_after(self, claim_number: int) -> None:
         """Without claims: give them out from there on, in a bucket of its own."""
         self.next_claim = self.first_claim = -(-claim_number // self.capacity) * self.capacity
+
+    def earlier_gone(self) -> None:
+        """Nothing is left of the group's earlier lives."""
+        self.first_claim = 0
+
+    def restore_number(self, state: ClaimState) -> None:
+        """Take over the next claim number, as it was written."""
+        exponent = self._log.policy.bucket_size
+        self.next_claim = state.next_claim_number
+        if state.bucket_exponent != exponent:
+            self.next_claim = align_claim_number(self.next_claim, exponent)
+
+    def restore_first(self, claim_end: int) -> None:
+        """After a start: claims below that number are of an earlier life."""
+        self.first_claim = max(self.first_claim, claim_end)
+        if self.next_claim < claim_end:
+            self.begin_after(claim_end)
 
     def end_number(self) -> int:
         """The first claim number behind all buckets."""

@@ -37,7 +37,7 @@ class Delays:
 
     def add(self, claim: Claim, due_ms: int) -> None:
         """Have `claim` wait until `due_ms`."""
-        claim.deadline_ms = due_ms
+        claim.wait_until(due_ms)
         message = claim.message
         if (
             message.body
@@ -67,7 +67,7 @@ class Delays:
         while heap and heap[0][0] <= now_ms:
             _, _, claim = heappop(heap)
             self._body_bytes -= len(claim.message.body or b"")
-            claim.deadline_ms = 0
+            claim.wait_until(0)
             if claim.state == AVAILABLE:
                 due.append(claim)
         if heap:

@@ -1,4 +1,4 @@
-"""The claims of one cursor. This is the only code that changes the state of a claim."""
+"""The claims of one cursor: made, ended, put back."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
-from config import limits
 from queue_manager.claims.claim import (
     AVAILABLE,
     DONE,
     FAILED,
     IN_FLIGHT,
-    LEGAL_MOVES,
     RETURNING,
     STALE,
     Bucket,
     Claim,
     Consumer,
+    IllegalMove,
     Pool,
 )
 from queue_manager.claims.cursor_buckets import Buckets
@@ -29,28 +28,18 @@ from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 
 
-class IllegalMove(AssertionError):
-    """A claim was to change to a state that its own does not lead to."""
-
-
 def _expect(claim: Claim, *states: int) -> None:
     if claim.state not in states:
         raise IllegalMove(f"claim {claim.claim_number}: its state is {claim.state}, not one of {states}")
 
 
-def _move(claim: Claim, state: int) -> None:
-    if (claim.state, state) not in LEGAL_MOVES:
-        raise IllegalMove(f"claim {claim.claim_number}: from state {claim.state} to {state}")
-    claim.state = state
-
-
 def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
     """Mark claims, of whatever cursors, done; give how many came too late (nothing changes for those)."""
-    late_count = pooled_count = 0
+    late_count = pooled_count = ended_count = body_bytes = 0
     holder: Consumer | None = None
     in_flight: dict[int, Claim] = {}
     pool: Pool | None = None
-    touched: Bucket | None = None
+    bucket: Bucket | None = None
     for claim in claims:
         consumer = claim.consumer
         if claim.state != IN_FLIGHT or consumer is None:
@@ -59,6 +48,9 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
                 consumer.came_late()
             continue
         if consumer is not holder:
+            if holder is not None:
+                holder.acknowledged(body_bytes)
+                body_bytes = 0
             holder = consumer
             in_flight = consumer.in_flight
             if consumer.pool is not pool:
@@ -67,19 +59,22 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
                 pool = consumer.pool
                 pooled_count = 0
             consumer.group.settled(consumer)
-        claim.state = DONE
+        if claim.bucket is not bucket:
+            if bucket is not None:
+                bucket.ended(ended_count)
+            bucket = claim.bucket
+            ended_count = 0
+        claim.state = DONE  # as `Claim.move` and the like, without their calls
         claim.at_ms = now_ms
         message = claim.message
         del in_flight[message.offset]
-        consumer.bytes_in_flight -= len(message.body)  # type: ignore[arg-type]
+        body_bytes += len(message.body)  # type: ignore[arg-type]
         pooled_count += 1
-        bucket = claim.bucket
-        if bucket is not None:
-            bucket.open_count -= 1
-            if bucket is not touched:
-                touched = bucket
-                if not bucket.is_unwritten:
-                    bucket.owner.settled(bucket)
+        ended_count += 1
+    if holder is not None:
+        holder.acknowledged(body_bytes)
+    if bucket is not None:
+        bucket.ended(ended_count)
     if pool is not None:
         pool.released(pooled_count)
     return late_count
@@ -109,6 +104,11 @@ class Claims:
         self.delays: Delays = NOTHING_DELAYED
         self.redelivered_count = 0
 
+    def follow_on(self, old: Claims) -> None:
+        """Take the place of another: with its count, and numbers behind its own."""
+        self.redelivered_count = old.redelivered_count
+        self.buckets.begin_after(old.buckets.next_claim)
+
     # claiming
 
     def claim(self, messages: list[Message], consumer: Consumer, state: int, now_ms: int) -> list[Claim]:
@@ -128,59 +128,23 @@ class Claims:
 
     def claim_again(self, claim: Claim, consumer: Consumer, now_ms: int) -> None:
         """Claim one that came back."""
-        _move(claim, IN_FLIGHT)
-        claim.attempts = min(claim.attempts + 1, limits.ATTEMPTS_MAX)
-        claim.at_ms = now_ms
-        claim.deadline_ms = 0
-        claim.consumer = consumer
-        if claim.bucket is not None:
-            self.buckets.records.touch(claim.bucket)
-        consumer.hold_again(claim)
+        claim.taken_again(consumer, now_ms)
         if claim.attempts > 1:
             self.redelivered_count += 1
 
-    def extend(self, claim: Claim, deadline_ms: int) -> bool:
-        """Give a claim a lease of its own; False if it is no claim any more."""
-        consumer = claim.consumer
-        if claim.state != IN_FLIGHT or consumer is None:
-            return False
-        claim.deadline_ms = deadline_ms
-        consumer.extend()
-        if claim.bucket is not None:
-            self.buckets.records.touch(claim.bucket)
-        return True
-
     # ending
-
-    def finish(self, claim: Claim) -> None:
-        """Be done with a claim, available or in flight."""
-        if claim.consumer is not None:
-            claim.consumer.release(claim)
-        _move(claim, DONE)
-        claim.deadline_ms = 0
-        bucket = claim.bucket
-        if bucket is not None:
-            bucket.open_count -= 1
-            bucket.owner.settled(bucket)
-
-    def stamp(self, claim: Claim, now_ms: int) -> None:
-        """An available claim is given up at this time."""
-        claim.at_ms = now_ms
-        claim.deadline_ms = 0
-        if claim.bucket is not None:
-            claim.bucket.is_plain = False
 
     def sent(self, claims: list[Claim]) -> None:
         """Be done with claims of a `no_ack` consumer that took them."""
         for claim in claims:
             if claim.state == IN_FLIGHT:
-                self.finish(claim)
+                claim.finish()
 
     def drop(self, claims: Iterable[Claim], commit: Commit) -> None:
         """Be done with what waits of these, and forget its attempts: it is purged."""
         for claim in claims:
             if claim.state == AVAILABLE:
-                self.finish(claim)
+                claim.finish()
                 if claim.bucket is not None:
                     self.buckets.records.forget_attempts(claim, commit)
 
@@ -188,12 +152,12 @@ class Claims:
         """Be done with what waits of these and has no payload any more."""
         for claim in claims:
             if claim.message.message_id in message_ids and claim.state == AVAILABLE:
-                self.finish(claim)
+                claim.finish()
         self.returned.forget_ended()
 
     def fail(self, claim: Claim) -> None:
         """Keep an available claim as a failed one."""
-        _move(claim, FAILED)
+        claim.move(FAILED)
         if claim.bucket is not None:
             self.buckets.note_failed(claim.bucket)
 
@@ -216,7 +180,7 @@ class Claims:
         """Take claims that are in flight from their holders; give them: they are on their way back."""
         parted = [claim for claim in claims if claim.state == IN_FLIGHT]
         for claim in parted:
-            claim.state = RETURNING
+            claim.move(RETURNING)
         for consumer, held in groupby(parted, attrgetter("consumer")):
             if consumer is not None:
                 consumer.release_many(list(held))
@@ -225,11 +189,7 @@ class Claims:
     def forget_returning(self, claims: Iterable[Claim]) -> None:
         """Claims on their way back have no places any more."""
         for claim in claims:
-            _move(claim, STALE)
-
-    def untry(self, claim: Claim) -> None:
-        """The attempt that is just under way does not count."""
-        claim.attempts -= 1
+            claim.move(STALE)
 
     def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
         """Give the new claim, never tried, that takes the place of a failed one; it waits nowhere yet."""
@@ -240,12 +200,11 @@ class Claims:
         return new
 
     def _replace(self, claim: Claim, attempts: int, now_ms: int) -> Claim:
-        _move(claim, STALE)
+        claim.move(STALE)
         bucket = claim.bucket
         new = Claim(claim.message, claim.claim_number, bucket, attempts, AVAILABLE, None, now_ms)
         if bucket is not None:
             bucket.replace(new)
-            self.buckets.records.touch(bucket)
         return new
 
     def end_in_flight(self, consumer: Consumer, *, stale: bool) -> list[Claim]:
@@ -253,7 +212,7 @@ class Claims:
         held = list(consumer.in_flight.values())
         for claim in held:
             consumer.release(claim)
-            _move(claim, STALE if stale else DONE)
+            claim.move(STALE if stale else DONE)
         return held
 
     def retire(self, waiting: Iterable[Claim]) -> None:
@@ -261,7 +220,7 @@ class Claims:
         in_buckets = (claim for bucket in self.buckets.values() for claim in bucket.claims if claim)
         for claim in (*waiting, *in_buckets):
             if claim.state == AVAILABLE:
-                _move(claim, STALE)
+                claim.move(STALE)
         self.delays.clear()
 
     # what waits
@@ -288,5 +247,5 @@ class Claims:
         dropped = self.returned.take_unless(wants)
         for claim in dropped:
             if claim.state == AVAILABLE:
-                _move(claim, STALE)
+                claim.move(STALE)
         return bool(dropped)

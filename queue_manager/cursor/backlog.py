@@ -83,6 +83,10 @@ class Backlog(Generic[H]):
         """Whether the message is one for the group."""
         return self.wants is None or self.wants(message)
 
+    def narrow(self, wants: Wanted | None) -> None:
+        """Take only what `wants` says yes to from now on; None: all."""
+        self.wants = wants
+
     # what is durable
 
     def wait(self) -> None:
@@ -138,7 +142,7 @@ class Backlog(Generic[H]):
             kept = [message for message in messages if not gaps.contains(message.offset)]
             if kept or not messages or self.progress.position == first:
                 return kept
-            self.progress.gaps = None
+            self.progress.take_gaps()
 
     def _take_next(self, count: int) -> list[Message]:
         if self.waits:
@@ -201,7 +205,7 @@ class Backlog(Generic[H]):
 
     def begin_at(self, position: int, sequence: int) -> None:
         """Begin at `position`: nothing was claimed yet."""
-        self.progress.position = position
+        self.progress.go_on_at(position)
         self.reader.begin_at(sequence)
 
     def pass_by(self, count: int) -> None:
@@ -216,7 +220,7 @@ class Backlog(Generic[H]):
 
     def skip_to(self, offset: int) -> None:
         """Go on at `offset`: nothing before it is kept."""
-        self.progress.skip_to(offset)
+        self.progress.go_on_at(offset)
         self.reader.forget()
         self._stored.mark_dirty()
 

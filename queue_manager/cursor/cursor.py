@@ -433,7 +433,7 @@ class Cursor:
             self.retention.payloads.release_unshared(self, runs)
         for bucket in closed:
             self.done_purges.schedule(bucket, now_ms)
-            bucket.claims = []
+            bucket.close()
         if closed or any(bucket.done_written for bucket in self.claims.buckets.values()):
             self.done_purges.want()
         assert self.progress.position >= self.log.head_offset, f"{self.storage_id} is below the head"
@@ -467,6 +467,18 @@ class Cursor:
 
     # its life
 
+    def follow(self, rules: Rules) -> None:
+        """Follow the rules of a queue that had none."""
+        self.rules = rules
+
+    def serve_by(self, dispatcher: Dispatcher) -> None:
+        """Have messages handed out by another from now on."""
+        self.dispatcher = dispatcher
+
+    def keep(self, passed: Kept | None) -> None:
+        """Keep what a reset passed, for a while; None: no more."""
+        self.reset_keep = passed
+
     def begin_with(self, messages: Iterable[Message]) -> None:
         """The group begins, and these wait for it, too: other groups keep them, and the log does not."""
         wanted = [_copy(message) for message in messages if self.backlog.selects(message)]
@@ -483,14 +495,14 @@ class Cursor:
     def await_history(self) -> None:
         """Be given nothing before it is known what the other groups let go of before the start."""
         self.awaits_history = True
-        self.reader.is_loading = True
+        self.reader.hold_up()
         self.log.context.awaiting_history[self] = None
 
     def history_known(self) -> None:
         """See `await_history`: it is known."""
         self.awaits_history = False
         del self.log.context.awaiting_history[self]
-        self.reader.is_loading = False
+        self.reader.load_ended()
         self.progress.released.add_all(self.retention.payloads.released)
         self.backlog.pass_released()
         self.stored.mark_dirty()

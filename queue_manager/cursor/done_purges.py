@@ -97,7 +97,7 @@ class DonePurges(Generic[H]):
             bucket = claims.buckets.get(purge.bucket_id & NUMBER_MASK)
             if bucket is not None:
                 # as it is at the end of this commit: what goes must not be left in its active record either
-                claims.buckets.records.want_whole(bucket)
+                bucket.want_whole()
                 holder.stored.write_soon()
             elif not purge.was_open:
                 commit.delete(done.key(claims.buckets.storage_id, purge.bucket_id))

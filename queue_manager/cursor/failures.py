@@ -55,7 +55,7 @@ class Failures(Generic[H]):
     def give_up(self, claim: Claim, reason: str, now_ms: int) -> None:
         """End an available claim: dead-lettered it is done, else kept as failed."""
         if self._send(claim.message, claim.attempts, reason, now_ms):
-            self._claims.finish(claim)
+            claim.finish()
             if claim.bucket is not None:
                 self._stored.write_soon()  # with the commit that holds the copy
             return
@@ -63,14 +63,13 @@ class Failures(Generic[H]):
 
     def discard(self, claim: Claim, reason: str, now_ms: int) -> None:
         """Let go of an available claim; only where dead letters are wanted it may be kept as failed."""
-        self._claims.stamp(claim, now_ms)
+        claim.given_up(now_ms)
         if claim.bucket is not None:
-            self._claims.buckets.records.touch(claim.bucket)
             self._stored.write_soon()
         if self._dead_letters.is_wanted():
             self.give_up(claim, reason, now_ms)
         else:
-            self._claims.finish(claim)
+            claim.finish()
 
     def discard_fresh(
         self,

@@ -75,7 +75,7 @@ class ReadBack(Generic[A]):
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
-        self.reader.is_loading = False
+        self.reader.load_ended()
         self._asking.want_dispatch()
         if not self._asking.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
             load, rows, next_offset, sequence, self.release_gone
@@ -91,12 +91,12 @@ class ReadBack(Generic[A]):
     def payloads_loaded(
         self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
     ) -> None:
-        self.reader.is_loading = False
+        self.reader.load_ended()
         self._log.note_sizes(bodies.values())
         gone: set[int] = set()
         for message in load.messages[:read_count]:
             body = bodies.get(message.message_id)
-            message.body = body
+            message.read(body)
             if body is None:
                 gone.add(message.message_id)
         if gone:

@@ -45,7 +45,7 @@ class ResetKeep:
         if cursor.is_over():
             return
         retention = cursor.retention
-        cursor.reset_keep = None
+        cursor.keep(None)
         cursor.log.context.commit.delete(skipped_offsets.key(cursor.storage_id))
         ranges = self.ranges
         ranges.drop_before(cursor.log.head_offset)
@@ -68,7 +68,7 @@ def keep_passed(old: Cursor, new: Cursor, now_ms: int) -> RangeSet:
         keep = ResetKeep(new, held, now_ms)
         keep.write()
         keep.arm()
-        new.reset_keep = keep
+        new.keep(keep)
     else:
         log.context.commit.delete(skipped_offsets.key(new.storage_id))
     return held

@@ -100,7 +100,7 @@ class Returning(Generic[H]):
 
     def unclaim(self, claim: Claim, now_ms: int) -> None:
         """Put a claim back as if it had not been made."""
-        self._claims.untry(claim)
+        claim.untried()
         new = self._claims.put_back(claim, now_ms, tried=False)
         self._place(new, new.message.body)
 

@@ -62,7 +62,7 @@ class StreamBacklog(Backlog[H]):
 
     def rewind(self, offset: int) -> None:
         """Go on at `offset`."""
-        self.progress.position = offset
+        self.progress.go_on_at(offset)
         self._block = None
 
     def take_gap(self) -> int:
@@ -93,7 +93,7 @@ class StreamBacklog(Backlog[H]):
             left = len(block.messages) - block.index_of(progress.position)
             if left:
                 return left
-            progress.position = block.end  # nothing of that stretch is kept any more
+            progress.go_on_at(block.end)  # nothing of that stretch is kept any more
         if self._block is not None:
             self.forget_read()
         return max(0, self.log.durable_offset - progress.position)
@@ -153,12 +153,12 @@ class StreamBacklog(Backlog[H]):
         block = self._block
         if block is None:
             messages = self.log.tail.slice(position, min(count, self.log.durable_offset - position))
-            progress.position = position + len(messages)
+            progress.go_on_at(position + len(messages))
             return messages
         index = block.index_of(position)
         messages = block.messages[index : index + count]
         end = index + len(messages)
-        progress.position = block.messages[end].offset if end < len(block.messages) else block.end
+        progress.go_on_at(block.messages[end].offset if end < len(block.messages) else block.end)
         return messages
 
     def forget_read(self) -> None:

@@ -108,10 +108,10 @@ class StreamCursor(Cursor):
         self.returning.drop()
         self.claims.returned.take_all()
 
-    def drop_unwanted(self) -> None:
-        """What came back from who read before, and is not wanted now, is passed like the rest."""
-        wants = self.backlog.wants
-        if wants is not None and self.claims.drop_unwanted(wants):
+    def narrow(self, wants: Wanted) -> None:
+        """Take only what `wants` says yes to; what came back and is not wanted is passed like the rest."""
+        self.backlog.narrow(wants)
+        if self.claims.drop_unwanted(wants):
             self.stored.mark_dirty()
 
     # writing

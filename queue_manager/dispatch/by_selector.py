@@ -115,7 +115,7 @@ class BySelector(Dispatcher):
         self._views_of.clear()
         cursor.claims.returned.add_all(self._waiting.values())
         self._waiting = {}
-        cursor.progress.claimed = None
+        cursor.progress.end_bitmap()
         self._on_end(cursor)
 
     def forget_timer(self) -> None:

@@ -67,6 +67,18 @@ class View:
             verdict = verdicts[message.template] = condition.matches(fields.shared(message.template))
         return verdict
 
+    def move_to(self, offset: int) -> None:
+        """Look at `offset` next."""
+        self.cursor = offset
+
+    def asked(self, load_number: int) -> None:
+        """What it needs is read back, with this of all loads."""
+        self.last_load = load_number
+
+    def begin_scan(self) -> None:
+        """It is shown messages."""
+        self.is_scanning = True
+
     def end_scan(self, offset: int) -> None:
         """It has been shown everything below `offset`."""
         self.cursor = offset

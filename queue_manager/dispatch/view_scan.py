@@ -64,7 +64,7 @@ class Scan:
         if self._wanting and not self._cursor.reader.is_loading:
             view = min(self._wanting, key=lambda view: view.last_load)
             self._load_count += 1
-            view.last_load = self._load_count
+            view.asked(self._load_count)
             self._request(view)
         elif self._budget <= 0:
             again = True
@@ -101,7 +101,7 @@ class Scan:
         log_end = self._cursor.backlog.end()
         while not found and self._budget > 0:
             start = claimed.next_free(view.cursor)
-            view.cursor = start
+            view.move_to(start)
             if start >= log_end:
                 return
             if start >= tail.first_offset:
@@ -132,7 +132,7 @@ class Scan:
             if start <= view.cursor < end and (view is lead or (view.consumers and self._has_room(view)))
         ]
         for view in scanning:
-            view.is_scanning = True
+            view.begin_scan()
         passed: list[Message] = []
         for message in messages:
             offset = message.offset

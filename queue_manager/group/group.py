@@ -46,7 +46,6 @@ class Group:
         "pattern",
         "selector",
         "serving",
-        "spec_written",
         "wants",
     )
 
@@ -60,7 +59,6 @@ class Group:
         self.consumers = Consumers(log)
         self.cursors: list[Cursor] = []
         self.is_removed = False
-        self.spec_written = False
         self.serving = Serving(self, log, self.consumers, key_of)
         self._on_loaded: list[Callable[[int], None]] = []
 
@@ -191,7 +189,7 @@ class Group:
         if self.serving.by_key is not None:
             return False
         self.serving.go_out_of_order(cursor)
-        cursor.retention.is_read_ahead = True
+        cursor.retention.read_ahead()
         return True
 
     def _is_held_up(self) -> bool:
@@ -275,10 +273,6 @@ class Group:
     def give_back_claim(self, claim: Claim) -> None:
         """Have an available claim wait at its place."""
         self.cursor_at(claim.message.offset).claims.returned.add(claim)
-
-    def extend(self, claim: Claim, deadline_ms: int) -> bool:
-        """Give a claim a lease of its own; False if it is no claim any more."""
-        return self.cursor_at(claim.message.offset).claims.extend(claim, deadline_ms)
 
     def write_soon(self) -> None:
         for cursor in self.cursors:
@@ -380,7 +374,7 @@ class Group:
             held = ledger.end_in_flight(consumer, stale=True)
             if held:
                 consumer.sink.revoked(consumer, held)
-            consumer.group = self
+            consumer.move_to(self)
         active = old.consumers.active
         for consumer in self.consumers.take_over(old.consumers):
             self.add(consumer)

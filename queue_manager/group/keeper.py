@@ -72,7 +72,7 @@ class Keeping(Dispatcher):
     def begin_again(self) -> None:
         """Another group wants some of what was left, or that is not to stay: look at all of it once more."""
         self._scan.forget_block()
-        self._view.cursor = self._claimed.position
+        self._view.move_to(self._claimed.position)
         self._cursor.want_dispatch()
 
     def appended(self, offset: int) -> None:
@@ -164,7 +164,7 @@ class _KeeperServing(Serving):
     def serve(self, cursors: list[Cursor]) -> None:
         self.keepings = [Keeping(cursor, self._on_given_up) for cursor in cursors]
         for cursor, keeping in zip(cursors, self.keepings, strict=True):
-            cursor.dispatcher = keeping
+            cursor.serve_by(keeping)
 
     def follow_policy(self) -> None:
         """See `Serving`: nothing is handed out."""

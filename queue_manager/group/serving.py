@@ -56,11 +56,11 @@ class Serving:
         if wanted and self.by_key is None:
             self.by_key = ByKey(self._home, self._cursors, self._consumers, self._key_of)
             for cursor in self._cursors:
-                cursor.dispatcher = self.by_key
+                cursor.serve_by(self.by_key)
         elif not wanted and self.by_key is not None:
             self.end_message_groups()
             for cursor in self._cursors:
-                cursor.dispatcher = self.server(cursor)
+                cursor.serve_by(self.server(cursor))
             self._home.want_dispatch()
 
     def end_message_groups(self) -> None:
@@ -76,7 +76,7 @@ class Serving:
             by_selector = BySelector(cursor, self._consumers, self._selection_ended)
             self.by_selector = {**self.by_selector, cursor: by_selector}
             self.follow_policy()
-            cursor.dispatcher = by_selector
+            cursor.serve_by(by_selector)
         return by_selector
 
     def go_out_of_order(self, cursor: Cursor) -> None:
@@ -86,7 +86,7 @@ class Serving:
     def _selection_ended(self, cursor: Cursor) -> None:
         rest = {other: by for other, by in self.by_selector.items() if other is not cursor}
         self.by_selector = rest or _NOTHING_SELECTED
-        cursor.dispatcher = self.in_order
+        cursor.serve_by(self.in_order)
         self.follow_policy()
         self._home.want_dispatch()
 

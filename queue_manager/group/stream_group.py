@@ -40,7 +40,6 @@ class StreamGroup(Group):
         super().__init__(log, name, pattern, selector, key_of)
         self.key = key or self.group_id  # among the groups of its queue
         self.filter_key = ""
-        self.spec_written = not name
         self._on_left = on_left
         self.cursor: StreamCursor
 
@@ -74,11 +73,10 @@ class StreamGroup(Group):
             return
         self.filter_key = key
         if wanted is None:
-            self.cursor.backlog.wants = self.wants
+            self.cursor.backlog.narrow(self.wants)
         else:
             asked = condition_of_filter(self.log, wanted.condition, key)
-            self.cursor.backlog.wants = both(self.wants, asked)
-            self.cursor.drop_unwanted()
+            self.cursor.narrow(both(self.wants, asked))
 
     # as a group
 
@@ -125,7 +123,7 @@ class StreamGroup(Group):
     def _finish(self, claims: list[Claim]) -> None:
         for claim in claims:
             if claim.state == IN_FLIGHT:
-                self.cursor.claims.finish(claim)
+                claim.finish()
 
     def _limit_returned(self) -> None:
         """Nobody is there: of very many messages that came back none are kept, they are read again."""

@@ -90,6 +90,10 @@ class Chunks:
         self.unwritten[chunk] = None
         return chunk
 
+    def close(self) -> None:
+        """Begin another with the next message."""
+        self.is_open = False
+
     def take_unwritten(self) -> list[Chunk]:
         """The chunks that grew since the last call."""
         unwritten = list(self.unwritten)

@@ -32,7 +32,7 @@ class PendingRemovals:
 
     def begin(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Have a removal performed, with the payloads that `free` tells."""
-        removal.log_free = free
+        removal.log_free.add_all(free)
         self._removals += (removal,)
         context = self._log.context
         context.commit.put(removal.key(), removal.encode())

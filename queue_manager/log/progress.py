@@ -29,8 +29,8 @@ class Progress:
 
     # moving
 
-    def skip_to(self, position: int) -> None:
-        """Go on at `position`: nothing before it is to be looked at any more."""
+    def go_on_at(self, position: int) -> None:
+        """Look next at `position`: what lies before it was looked at, or is not to be."""
         if self.claimed is not None:
             self.claimed.move(position)
         self.position = position
@@ -45,6 +45,10 @@ class Progress:
         taken.add(0, self.position)
         return taken
 
+    def begin_account(self, released: RangeSet) -> None:
+        """Keep account of what the group lets go of: until now that is what all let go of."""
+        self.released = released.copy()
+
     # out of order
 
     def begin_bitmap(self) -> ClaimedBitmap:
@@ -55,6 +59,10 @@ class Progress:
                 self._claim_ranges(self.gaps)
                 self.gaps = None
         return self.claimed
+
+    def end_bitmap(self) -> None:
+        """Claim in order from now on."""
+        self.claimed = None
 
     def claim(self, offsets: Iterable[int]) -> None:
         """Note offsets that were claimed or passed out of order."""

@@ -176,7 +176,38 @@ class QueueLog:
             return None
         return index[bisect_left(index, (offset + 1, 0)) - 1][1]
 
+    # what it is
+
+    def follow(self, policy: QueuePolicy) -> None:
+        """Follow another policy from now on."""
+        self.policy = policy
+
+    def hold(self, *, is_held: bool) -> None:
+        """Have consumers given nothing of it, or go on."""
+        self.is_held = is_held
+
+    def tell_offsets(self) -> None:
+        """Take messages that tell the offsets of others from now on."""
+        self.tells_offsets = True
+
+    def mix_payloads(self) -> None:
+        """Other queues take some of its payloads too, or their IDs are out of order."""
+        self.mixes_payloads = True
+
+    def delete(self) -> None:
+        """The queue is deleted."""
+        self.deleted = True
+
     # where it begins
+
+    def begin_at(self, offset: int) -> None:
+        """Keep nothing before `offset` any more, though memory may have it."""
+        self.head_offset = offset
+
+    def drop_before(self, offset: int) -> None:
+        """As `begin_at`, in memory too."""
+        self.head_offset = offset
+        self.tail.drop_before(offset)
 
     def write_head(self, head_offset: int | None = None) -> None:
         """Put the head, or one that lies behind, into the open commit."""

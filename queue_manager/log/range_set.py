@@ -15,17 +15,13 @@ class RangeSet:
 
     __slots__ = ("ends", "starts")
 
-    def __init__(self) -> None:
-        self.starts = _NONE
-        self.ends = _NONE
+    def __init__(self, starts: array[int] = _NONE, ends: array[int] = _NONE) -> None:
+        self.starts = starts
+        self.ends = ends
 
     def copy(self) -> RangeSet:
         """An independent set with the same offsets."""
-        other = RangeSet()
-        if self.starts:
-            other.starts = self.starts[:]
-            other.ends = self.ends[:]
-        return other
+        return RangeSet(self.starts[:], self.ends[:]) if self.starts else RangeSet()
 
     def add(self, start: int, end: int) -> None:
         """Add every offset in `[start, end)`."""

@@ -86,7 +86,7 @@ class Reader:
             if self._loaded:
                 self.forget()
             messages = tail.slice(position, count)
-            progress.position = position + len(messages)
+            progress.go_on_at(position + len(messages))
             return messages
         start = self._loaded_next
         messages = list(self._loaded[start : start + count])
@@ -99,7 +99,7 @@ class Reader:
             self._loaded = ()
             self._loaded_next = 0
             position = max(position, self._loaded_end)
-        progress.position = position
+        progress.go_on_at(position)
         return messages
 
     def peek(self, count: int) -> list[Message]:
@@ -136,7 +136,7 @@ class Reader:
                 self._loaded = ()
                 self._loaded_next = 0
                 position = max(offset, self._loaded_end)
-        progress.position = position
+        progress.go_on_at(position)
         return True
 
     def forget(self) -> None:
@@ -164,6 +164,14 @@ class Reader:
             self.is_loading = True
             self._log.context.loads.append(PayloadLoad(self._target, messages))
 
+    def hold_up(self) -> None:
+        """Ask for nothing until `load_ended`: it has to be known first what there is."""
+        self.is_loading = True
+
+    def load_ended(self) -> None:
+        """What was asked for has come; more may be asked for."""
+        self.is_loading = False
+
     def loaded(
         self,
         load: LogLoad,
@@ -190,7 +198,7 @@ class Reader:
         self._marks.append((next_offset, sequence))
         if self._loaded or next_offset <= progress.position:
             return False
-        progress.position = next_offset
+        progress.go_on_at(next_offset)
         return True
 
     # the log entry

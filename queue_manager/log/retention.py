@@ -40,13 +40,13 @@ class Retention(Generic[M]):
 
     __slots__ = ("expired", "is_known", "is_read_ahead", "log", "members", "payloads", "removals")
 
-    def __init__(self, log: QueueLog, *, is_known: bool = True) -> None:
+    def __init__(self, log: QueueLog) -> None:
         self.log = log
         self.members: Members[M] = {}
         self.payloads: PayloadLedger[M] = PayloadLedger(log, self.members, self)
         self.removals = PendingRemovals(log)
         self.expired: ExpiredOffsets = NOTHING_EXPIRED
-        self.is_known = is_known
+        self.is_known = True
         self.is_read_ahead = False
 
     # what is there
@@ -87,6 +87,14 @@ class Retention(Generic[M]):
         """After a start: what was let go of is known once the done records have been read."""
         self.is_known = False
 
+    def become_known(self) -> None:
+        """The done records have been read."""
+        self.is_known = True
+
+    def read_ahead(self) -> None:
+        """Members may take messages beyond their positions from now on."""
+        self.is_read_ahead = True
+
     def use_expired(self) -> ExpiredOffsets:
         """What expired ahead of the groups, to be changed; `write_expired` has to follow."""
         if self.expired is NOTHING_EXPIRED:
@@ -106,8 +114,8 @@ class Retention(Generic[M]):
         # a sole group does not keep account of what it released: the ledger does
         if len(self.members) == 1:
             for other in self.members.values():
-                other.progress.released = released.copy()
-        member.progress.released = released.copy()
+                other.progress.begin_account(released)
+        member.progress.begin_account(released)
         member.progress.pass_ranges(released)
 
     def pass_expired(self, member: M) -> None:
@@ -187,7 +195,7 @@ class Retention(Generic[M]):
         if log.durable:
             tail.drop_bytes(tail_bytes_max, log.durable_offset)
         else:
-            log.head_offset = tail.first_offset
+            log.begin_at(tail.first_offset)
         return tail.first_offset < tail.next_offset and not log.deleted
 
     def delete(self) -> None:
@@ -213,7 +221,7 @@ class Retention(Generic[M]):
         floor = self.payloads.released.floor_from(log.head_offset)
         if floor == log.head_offset:
             return False
-        log.head_offset = floor
+        log.begin_at(floor)
         self.payloads.head_moved()
         for member in self.members.values():
             member.progress.released.drop_before(floor)

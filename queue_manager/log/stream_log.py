@@ -81,7 +81,7 @@ class StreamLog(QueueLog):
     def close_chunk(self) -> None:
         """Begin a new chunk with the next message."""
         self.end_entry()
-        self.chunks.is_open = False
+        self.chunks.close()
 
     def write(self, now_ms: int) -> bool:
         """See `QueueLog.write`; the chunks that grew go with it."""

@@ -80,8 +80,7 @@ class StreamRetention(Retention[M]):
         if newest is not None and newest.first_offset + newest.count == end and log.chunks.is_open:
             log.close_chunk()
         log.chunks.drop_before(end)
-        log.head_offset = end
-        log.tail.drop_before(end)
+        log.drop_before(end)
         self.blocks.forget_before(end)
         self.log.write_head()
         self.want_removal_below_head()

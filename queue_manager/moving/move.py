@@ -88,11 +88,10 @@ class FailedMove:
                 continue
             body = bodies.get(claim.message.message_id)
             if body is not None and append_copy(self._target, claim.message, body, now_ms):
-                cursor.claims.finish(cursor.failures.revive(bucket, claim, now_ms))
+                cursor.failures.revive(bucket, claim, now_ms).finish()
                 moved += 1
-        bucket.is_plain = False
         # it is closed again with the next commit, in the same that holds the copies
-        cursor.claims.buckets.records.touch(bucket)
+        bucket.touch()
         cursor.stored.write_soon()
         self.left -= moved
         return moved

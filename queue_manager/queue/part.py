@@ -75,7 +75,7 @@ class Part:
 
     def set_policy(self, policy: QueuePolicy) -> None:
         """Follow another policy from now on."""
-        self.log.policy = policy
+        self.log.follow(policy)
         self._follow_policy()
 
     def use_rules(self) -> LogRules:
@@ -83,7 +83,7 @@ class Part:
         if self._rules is None:
             self._rules = LogRules(self.retention, self.dead_letters, self._levels)
             for cursor in self.cursors.values():
-                cursor.rules = self._rules
+                cursor.follow(self._rules)
         return self._rules
 
     @property
@@ -137,7 +137,7 @@ class Part:
         what they tell of is then, too.
         """
         if not self.log.tells_offsets:
-            self.log.tells_offsets = True
+            self.log.tell_offsets()
             for cursor in self.cursors.values():
                 cursor.backlog.wait()
 
@@ -171,7 +171,7 @@ class Part:
         """
         self._keeping = keeping
         if keeping is not None:
-            self.retention.is_read_ahead = True
+            self.retention.read_ahead()
 
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
         """A cursor for a group; it is not known yet."""
@@ -272,7 +272,7 @@ class Part:
     def history_known(self) -> list[Cursor]:
         """After a start it is known now what was let go of; give the cursors that waited for that."""
         log = self.log
-        self.retention.is_known = True
+        self.retention.become_known()
         if log.head_offset > first_offset(priority_of(log.head_offset)):
             self.retention.want_removal_below_head()  # what a crash kept from being trimmed
         waiting = []
@@ -352,7 +352,7 @@ class Part:
         """
         log = self.log
         context = log.context
-        log.deleted = True
+        log.delete()
         if self._rules is not None:
             self._rules.delete()
         context.appended.pop(self, None)
@@ -382,6 +382,11 @@ class Part:
         return 0 if self.log.policy.stream else self.log.head_offset
 
     # after a start
+
+    def begin_unknown(self, purged_to: int) -> None:
+        """What was let go of is known once the done records have been read."""
+        self.retention.begin_unknown()
+        self.purged_to = purged_to
 
     def restore_expired(self, number: int, ranges: list[tuple[int, int]]) -> None:
         """Take in offsets that had expired before the start."""

@@ -47,8 +47,7 @@ class Purging:
             self._let_go_of_range(range_removal, None)
             self._retention.want_removal_below_head()
             log.write_head(end)
-        log.head_offset = end
-        log.tail.drop_before(end)
+        log.drop_before(end)
 
     def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
         """Have the payloads go that no other group needs.

@@ -121,9 +121,9 @@ class Queue:
     def _make_groups(self) -> Groups:
         return Groups(self, self.parts, self._surroundings.group_key_of)
 
-    def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
+    def make_part(self, log: QueueLog) -> Part:
         """What belongs to a log of this queue; it is not one of `parts` yet."""
-        retention: Retention[Cursor] = Retention(log, is_known=is_known)
+        retention: Retention[Cursor] = Retention(log)
         return Part(retention, self._dead_letters(log), self._levels)
 
     def _dead_letters(self, log: QueueLog) -> DeadLetters:
@@ -193,7 +193,7 @@ class Queue:
         self.pause = pause
         self._follow_policy()
         for part in self.parts:
-            part.log.is_held = pause.deliver
+            part.log.hold(is_held=pause.deliver)
         if not pause.deliver:
             for group in self.groups:
                 group.want_dispatch()
@@ -232,9 +232,7 @@ class Queue:
 
         Raises LimitReached, InvalidAddress.
         """
-        group = self.groups.ensure(name, pattern, selector, places)
-        self.groups.write_group_spec(group)
-        return group
+        return self.groups.ensure(name, pattern, selector, places)
 
     # counting
 
@@ -375,20 +373,20 @@ class Queue:
         self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
     ) -> None:
         part = self.part_of(template)
-        part.log.mixes_payloads = True
+        part.log.mix_payloads()
         part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms)
 
     def append_stored_varied(
         self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
     ) -> None:
         part = self.part_of(templates[0])
-        part.log.mixes_payloads = True
+        part.log.mix_payloads()
         part.append_varied(templates, first_id, bodies, sum(map(len, bodies)), now_ms)
 
     def mix_payloads(self) -> None:
         """Other queues take the same payloads."""
         for part in self.parts:
-            part.log.mixes_payloads = True
+            part.log.mix_payloads()
 
     # its end
 

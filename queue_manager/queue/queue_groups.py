@@ -101,7 +101,7 @@ class Groups:
 
     def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
         """The group, made if it is not there: at `places`, one for each log of the queue, or (None) at the
-        oldest message that is kept for it.
+        oldest message that is kept for it. Its spec is in the open commit then.
 
         Raises LimitReached, InvalidAddress.
         """
@@ -116,6 +116,7 @@ class Groups:
             for part, place, messages in zip(self._parts, places or [(0, 0)] * len(held), held, strict=True):
                 cursor = part.cursors[group.group_id]
                 cursor.begin_with(message for message in messages if message.offset >= place[0])
+            self._put_spec(group)
         return group
 
     def _check_room(self, group_id: str) -> None:
@@ -175,7 +176,7 @@ class Groups:
         keeper = self._blank_keeper()
         self._join(keeper)
         self._take_keeper(keeper)
-        self.write_group_spec(keeper)
+        self._put_spec(keeper)
         keeper.want_dispatch()
 
     def _blank_keeper(self) -> Keeper:
@@ -215,14 +216,10 @@ class Groups:
 
     # specs
 
-    def write_group_spec(self, group: Group) -> None:
-        """Put the specs of a group into the open commit, if that was not done."""
-        if group.spec_written or not self._parts[0].log.durable:
-            return
-        group.spec_written = True
-        self._put_spec(group)
-
     def _put_spec(self, group: Group) -> None:
+        """Put the specs of a group into the open commit."""
+        if not self._parts[0].log.durable:
+            return
         if not group.group_id:
             self._queue.write_spec()
             return
@@ -231,7 +228,6 @@ class Groups:
 
     def restore(self, group: Group) -> None:
         """Take in a group that was made before the start."""
-        group.spec_written = True
         self.audience.changed()
         if isinstance(group, Keeper):
             self._take_keeper(group)
@@ -250,10 +246,8 @@ class Groups:
         behind.add(cursor.position, position)
         part.farewell(cursor)
         cursor.backlog.begin_at(position, sequence)
-        if cursor.progress.claimed is not None:
-            cursor.progress.skip_to(position)
         cursor.progress.released.add_all(behind)
-        cursor.progress.gaps = None
+        cursor.progress.take_gaps()
         cursor.backlog.pass_released()
         part.welcome(cursor)
         if not log.durable:
@@ -358,7 +352,6 @@ class Groups:
         self.check_idle(group.group_id, force=force)
         group.serving.end_message_groups()
         new = self.blank(group.name, group.pattern, group.selector)
-        new.spec_written = True
         cursors = [
             part.new_cursor(new, *_bounded(part, place))
             for part, place in zip(self._parts, places, strict=True)
@@ -374,10 +367,8 @@ class Groups:
             part.farewell(old)
             part.cursors[group.group_id] = cursor
             cursor.reader.begin_at(0)
-            cursor.claims.redelivered_count = old.claims.redelivered_count
-            if removal is None:
-                cursor.claims.buckets.begin_after(old.claims.buckets.next_claim)
-            else:
+            cursor.claims.follow_on(old.claims)
+            if removal is not None:
                 _divide(part, old, cursor, removal, now_ms)
                 cursor.stored.mark_dirty()
             part.welcome(cursor)
@@ -450,7 +441,7 @@ def _let_go_of_all(
     row_free = cursor.progress.failed.intersection(gone)
     for other in others:
         row_free.discard_all(other.progress.failed)
-    removal.row_free = row_free
+    removal.row_free.add_all(row_free)
     retention.let_go(removal, free)
 
 
@@ -458,7 +449,7 @@ def _let_go_of_failed(part: Part, cursor: Cursor, removal: GroupRemoval) -> None
     """Of the keeper that goes with the last group: dead letters that were refused."""
     gone = part.retention.payloads.released.copy()
     gone.add(0, part.log.head_offset)
-    removal.row_free = cursor.progress.failed.intersection(gone)
+    removal.row_free.add_all(cursor.progress.failed.intersection(gone))
     part.retention.let_go(removal, RangeSet())
 
 
@@ -466,20 +457,18 @@ def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms:
     """What of the old cursor's messages comes again in the new one, what is let go of now or later."""
     retention = part.retention
     position = new.position
-    new.claims.buckets.begin_after(old.claims.buckets.next_claim)
     removal.reset_at(new.claims.buckets.first_claim, position)
     again = old.progress.failed.copy()
     again.drop_before(position)
-    failed = old.progress.failed.copy()
-    failed.discard_all(again)
-    new.progress.failed = failed
+    new.progress.failed.add_all(old.progress.failed)
+    new.progress.failed.discard_all(again)
     new.claims.buckets.begin_failed(old.claims.buckets.failed_count - again.count())
     for start, end in again.pairs():
         retention.payloads.keep_again(start, end)
     behind = RangeSet()
     behind.add(part.log.head_offset, position)
     behind.discard_all(keep_passed(old, new, now_ms))
-    new.progress.released = retention.payloads.released.copy()
+    new.progress.released.add_all(retention.payloads.released)
     new.progress.released.add_all(behind)
     new.backlog.pass_released()
     others = others_than(new, retention.members)

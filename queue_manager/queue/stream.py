@@ -110,7 +110,7 @@ class Stream(Queue):
 
     is_stream = True
 
-    def make_part(self, log: QueueLog, *, is_known: bool = True) -> Part:
+    def make_part(self, log: QueueLog) -> Part:
         assert isinstance(log, StreamLog)
         self._stream_part = StreamPart(StreamRetention(log), self._dead_letters(log), self._levels)
         return self._stream_part

@@ -38,6 +38,10 @@ class Use:
         self.had_consumer = False
         self.unused_since_ms = now_ms
 
+    def joined(self) -> None:
+        """A consumer came."""
+        self.had_consumer = True
+
     def note(self, now_ms: int) -> None:
         """The queue was used now."""
         self.unused_since_ms = now_ms

@@ -60,19 +60,22 @@ def restore_bucket(
         at_ms = message.settled_at_ms
         claim = _claim(bucket, templates, message, message.attempts, message.metadata, FAILED, at_ms)
         slots[claim.claim_number] = claim
-    bucket.active_written = stored.active is not None
-    bucket.done_written |= stored.done is not None  # or what was settled beside it is
-    bucket.failed_written = stored.failed is not None
     if slots and max(slots) >= buckets.next_claim:
         raise CorruptRecord(claim_state.name, "next_claim_number", f"bucket {bucket_id:x} has a later claim")
     waiting = [claim for claim in slots.values() if claim.state == AVAILABLE]
     end = min(bucket.end, buckets.next_claim)
-    bucket.restore([slots.get(number) for number in range(first, end)], len(waiting))
+    bucket.restore(
+        [slots.get(number) for number in range(first, end)],
+        len(waiting),
+        has_active=stored.active is not None,
+        has_done=stored.done is not None,
+        has_failed=stored.failed is not None,
+    )
     buckets.restore(bucket)
     if bucket.done_written:
         cursor.done_purges.want()
     if bucket.settlement_keys and buckets.is_closed(bucket):
-        buckets.records.settled(bucket)  # of a time when more went into a bucket
+        bucket.settled()  # of a time when more went into a bucket
     for claim in waiting:
         due_ms = delays.get(claim.claim_number, 0)
         if due_ms > now_ms:

@@ -20,7 +20,6 @@ from queue_manager.recovery.buckets import active_offsets
 from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition, StoredQueue, stored_group
-from storage import layout
 from storage.offset_ranges import Ranges
 from storage.records import ClaimState, QueueMeta, QueueSpec
 
@@ -47,16 +46,14 @@ def restore_queue(
     )
     queue = directory.maker.restore(_restore_log(context, name, logs[name]), definition, now_ms)
     for part in queue.parts:
-        part.retention.begin_unknown()
-        part.purged_to = stored.purged_to
+        part.begin_unknown(stored.purged_to)
     if isinstance(queue, PriorityQueue):
         for priority in range(1, stored.policy.priority_max + 1):
             level = level_name(name, priority)
             log = _restore_log(context, level, logs[level])
             directory.maker.note_log_id(log.log_id)
             part = queue.make_part(log)
-            part.retention.begin_unknown()
-            part.purged_to = StoredQueue(logs[level][0]).purged_to
+            part.begin_unknown(StoredQueue(logs[level][0]).purged_to)
             queue.parts.append(part)
     queue.follow_pause(stored.pause)
     directory.adopt(queue)
@@ -119,10 +116,7 @@ def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[Sto
     for part, cursor, row in zip(queue.parts, cursors, stored, strict=True):
         part.cursors[group.group_id] = cursor
         if row.claims is not None:
-            number = row.claims.next_claim_number
-            if row.claims.bucket_exponent != queue.policy.bucket_size:
-                number = layout.align_claim_number(number, queue.policy.bucket_size)
-            cursor.claims.buckets.next_claim = number
+            cursor.claims.buckets.restore_number(row.claims)
         if row.position is not None:
             part.log.extend_to(row.position)
         if row.awaits_history:
@@ -155,7 +149,7 @@ def restore_reset(cursor: Cursor, passed_at_ms: int, ranges: Ranges) -> None:
     kept = RangeSet()
     kept.add_pairs(ranges)
     kept.drop_before(cursor.log.head_offset)
-    cursor.reset_keep = ResetKeep(cursor, kept, passed_at_ms)
+    cursor.keep(ResetKeep(cursor, kept, passed_at_ms))
 
 
 def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
@@ -165,10 +159,7 @@ def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
         cursor.backlog.pass_released()
     own = part.cursors.get(removal.group_id)
     if own is not None and removal.has_rows:
-        claims = own.claims
-        claims.buckets.first_claim = max(claims.buckets.first_claim, removal.claim_end)
-        if claims.buckets.next_claim < removal.claim_end:
-            claims.buckets.begin_after(removal.claim_end)
+        own.claims.buckets.restore_first(removal.claim_end)
 
 
 def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Cursor, RangeSet]) -> None:

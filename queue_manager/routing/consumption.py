@@ -86,7 +86,7 @@ class Consumption:
             is_told_offsets=is_told_offsets,
         )
         if not is_fetch:
-            queue.use.had_consumer = True
+            queue.use.joined()
         group.add(consumer)
         return consumer
 
@@ -209,7 +209,7 @@ class Consumption:
         group = consumer.group
         if group.is_removed:
             group = self.group(queue, group.name, group.pattern, group.selector)
-            consumer.group = group
+            consumer.move_to(group)
         return group
 
     def unsubscribe(self, consumer: Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
@@ -240,8 +240,7 @@ class Consumption:
         dispatchable = context.dispatchable
         budget = context.budget
         budget.renew()
-        if context.discards.spent:
-            context.discards.spent = 0
+        context.discards.renew()
         while dispatchable:
             groups = list(dispatchable)
             dispatchable.clear()
@@ -318,8 +317,7 @@ class Consumption:
 
     def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
         """Give a claim a new lease from now; False if it is no claim any more."""
-        consumer = claim.consumer
-        return consumer is not None and consumer.group.extend(claim, now_ms + lease_ms)
+        return claim.extend(now_ms + lease_ms)
 
     def find_claim(self, queue: Queue, group_id: str, offset: int) -> Claim:
         """The claim a `$ack` names; raises GroupNotFound, or InvalidAddress when there is no such claim."""

@@ -100,7 +100,7 @@ class Judgement:
         if not queue.durable:
             raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
         if queue.pause.publish:
-            plan.full = (queue,)
+            plan.refused_by((queue,))
             self.outcome = REFUSED_PAUSED
             return
         queue.rules.stage.check(stage, sum(map(len, bodies)))
@@ -158,7 +158,7 @@ class Judgement:
         if not full:
             return
         self.full = tuple(full)
-        plan.full = self.full
+        plan.refused_by(self.full)
         takers = [queue for queue in self.takers if queue not in full]
         none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
         if count > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queue_manager.audience import Audience
+from queue_manager.audience import STORED, UNHEARD, Audience, TopicSpaces
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import NOWHERE, Route
@@ -82,11 +82,31 @@ class PublishPlan:
         self.durable = durable_count > 0
         shared = durable_count > 1
         if shared != self.template.shared:
-            context = self.template.context
-            self.template = self._template(shared)
-            self.template.context = context
+            self.template = self._template(shared, self.template.context)
 
-    def _template(self, shared: bool) -> EnvelopeTemplate:
+    def find_audience(self, topics: TopicSpaces, keys: Sequence[str]) -> None:
+        """Have those hear what is published who subscribe to the topics its route meets, by `keys` or its own
+        topic; an audience that it has already stays.
+        """
+        if self.is_accompanied:
+            return
+        vhost = self.route.topics_of
+        if vhost is None:
+            self.audience = None
+        elif self.audience is None:
+            self.audience = topics.audience(vhost, keys or (self.topic,), self.template)
+
+    def is_heard(self, audience: Audience, bodies: list[bytes]) -> bool:
+        """Have the audience hear messages; whether there is a subscriber."""
+        heard = audience.hear(bodies)
+        self.durable = self.durable_count > 0 or heard == STORED
+        return heard != UNHEARD
+
+    def refused_by(self, full: tuple[Queue, ...]) -> None:
+        """A publish was refused: these have no room."""
+        self.full = full
+
+    def _template(self, shared: bool, context: object = None) -> EnvelopeTemplate:
         return EnvelopeTemplate(
             self.topic,
             self.properties_kind,
@@ -96,4 +116,5 @@ class PublishPlan:
             priority=min(self.options.priority, 255),
             expires_at_ms=0 if self.options.ttl_ms is None else max(1, self.options.ttl_ms),
             exchange=self.exchange,
+            context=context,
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from queue_manager import address
-from queue_manager.audience import STORED, UNHEARD, Audience
 from queue_manager.errors import QueueNotFound
 from queue_manager.log.payloads import store_payloads
 from queue_manager.options import PLAIN, PublishOptions
@@ -64,13 +63,7 @@ class Publisher:
         `keys`, or of the plan's own topic. A plan that has an audience already keeps it.
         """
         plan.aim(route)
-        if plan.is_accompanied:
-            return
-        if route.topics_of is None:
-            plan.audience = None
-        elif plan.audience is None:
-            topics = self._directory.topics
-            plan.audience = topics.audience(route.topics_of, keys or (plan.topic,), plan.template)
+        plan.find_audience(self._directory.topics, keys)
 
     def route(self, topic: str, now_ms: int) -> Route:
         """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
@@ -132,7 +125,7 @@ class Publisher:
                 queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
         elif queues:
             self._append(plan, queues, bodies, body_bytes, now_ms, templates)
-        if audience is None or self._is_heard(plan, audience, bodies) or queues:
+        if audience is None or plan.is_heard(audience, bodies) or queues:
             return ACCEPTED
         return UNROUTED
 
@@ -271,15 +264,9 @@ class Publisher:
             return outcome
         if plan.options.is_identified and outcome in FULL and outcome != REFUSED_IN_PART:
             return outcome  # it comes again, and would be heard twice
-        if not self._is_heard(plan, audience, judged.bodies):
+        if not plan.is_heard(audience, judged.bodies):
             return untaken
         return outcome if outcome == ACCEPTED else REFUSED_IN_PART
-
-    def _is_heard(self, plan: PublishPlan, audience: Audience, bodies: list[bytes]) -> bool:
-        """Have the audience hear messages; whether there is a subscriber."""
-        heard = audience.hear(bodies)
-        plan.durable = plan.durable_count > 0 or heard == STORED
-        return heard != UNHEARD
 
     def _stage(self, judged: Judgement, now_ms: int) -> None:
         plan = judged.plan

@@ -42,6 +42,10 @@ class Discards:
         """Whether that is all for this turn."""
         return self.spent >= limits.DISCARDED_PER_TURN_MAX
 
+    def renew(self) -> None:
+        """Another turn begins."""
+        self.spent = 0
+
     def spend(self, cost: int) -> None:
         """So many messages were let go of; each dead letter in a queue counts as `DEAD_LETTER_COST`."""
         self.spent += cost

@@ -37,6 +37,11 @@ class Survey:
     """The frames behind what the database has, by file, in order."""
     notes: list[str] = field(default_factory=list)
 
+    def reach(self, commit: EndRecord) -> None:
+        """Note a commit that is there."""
+        if commit.sequence > self.last.sequence:
+            self.last = commit
+
     @property
     def replay_count(self) -> int:
         return sum([len(found) for _, found in self.to_replay])
@@ -170,8 +175,7 @@ class _Walk:
                     f"commit {commit.sequence} is another one than {who} says: "
                     "journal and database are not of the same moment"
                 )
-        if commit.sequence > self.survey.last.sequence:
-            self.survey.last = commit
+        self.survey.reach(commit)
 
     def _check_tail(self, data: memoryview, at: int, signs: Signs, where: str) -> None:
         """Refuse a whole frame behind the last one in order: that is damage, not a torn end."""

@@ -107,7 +107,8 @@ def _read_messages(reader: Reader, head: struct.Struct, make: Callable[[Sequence
     """Read an array of elements: a head, whose last number is the size of the metadata, and that."""
     data, size, unpack_from = reader.data, head.size, head.unpack_from
     messages = []
-    position = reader.position + 2
+    first = reader.position
+    position = first + 2
     try:
         for _ in repeat(None, data[position - 2] | data[position - 1] << 8):
             *numbers, length = unpack_from(data, position)
@@ -119,7 +120,7 @@ def _read_messages(reader: Reader, head: struct.Struct, make: Callable[[Sequence
         raise CorruptRecord(reader.record_type, "array", "truncated") from error
     if position > len(data):
         raise CorruptRecord(reader.record_type, "metadata", "truncated")
-    reader.position = position
+    reader.skip(position - first)
     return messages
 
 

@@ -225,9 +225,8 @@ def _packed_run(fields: Sequence[_Named], order: str) -> _Run:
     ]
 
     def read(reader: Reader) -> Sequence[Any]:
-        start = reader.position
-        reader.position = end = start + packed.size
-        if end > len(reader.data):
+        start = reader.skip(packed.size)
+        if reader.position > len(reader.data):
             left = len(reader.data) - start
             sizes = accumulate([struct.calcsize(order + code) for code in codes])
             cut = next(index for index, size in enumerate(sizes) if size > left)

@@ -98,7 +98,7 @@ def _read(reader: Reader) -> list[StagedRun]:
         row_count += count
     if row_count != head.row_count:
         raise CorruptRecord(_NAME, "row_count", f"{head.row_count}, but it holds {row_count}")
-    reader.position = size
+    reader.skip(size - reader.position)
     return runs
 
 

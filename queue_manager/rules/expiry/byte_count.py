@@ -87,6 +87,10 @@ class GroupBytes:
         """All of them."""
         return self.fresh + self.waiting_bytes
 
+    def taken_over(self, holder: Holder) -> None:
+        """The first group takes the place of those to come."""
+        self.holder = holder
+
     def appended(self, body_bytes: int) -> None:
         """So many bytes were appended."""
         self.fresh += body_bytes
@@ -191,7 +195,7 @@ class ByteCount:
         """A group was made, at the oldest message kept: the first one takes over."""
         future = self._counts.pop(None, None)
         if future is not None:
-            future.holder = cursor
+            future.taken_over(cursor)
             self._counts[cursor] = future
             if self._log.durable:
                 self._log.context.commit.delete(queue_account.key(self._log.name, TAKEN))
@@ -228,13 +232,16 @@ class ByteCount:
             return
         commit.put(key, ACCOUNT_BYTES.encode(holder.position, self.appended - count.fresh))
 
-    def restore(self, holder: Holder, taken: AccountBytes | None) -> None:
-        """After a start, with `appended` known: take over a group's count if it was right there."""
-        if taken is None and holder.position == 0 and not holder.retention.payloads.released.starts:
-            taken = AccountBytes(0, 0)
-        if taken is not None and taken.next_offset == holder.position:
-            fresh = self.appended - taken.body_bytes
-            self._counts[_key(holder)] = GroupBytes(self._judge, holder, fresh)
+    def restore(self, appended: int, holders: list[Holder], taken: dict[str, AccountBytes]) -> None:
+        """After a start: take over the counts of groups, by storage ID, that were right where those are."""
+        self.appended = appended
+        for holder in holders:
+            known = taken.get(holder.storage_id)
+            if known is None and holder.position == 0 and not holder.retention.payloads.released.starts:
+                known = AccountBytes(0, 0)
+            if known is not None and known.next_offset == holder.position:
+                fresh = appended - known.body_bytes
+                self._counts[_key(holder)] = GroupBytes(self._judge, holder, fresh)
 
 
 def _key(holder: Holder) -> Cursor | None:

@@ -66,7 +66,7 @@ class Front:
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
-        self.reader.is_loading = False
+        self.reader.load_ended()
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
         if self.log.deleted or not self._on_loaded.read(now_ms):
             self.reader.forget()
@@ -136,8 +136,7 @@ class FutureGroups(Front):
         start = self.position
         self.pass_by(count)
         if not log.durable:
-            log.tail.drop_before(self.position)
-            log.head_offset = self.position
+            log.drop_before(self.position)
             return
         self.retention.payloads.release(start, self.position)
         self.retention.move_head()

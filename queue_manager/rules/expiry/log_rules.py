@@ -297,7 +297,7 @@ class LogRules(Rules):
     def read(self, now_ms: int) -> bool:
         """Something was read: look at everything; whether that is not all over."""
         discards = self.budget
-        discards.spent = 0
+        discards.renew()
         discards.give_up(self, now_ms)
         return discards.is_put_off(self) or discards.is_put_off(self._levels)
 
@@ -393,9 +393,7 @@ class LogRules(Rules):
             appended = AccountBytes(0, 0)
         holders = self.fronts.holders()
         if appended is not None and appended.next_offset == self.log.next_offset:
-            self.bytes.appended = appended.body_bytes
-            for holder in holders:
-                self.bytes.restore(holder, taken.get(holder.storage_id))
+            self.bytes.restore(appended.body_bytes, holders, taken)
         for holder in holders:
             count = self.bytes.of(holder)
             count.count_waiting(holder.waiting() if isinstance(holder, Cursor) else [])

@@ -118,7 +118,7 @@ class OwnExpiry:
     def _find_body(self, message: Message) -> bool:
         tail = self._log.tail
         if message.body is None and tail.holds(message.offset):
-            message.body = tail.slice(message.offset, 1)[0].body
+            message.read(tail.slice(message.offset, 1)[0].body)
         return message.body is not None
 
     def _load_bodies(self, ttls: OwnTtls, missing: list[tuple[Key, Expiring]]) -> None:

@@ -38,7 +38,7 @@ class Expiring:
 
     def read(self, body: bytes | None) -> None:
         """Take the payload that was read; None: there is none."""
-        self.message.body = body
+        self.message.read(body)
         self.is_gone = body is None
 
     def measure(self) -> None:

@@ -134,6 +134,10 @@ class Attempt:
     def _key(self) -> bytes:
         return staged_rows.key(self.queue_id, *self.tag, self._first_row)
 
+    def end(self) -> None:
+        """Its rows go: into the log, or away."""
+        self.is_ending = True
+
     def close(self, commit: Commit) -> None:
         """Write what was staged since the last time into the open commit."""
         if not self._runs:

@@ -233,7 +233,7 @@ class Stage:
         # what is ending already has its own sweep, which comes first
         own = [tag for tag in tags if tag.epoch == epoch and not self._attempts[tag].is_ending]
         for tag in own:
-            self._attempts[tag].is_ending = True
+            self._attempts[tag].end()
         prefix = staged_rows.prefix(self._queue.name, producer, epoch)
         self.sweeps.add(Sweep(prefix, own, producer, frozenset(named), number, row_count, byte_count))
 
@@ -241,7 +241,7 @@ class Stage:
         count = 0
         for tag in tags:
             if not self._attempts[tag].is_ending:
-                self._attempts[tag].is_ending = True
+                self._attempts[tag].end()
                 self.sweeps.add(Sweep.of_attempt(self._queue.name, tag))
                 count += 1
         return count

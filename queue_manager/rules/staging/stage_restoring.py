@@ -64,13 +64,13 @@ def _restore_stage(
         number = numbers.get((tag.producer, tag.epoch))
         last = producers.get(tag.producer)
         if number is not None:
-            attempt.is_ending = True
+            attempt.end()
             tags[number].append(tag)
             if (tag.part, tag.attempt) in named[number]:
                 left[number] += known.row_count - known.first_row
                 left_bytes[number] += known.byte_count - known.bytes_before
         elif known.first_row or (last is not None and tag.epoch <= last.epoch):
-            attempt.is_ending = True
+            attempt.end()
             sweeps.append(Sweep.of_attempt(queue_id, tag))
     for number, epoch in decided:
         prefix = staged_rows.prefix(queue_id, epoch.producer, epoch.epoch)

@@ -56,6 +56,14 @@ class Sweep:
         """Delete the rows of one attempt."""
         return cls(staged_rows.prefix(queue_id, *tag), [tag])
 
+    def begin(self) -> None:
+        """Whatever it is to find is durable."""
+        self.has_begun = True
+
+    def passed(self, raw: bytes) -> None:
+        """A row was worked off."""
+        self.position = raw + b"\x00"
+
     def moved(self, count: int, body_bytes: int) -> None:
         """So many rows went into the log."""
         self.left -= count

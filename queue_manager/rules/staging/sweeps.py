@@ -98,7 +98,7 @@ class Sweeps:
             self._is_stepping = False
             return
         sweep = self._pending[0]
-        sweep.has_begun = True
+        sweep.begin()
         load = ScanLoad(sweep.position, sweep.end, self._read_records, self._rows_read)
         self._queue.context.loads.append(load)
 
@@ -127,7 +127,7 @@ class Sweeps:
                 for run in staged_rows.decode(value):
                     commit.delete_run(payload_keys(run.first_id, len(run.bodies)))
             commit.delete(raw)
-            sweep.position = raw + b"\x00"
+            sweep.passed(raw)
         if rows:
             return True
         if not self._reads_on:

@@ -96,7 +96,7 @@ async def test_a_late_tag_among_others_is_no_error(broker, amqp):
 
         def end_lease():
             claim = channel.unacked.claim(2)
-            claim.consumer.group.extend(claim, 1)
+            claim.extend(1)
             broker.hub.client.shard.expire_once()
 
         on_loop(broker, end_lease)

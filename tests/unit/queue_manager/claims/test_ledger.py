@@ -6,8 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from queue_manager.claims.claim import AVAILABLE, DONE, FAILED, IN_FLIGHT, STALE, Bucket, Claim, Consumer
-from queue_manager.claims.ledger import Claims, IllegalMove, acknowledge
+from queue_manager.claims.claim import (
+    AVAILABLE,
+    DONE,
+    FAILED,
+    IN_FLIGHT,
+    STALE,
+    Bucket,
+    Claim,
+    Consumer,
+    IllegalMove,
+)
+from queue_manager.claims.ledger import Claims, acknowledge
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
 
 
@@ -21,7 +31,7 @@ def make_claim(state: int) -> tuple[Claims, Consumer, Claim]:
     ledger = queue.groups.find("").cursors[0].claims
     [claim] = sink.claims
     if state == DONE:
-        ledger.finish(claim)
+        claim.finish()
     elif state == STALE:
         ledger.put_back(claim, NOW_MS)
     elif state != IN_FLIGHT:
@@ -45,7 +55,7 @@ def claim_again(ledger: Claims, consumer: Consumer, claim: Claim) -> None:
 
 
 def finish(ledger: Claims, consumer: Consumer, claim: Claim) -> None:
-    ledger.finish(claim)
+    claim.finish()
 
 
 def fail(ledger: Claims, consumer: Consumer, claim: Claim) -> None:
