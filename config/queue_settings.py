@@ -32,7 +32,7 @@ TopicFilter = Annotated[str, AfterValidator(name_rules.check_topic_filter)]
 
 
 def _off_is_a_word(value: Any) -> Any:
-    """YAML reads a bare `off` as false."""
+    """Read `False` as `off`, as YAML reads a bare `off` as false."""
     return "off" if value is False else value
 
 

@@ -49,7 +49,7 @@ def unknown_key_text(section: type[Section], name: str) -> str:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """` (did you mean "x"?)` with the candidate most like `name`, or nothing."""
+    """Return ` (did you mean "x"?)` with the candidate most like `name`, or nothing."""
     matches = difflib.get_close_matches(name[:100], list(candidates), n=1)
     return f' (did you mean "{matches[0]}"?)' if matches else ""
 
@@ -60,7 +60,7 @@ def environment_name(path: Path) -> str:
 
 
 def paths(section: type[Section] = Settings, path: Path = ()) -> Iterator[tuple[Path, Key]]:
-    """Every key outside lists, sections before what they hold."""
+    """Yield every key outside lists, sections before what they hold."""
     for name, key in keys_of(section).items():
         yield (*path, name), key
         if key.section and not key.is_list:
@@ -68,7 +68,7 @@ def paths(section: type[Section] = Settings, path: Path = ()) -> Iterator[tuple[
 
 
 def dotted(path: Path) -> str:
-    """`("queues", 0, "limits")` as `queues[0].limits`; strange keys are escaped, long ones cut.
+    """Write `("queues", 0, "limits")` as `queues[0].limits`; strange keys are escaped, long ones cut.
 
     A key is cut at a colon, too: `password:secret`, without the space, is all one key.
     """

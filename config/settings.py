@@ -328,7 +328,7 @@ class Settings(Section):
 
 
 def duplicate_names(queue_names: Sequence[object]) -> list[tuple[int, str, int]]:
-    """(index, name, index of the first with that name) for every name that was there before."""
+    """List (index, name, index of the first with that name) for every name that was there before."""
     first_index: dict[str, int] = {}
     duplicates = []
     for index, name in enumerate(queue_names):
@@ -338,7 +338,7 @@ def duplicate_names(queue_names: Sequence[object]) -> list[tuple[int, str, int]]
 
 
 def _addresses_overlap(bind: str, other_bind: str) -> bool:
-    """Whether one socket on each, with one port, would collide; a wildcard takes its whole family."""
+    """Return whether one socket on each, with one port, would collide; a wildcard takes its whole family."""
     binds = {"127.0.0.1" if name == "localhost" else name for name in (bind, other_bind)}
     if len(binds) == 1 or "::" in binds:  # :: takes IPv4 too where the system maps it
         return True

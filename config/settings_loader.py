@@ -54,14 +54,14 @@ def load_settings(
 
 
 def load_text(text: str, *, queue_check: QueueCheck = nothing_more) -> Settings:
-    """As `load_settings`, from the text of a file alone; raises ConfigError."""
+    """Load as `load_settings`, from the text of a file alone; raises ConfigError."""
     layers = Layers("")
     layers.add_file(read_yaml(text))
     return _validated(layers, queue_check)
 
 
 def load_queue(entry: Mapping[str, Any], *, queue_check: QueueCheck = nothing_more) -> QueueSettings:
-    """One entry of `queues`, as a file would have it; raises ConfigError."""
+    """Load one entry of `queues`, as a file would have it; raises ConfigError."""
     layers = Layers("")
     layers.value = {"queues": [dict(entry)]}
     try:

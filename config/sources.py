@@ -26,11 +26,11 @@ class Origin:
         self.line = line
 
     def order(self) -> tuple[int, int, str]:
-        """Sorts as a reader goes: down the file, then by variable, then the command line."""
+        """Sort as a reader goes: down the file, then by variable, then the command line."""
         return self.rank, self.line, self.label
 
     def text(self) -> str:
-        """`file:line`, the variable, or the command line."""
+        """Return `file:line`, the variable, or the command line."""
         return f"{self.label}:{self.line}" if self.line else self.label
 
 
@@ -55,7 +55,7 @@ class Layers:
         self.value = {} if tree.value is None else tree.value
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Variables `SLUICEMQ_A__B` set key `a.b`; one that names a section or a list holds YAML."""
+        """Add variables: `SLUICEMQ_A__B` sets key `a.b`; one that names a section or a list holds YAML."""
         names = [name for name in environment if name.startswith(schema.ENVIRONMENT_PREFIX)]
         for name in sorted(names, key=lambda name: (name.count("__"), name)):  # sections before their keys
             if name in ENVIRONMENT_SWITCHES:
@@ -75,23 +75,23 @@ class Layers:
             self._put(path, value, origin)
 
     def add_overrides(self, overrides: Mapping[str, Any]) -> None:
-        """Values by dotted key, None meaning not given; unknown keys show when the whole is checked."""
+        """Add values by dotted key, None meaning not given; unknown keys show when the whole is checked."""
         for name, value in overrides.items():
             if value is not None:
                 self._put(tuple(name.split(".")), value, Origin(_COMMAND_LINE, COMMAND_LINE))
 
     def add_problem(self, path: Path, what: str) -> None:
-        """Something is wrong with the value at `path`; kept unless it or its section had one already."""
+        """Note a problem of the value at `path`, unless it or its section had one already."""
         if not any(path[:length] in self._complained for length in range(len(path) + 1)):
             self._complained.add(path)
             self._problems.append((self.origin(path), path, what))
 
     def has_problem_under(self, path: Path) -> bool:
-        """Whether anything at or below `path` was complained about."""
+        """Return whether anything at or below `path` was complained about."""
         return any(noted[: len(path)] == path for _, noted, _ in self._problems)
 
     def origin(self, path: Path) -> Origin:
-        """Where the value at `path`, or the nearest section around it, was written."""
+        """Return where the value at `path`, or the nearest section around it, was written."""
         for length in range(len(path), -1, -1):
             origin = self._origins.get(path[:length])
             if origin is not None:
@@ -99,7 +99,9 @@ class Layers:
         return Origin(_FILE, self._file_label)
 
     def problems(self) -> list[str]:
-        """`file:line: key: what is wrong`, in the order of the file, then variables, then command line."""
+        """List `file:line: key: what is wrong`, in the order of the file, then variables, then command
+        line.
+        """
         ordered = sorted(self._problems, key=lambda problem: problem[0].order())
         return [
             ": ".join(part for part in (origin.text(), schema.dotted(path), what) if part)

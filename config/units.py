@@ -30,7 +30,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,18}) ?([A-Za-z]*)")
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `500ms`, `30s`, `5m`, `1h30m`, `7d`, or a bare `0`.
+    """Return the milliseconds of a duration such as `500ms`, `30s`, `5m`, `1h30m`, `7d`, or a bare `0`.
 
     Whole numbers only, largest unit first. Raises ValueError with a sentence for the user when `text` is
     no duration or is longer than `limits.DURATION_MS_MAX`.
@@ -56,7 +56,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Bytes of a size such as `64KiB`, `10MiB`, `1GB` (decimal) or a bare number of bytes.
+    """Return the bytes of a size such as `64KiB`, `10MiB`, `1GB` (decimal) or a bare number of bytes.
 
     Raises ValueError with a sentence for the user when `text` is no size or exceeds `limits.SIZE_BYTES_MAX`.
     """

@@ -74,7 +74,9 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _plain(user: UserSettings) -> dict[str, Any]:
-    """As a file has it: what is not there is not written, but of a permission every right is."""
+    """Return a section as a file has it: what is not there is not written, but of a permission every right
+    is.
+    """
     plain = user.model_dump(mode="json", exclude_defaults=True)
     plain["permissions"] = [_plain_permission(permission) for permission in user.permissions]
     return plain

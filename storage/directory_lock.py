@@ -125,7 +125,7 @@ def keep_unlocked(directory: Path) -> Callable[[], None]:
 
 
 def directory_holder(directory: Path) -> str:
-    """Who has the directory, in words; "" when nobody has, or that cannot be told."""
+    """Describe the holder of the directory; "" when there is none, or that cannot be told."""
     return _ask(directory, _holder, "", "")
 
 
@@ -172,7 +172,7 @@ def _holder_pid(fd: int) -> int | None:
 
 
 def _holder(fd: int) -> str:
-    """Who wrote the lock file, in words."""
+    """Describe the process that wrote the lock file."""
     since = datetime.fromtimestamp(int(os.fstat(fd).st_mtime), UTC)
     pid, host = _read(fd)
     if not pid:

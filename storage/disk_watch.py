@@ -20,7 +20,9 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_trouble(directory: Path) -> Trouble | None:
-    """Why the store cannot write to `directory`, or None. Blocks as long as the file system does."""
+    """Return the reason for which the store cannot write to `directory`, or None. Blocks as long as the file
+    system does.
+    """
     try:
         free = _free_bytes(directory)
         if free < limits.STORE_ROOM_BYTES_MIN:
@@ -34,7 +36,7 @@ def disk_trouble(directory: Path) -> Trouble | None:
 
 
 def file_size_trouble() -> str:
-    """Why files cannot become as large as the store's, or ""."""
+    """Return the reason for which files cannot become as large as the store's, or ""."""
     largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest == resource.RLIM_INFINITY or largest >= limits.STORE_FILE_BYTES_MAX:
         return ""

@@ -30,7 +30,7 @@ pack_u64_key: Final = _U64_KEY.pack
 
 
 def encode_terminated(raw: bytes) -> bytes:
-    """TerminatedBytes: `00` becomes `01 01`, `01` becomes `01 02`, and a `00` ends it.
+    """Encode TerminatedBytes: `00` becomes `01 01`, `01` becomes `01 02`, and a `00` ends it.
 
     Keeps the order of the raw strings, and no encoded string is a prefix of another. `ff` is not escaped:
     the layout's text says so, but that would break the order (and the code it describes does not do it
@@ -65,7 +65,9 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 def encode_var_u64(value: int) -> bytes:
-    """Order-preserving integer: high nibble = number of further bytes, then the value; the shortest form."""
+    """Encode an order-preserving integer: high nibble = number of further bytes, then the value; the shortest
+    form.
+    """
     if not 0 <= value <= U64_MAX:
         raise ValueError(f"{value} is no u64")
     if value >= 1 << 60:
@@ -106,7 +108,7 @@ def encode_f64_key(value: float) -> bytes:
 
 
 def encode_utf8(text: str) -> bytes:
-    """Utf8: u16 byte length, then the bytes."""
+    """Encode Utf8: u16 byte length, then the bytes."""
     raw = text.encode()
     if len(raw) > UTF8_BYTES_MAX:
         raise ValueError(f"a string of {len(raw)} bytes does not fit a u16 length")
@@ -114,14 +116,14 @@ def encode_utf8(text: str) -> bytes:
 
 
 def encode_var_bytes(raw: bytes) -> bytes:
-    """VarBytes: u32 length, then the bytes."""
+    """Encode VarBytes: u32 length, then the bytes."""
     if len(raw) > VAR_BYTES_MAX:
         raise ValueError(f"{len(raw)} bytes do not fit a u32 length")
     return pack_u32(len(raw)) + raw
 
 
 def encode_array(elements: Iterable[bytes]) -> bytes:
-    """Array: u16 count, then the encoded elements without padding."""
+    """Encode an array: u16 count, then the encoded elements without padding."""
     parts = list(elements)
     if len(parts) > ARRAY_COUNT_MAX:
         raise ValueError(f"an array of {len(parts)} elements does not fit a u16 count")
@@ -183,19 +185,19 @@ class Reader:
         return self._text(raw, field)
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Take all that is left."""
         return self.take(len(self.data) - self.position, "rest")
 
     def rest_text(self, field: str) -> str:
-        """All that is left, as UTF-8."""
+        """Take all that is left, as UTF-8."""
         return self._text(self.rest(), field)
 
     def at_end(self) -> bool:
-        """Whether every byte has been read."""
+        """Return whether every byte has been read."""
         return self.position == len(self.data)
 
     def finish(self) -> None:
-        """Every byte must have been read by now."""
+        """Check that every byte has been read."""
         if not self.at_end():
             raise CorruptRecord(self.record_type, "end", f"{len(self.data) - self.position} bytes too many")
 

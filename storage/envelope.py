@@ -138,7 +138,7 @@ class EnvelopeTemplate:
         self.context = context
 
     def is_like(self, other: "EnvelopeTemplate") -> bool:
-        """Whether envelopes made from both are the same."""
+        """Return whether envelopes made from both are the same."""
         return self.suffix == other.suffix and self.head == other.head
 
     @property
@@ -150,7 +150,7 @@ class EnvelopeTemplate:
 def vary(
     base: EnvelopeTemplate, properties: Sequence[bytes], persistent: Sequence[bool]
 ) -> list[EnvelopeTemplate]:
-    """Templates like `base`, whose properties are empty, but for properties and persistence.
+    """Make templates like `base`, whose properties are empty, but for properties and persistence.
 
     A fraction of the price of new ones, for messages that have little else of their own.
     """
@@ -186,7 +186,7 @@ def vary(
 def encode_varied_elements(
     templates: Sequence[EnvelopeTemplate], first_message_id: int, first_offset: int, received_at_ms: int
 ) -> list[bytes]:
-    """Single elements of a metadata record for messages with templates of their own."""
+    """Encode single elements of a metadata record for messages with templates of their own."""
     count = len(templates)
     return [
         _pack_element(message_id, _HEAD_BYTES + len(template.suffix), template.head, offset, received_at_ms)
@@ -201,7 +201,7 @@ def encode_varied_elements(
 
 
 def expires_at_ms(template: EnvelopeTemplate, received_at_ms: int) -> int:
-    """When a message of this template expires by itself, in ms since the epoch; 0: never."""
+    """Return when a message of this template expires by itself, in ms since the epoch; 0: never."""
     field = template.expires_at_ms
     return received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
 
@@ -275,7 +275,7 @@ def encode_envelope(
     shared: bool,
     exchange: str = "",
 ) -> bytes:
-    """One envelope. For many messages published alike, make a template and use `encode_run`."""
+    """Encode one envelope. For many messages published alike, make a template and use `encode_run`."""
     template = EnvelopeTemplate(
         topic,
         properties_kind,
@@ -376,7 +376,7 @@ class TemplateCache:
         return template
 
     def decode(self, envelopes: Sequence[bytes]) -> list[tuple[int, int, EnvelopeTemplate]]:
-        """(offset, received_at_ms, template) of each envelope."""
+        """Decode (offset, received_at_ms, template) of each envelope."""
         find = self.find
         result = []
         for data in envelopes:

@@ -138,8 +138,8 @@ class NativeBatch:
         del joined
 
     def _lower(self, fields: Sequence[bytes]) -> tuple[bytes, Any]:
-        """UniFFI's form of every field (i32BE length, bytes) in one buffer, and an array of ForeignBytes into
-        it. The caller keeps the buffer alive while it uses the array.
+        """Write every field in UniFFI's form (i32BE length, bytes) into one buffer; gives also an array of
+        ForeignBytes into it. The caller keeps the buffer alive while it uses the array.
         """
         ffi = self._ffi
         count = len(fields)
@@ -183,7 +183,7 @@ def fill_batch(batch: WriteBatch, ops: WriteOps) -> None:
 
 
 def fast_batch_status() -> str:
-    """`on`, or `off: ` and why. The caller logs it once at start."""
+    """Return `on`, or `off: ` and the reason. The caller logs it once at start."""
     return _status
 
 

@@ -20,7 +20,7 @@ _length = struct.Struct(">i").unpack_from
 
 
 async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
-    """Up to `count` further rows of `rows`; fewer means that the scan is at its end.
+    """Return up to `count` further rows of `rows`; fewer mean that the scan is at its end.
 
     Raises what the binding raises.
     """
@@ -93,7 +93,7 @@ def _copy(part: memoryview) -> bytes:
 
 
 def _decode_large(data: memoryview) -> list[tuple[bytes, bytes]]:
-    """As `decode_rows`, copying values in parts."""
+    """Decode as `decode_rows`, copying values in parts."""
     length = _length
     rows = []
     position = 4

@@ -16,7 +16,7 @@ class Rows(Protocol):
     """What is looked through."""
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[tuple[bytes, bytes]]:
-        """As `storage.store.Store.scan`."""
+        """See `storage.store.Store.scan`."""
         ...
 
 
@@ -53,7 +53,7 @@ class Inspection:
         self.tallies.setdefault(name, Tally()).add(key, value)
 
     def complain(self, key: bytes, problem: str) -> None:
-        """Something is wrong with a record."""
+        """Note a problem of a record."""
         self.problem_count += 1
         if len(self.problems) < limits.INSPECTION_PROBLEMS_MAX:
             self.problems.append(f"{key[:64].hex()}: {problem}")

@@ -52,7 +52,7 @@ def split_group_queue_id(queue_id: str) -> tuple[str, str]:
 
 
 def bucket_capacity(exponent: int) -> int:
-    """How many messages a bucket of this exponent holds."""
+    """Return how many messages a bucket of this exponent holds."""
     return _CAPACITIES[exponent]
 
 

@@ -90,7 +90,9 @@ def _checkpointed(manifest: VersionedManifest) -> set[int]:
 
 
 def _tables_are_safe(on_disk: OnDisk) -> bool:
-    """Whether no table that the manifest on disk needs can have lost its protection since the sweep began."""
+    """Return whether no table that the manifest on disk needs can have lost its protection since the sweep
+    began.
+    """
     elapsed_s = time.monotonic() - on_disk.begun_monotonic_s
     stepped_s = abs(wall_s() - on_disk.begun_wall_s - elapsed_s)
     return elapsed_s < limits.STORE_COMPACTED_AGE_MIN_S / 2 and stepped_s < limits.STORE_CLOCK_STEP_S_MAX

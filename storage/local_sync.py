@@ -136,7 +136,9 @@ class LocalSync:
         self._unlisted_count = 0
 
     def sync_wal_wholly(self) -> None:
-        """`sync_wal`, and no WAL object may be left that it did not find. Raises StorageError like it."""
+        """Call `sync_wal`, and refuse that it left a WAL object that it did not find. Raises StorageError
+        like it.
+        """
         before = self.wal_synced
         self.sync_wal()
         if self.wal_synced == before and any(found >= self._next_wal_id for found in wal_ids(self._database)):

@@ -55,13 +55,13 @@ class MemoryStore:
         return result
 
     def check(self) -> None:
-        """Nothing happens here by itself."""
+        """Do nothing: nothing happens here by itself."""
 
     def prepare(self, ops: WriteOps) -> None:
-        """Nothing is to be prepared here."""
+        """Do nothing: there is nothing to prepare."""
 
     def write_now(self, ops: WriteOps) -> bool:
-        """Never: a write may be told to fail or to wait."""
+        """Return False: a write may be told to fail or to wait."""
         return False
 
     async def write(self, ops: WriteOps) -> None:

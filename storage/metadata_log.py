@@ -214,7 +214,8 @@ class MetadataLog:
         return self._allocator.next_value
 
     def allocate(self, count: int, now_ms: int) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """Sequences for `count` entries of one batch: the first of them, and the puts to add to that batch.
+        """Allocate sequences for `count` entries of one batch; returns the first, and the puts to add to that
+        batch.
 
         The puts reserve the sequences and open a segment where one is due. All entries of the batch go to
         the newest segment, so allocate once for a batch, not once for an entry.

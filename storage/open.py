@@ -130,7 +130,7 @@ def absolute_url(url: str) -> str:
 async def open_database(
     settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
 ) -> SlateStore:
-    """`open_store` without a look at what is inside, and without a journal."""
+    """Open as `open_store`, without a look at what is inside, and without a journal."""
     await enable_fast_batch()
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
@@ -141,7 +141,9 @@ async def open_database(
 
 
 def storage_holder(settings: StorageSettings) -> str:
-    """Which process has the local directory at `settings.url`, in words; "" when none, or that is unknown."""
+    """Describe the process that has the local directory at `settings.url`; "" when there is none, or that is
+    unknown.
+    """
     if settings.url == "memory:" or "://" in settings.url:
         return ""
     return directory_holder(Path(settings.url))
@@ -425,7 +427,7 @@ def refuse_backup(directory: Path) -> None:
 
 
 def _writable_directory(path: Path) -> Path:
-    """`path` as an absolute directory that exists and takes files. Raises StorageError."""
+    """Return `path` as an absolute directory that exists and takes files. Raises StorageError."""
     refuse_backup(path)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class ReadOnlyStore:
         return cast("bytes | None", await _in_time(self._reader.get(key)))
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[Row]:
-        """At most `limit` rows with `start <= key < end`, in order. Raises StorageError."""
+        """Return at most `limit` rows with `start <= key < end`, in order. Raises StorageError."""
         own = journal_state.key()  # nothing that was written to the store
         rows = await self._journal.scan(self._scan_database, start, end, limit + 1, reverse=False)
         return [row for row in rows if row[0] != own][:limit]

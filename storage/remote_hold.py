@@ -25,7 +25,7 @@ class Writer(Protocol):
     """The open database."""
 
     async def write(self, ops: WriteOps) -> None:
-        """As `storage.store.Store.write`."""
+        """See `storage.store.Store.write`."""
 
 
 class RemoteHold:
@@ -115,7 +115,7 @@ async def close_reader(reader: DbReader) -> None:
 
 
 def _is_dead(found: Holder) -> bool:
-    """Whether the process ran on this machine and does not any more.
+    """Return whether the process ran on this machine and does not any more.
 
     One of this process's own number did: in a container that was started again it is the same each time.
     """

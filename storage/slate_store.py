@@ -168,7 +168,7 @@ class SlateStore:
         await self._hold.begin()
 
     def describe(self) -> str:
-        """Where the data lies and how durable a write is."""
+        """Describe where the data lies and how durable a write is."""
         return self._description
 
     @property
@@ -200,13 +200,13 @@ class SlateStore:
             raise self._failed(error, "reading") from error
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `get`, of many keys at a time. Raises StorageError."""
+        """Return the values of many keys at a time, as `get`. Raises StorageError."""
         return await asyncio.gather(*map(self.get, keys))
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
+        """Return at most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
         if limit <= 0 or (end is not None and end <= start):
             return []
         key_range = KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
@@ -252,7 +252,7 @@ class SlateStore:
             ops.keep_prepared(batch)
 
     def write_now(self, ops: WriteOps) -> bool:
-        """Never: SlateDB works in threads of its own."""
+        """Return False: SlateDB works in threads of its own."""
         return False
 
     async def apply(self, batch: WriteBatch) -> None:
@@ -311,7 +311,7 @@ class SlateStore:
                 watch.stop()
 
     def tell_replayed(self, tell: Callable[[Replay], None]) -> None:
-        """Nothing to tell: SlateDB replays its own log, and does not say."""
+        """Do nothing: SlateDB replays its own log, and does not say how much."""
 
     async def close(self) -> None:
         """Write out what is in memory and let go of the database; a second call does nothing.

@@ -40,7 +40,7 @@ class SortedOnDisk:
             self._spill()
 
     def __iter__(self) -> Iterator[bytes]:
-        """All that were taken, in order. Raises OSError."""
+        """Yield all that were taken, in order. Raises OSError."""
         self._items.sort()
         self._file.flush()
         return heapq.merge(self._items, *[self._read(start, end) for start, end in self._runs])

@@ -38,13 +38,16 @@ class Store(Protocol):
         ...
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `get`, of many keys: read together, so that it takes about as long as one of them."""
+        """Return the values of many keys, as `get`: read together, so that it takes about as long as one of
+        them.
+        """
         ...
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows with `start <= key < end` (no upper bound if `end` is None), in key order.
+        """Return at most `limit` rows with `start <= key < end` (no upper bound if `end` is None), in key
+        order.
 
         With `reverse` the last rows of the range come, in falling key order.
         """
@@ -96,5 +99,5 @@ class Store(Protocol):
         ...
 
     def describe(self) -> str:
-        """Where the data lies and how durable a write is, for logs; holds no secrets."""
+        """Describe where the data lies and how durable a write is, for logs; holds no secrets."""
         ...

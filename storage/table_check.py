@@ -93,7 +93,7 @@ def _block_offsets(index: bytes) -> list[int]:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where field `number` of the FlatBuffers table at `table` lies; 0 if it is absent."""
+    """Return where field `number` of the FlatBuffers table at `table` lies; 0 if it is absent."""
     vtable = table - _i32(data, table)[0]
     slot = 4 + 2 * number
     if slot >= _u16(data, vtable)[0]:

@@ -129,7 +129,7 @@ def _newest_change(directory: Path) -> float:
 
 
 def _log_reaches_from(directory: Path, replay_after: int) -> bool:
-    """Whether every WAL object after `replay_after` is there."""
+    """Return whether every WAL object after `replay_after` is there."""
     later = [wal_id for wal_id in wal_ids(directory) if wal_id > replay_after]
     return not later or later == list(range(replay_after + 1, later[-1] + 1))
 

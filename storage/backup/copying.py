@@ -33,7 +33,7 @@ class Source(Protocol):
     """What is copied."""
 
     def pages(self) -> AsyncIterator[list[Row]]:
-        """All rows in key order."""
+        """Yield all rows in key order."""
         ...
 
 

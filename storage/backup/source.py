@@ -30,7 +30,7 @@ class CutSource:
         return cls(*await open_cut(url, cut_id))
 
     async def pages(self) -> AsyncIterator[list[Row]]:
-        """All rows in key order, some hundred KiB at a time. Raises StorageError."""
+        """Yield all rows in key order, some hundred KiB at a time. Raises StorageError."""
         try:
             rows = await self._reader.scan(_EVERYTHING)
             asked = _FIRST_ROWS

@@ -121,7 +121,7 @@ class Behind:
         return self._applying.get(key, ABSENT) if found is ABSENT else found
 
     def viewed(self) -> AbstractContextManager[None]:
-        """To be held, from before `catch_up`, by who looks at the database and is to see whole commits."""
+        """Hold this, from before `catch_up`, to see whole commits in the database."""
         return self._waiting.viewed()
 
     async def catch_up(self) -> None:

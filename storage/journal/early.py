@@ -30,7 +30,7 @@ class Early:
         self._payloads = payloads
 
     def covers(self, start: bytes, end: bytes | None) -> bool:
-        """Whether no payload between these keys is on its way to the database."""
+        """Return whether no payload between these keys is on its way to the database."""
         lowest, highest = self._payloads
         return not highest or start > highest or (end is not None and end <= lowest)
 
@@ -41,7 +41,9 @@ class Early:
     async def scan(
         self, scan: Scan, start: bytes, end: bytes | None, limit: int, *, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows of a range that is covered; `scan` reads the database in that direction."""
+        """Return at most `limit` rows of a range that is covered; `scan` reads the database in that
+        direction.
+        """
         rows = self._rows
         begin = bisect_left(self._keys, start)
         stop = len(self._keys) if end is None else bisect_left(self._keys, end)

@@ -121,7 +121,7 @@ class JournalFiles:
         return EndRecord(self._sequence, self._previous)
 
     def fits(self, body_bytes: int) -> bool:
-        """Whether a frame with so large a body goes into the segment being written."""
+        """Return whether a frame with so large a body goes into the segment being written."""
         return self._current is not None and self._at + frames.frame_bytes(body_bytes) <= self._current.size
 
     @property
@@ -176,7 +176,7 @@ class JournalFiles:
         return end
 
     def release(self, durable: int) -> None:
-        """SlateDB holds everything up to `durable` on disk: older segments may be written anew."""
+        """Free older segments: SlateDB holds everything up to `durable` on disk."""
         with self._segments_lock:
             for segment in self._segments:
                 if segment is not self._current and segment.last <= durable:
@@ -345,7 +345,7 @@ def _number(path: Path) -> int:
 
 
 def _fill(fd: int, size: int) -> None:
-    """Zeros up to `size`, on disk: a sync then writes data only, no sizes and places."""
+    """Write zeros up to `size`, on disk: a sync then writes data only, no sizes and places."""
     os.posix_fallocate(fd, 0, size)
     zeros = bytes(limits.JOURNAL_FILL_BYTES)
     at = 0
@@ -355,6 +355,8 @@ def _fill(fd: int, size: int) -> None:
 
 
 def _extend(fd: int, start: int, end: int) -> None:
-    """Room from `start` to `end` for one large commit, which zeros would make twice what is written."""
+    """Reserve room from `start` to `end` for one large commit, which zeros would make twice what is
+    written.
+    """
     if end > start:
         os.posix_fallocate(fd, start, end - start)

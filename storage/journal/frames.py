@@ -182,7 +182,9 @@ def decode_body(raw: bytes, puts: int, deletes: int) -> dict[bytes, bytes | None
 def decode_early(
     raw: bytes, puts: int, deletes: int, prefix: bytes
 ) -> tuple[dict[bytes, bytes | None], tuple[bytes, bytes] | None]:
-    """As `decode_body`, without the keys that begin with `prefix`; and the lowest and highest of those."""
+    """Decode as `decode_body`, without the keys that begin with `prefix`; gives also the lowest and highest
+    of those.
+    """
     count = 2 * puts + deletes
     ends = list(accumulate(struct.unpack_from(f"<{count}I", raw), initial=4 * count))
     left_out: list[bytes] = []
@@ -231,7 +233,7 @@ def read_frame(data: memoryview, at: int, signs: Signs) -> Frame | None:
 
 
 def begun_frame(data: memoryview, at: int, signs: Signs) -> bool:
-    """Whether a frame of the segment was begun at `at`, whole or not."""
+    """Return whether a frame of the segment was begun at `at`, whole or not."""
     if at + FRAME_HEAD_BYTES > len(data):
         return False
     head = _FRAME.unpack_from(data, at)

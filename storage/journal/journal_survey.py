@@ -82,7 +82,9 @@ def survey_journal(directory: Path, database_id: int, held: EndRecord) -> Survey
 def read_portions(
     survey: Survey, portion_bytes: int
 ) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
-    """As `read_commits`, so many commits put together that they have `portion_bytes`, or are all there is."""
+    """Read as `read_commits`, with so many commits put together that they have `portion_bytes`, or are all
+    there is.
+    """
     commits = read_commits(survey)
     for last, rows, size in commits:
         while size < portion_bytes and (following := next(commits, None)) is not None:

@@ -98,7 +98,7 @@ class JournaledStore:
             self._behind.start(self._replay(replaying))
 
     def describe(self) -> str:
-        """Where the data lies and how durable a write is."""
+        """Describe where the data lies and how durable a write is."""
         return self._slate.describe()
 
     def check(self) -> None:
@@ -137,13 +137,13 @@ class JournaledStore:
         return await self._slate.get(key)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """As `get`, of many keys at a time. Raises StorageError."""
+        """Return the values of many keys at a time, as `get`. Raises StorageError."""
         return await asyncio.gather(*map(self.get, keys))
 
     async def scan(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
+        """Return at most `limit` rows with `start <= key < end`, as of one moment. Raises StorageError."""
         own = journal_state.key()
         is_own_inside = limit > 0 and start <= own and (end is None or own < end)
         early = self._early
@@ -166,7 +166,9 @@ class JournaledStore:
         return await self._slate.scan(start, end, limit=limit, reverse=reverse)
 
     def _changed(self) -> bool:
-        """Whether anything was written that the database has not, but for what was left to be replayed."""
+        """Return whether anything was written that the database has not, but for what was left to be
+        replayed.
+        """
         return self._appender.pending_count > 0 or self._behind.has_waiting
 
     def prepare(self, ops: WriteOps) -> None:

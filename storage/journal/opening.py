@@ -38,12 +38,13 @@ ACCEPT_LOSS_FILE: Final = "accept-loss"
 
 
 def has_journal(root: Path) -> bool:
-    """Whether there is a journal in the storage directory."""
+    """Return whether there is a journal in the storage directory."""
     return (root / JOURNAL_DIRECTORY).is_dir()
 
 
 def journal_of(root: Path, state: JournalState | None, *, is_beside: bool = True) -> Path | None:
-    """Where the journal is that a database knows of by `state`, None if it has none; nothing is changed.
+    """Return where the journal is that a database knows of by `state`, None if it has none; nothing is
+    changed.
 
     `is_beside`: one in `root` cannot be another database's. Raises StorageError if it is not the one.
     """
@@ -95,7 +96,7 @@ class _Opening:
         self._behind: Survey | None = None  # to be replayed once the store is there
 
     async def open(self, lock: DirectoryLock, *, leaves: bool) -> JournaledStore:
-        """As `open_journaled`."""
+        """See `open_journaled`."""
         state = await self._state()
         last, generation = (None, 0) if state is None else await self._take_over(state, may_wait=True)
         if state is None or last is None:
@@ -120,7 +121,7 @@ class _Opening:
         )
 
     async def leave(self) -> None:
-        """As `leave_journal`."""
+        """See `leave_journal`."""
         state = await self._state()
         if state is not None:
             await self._take_over(state)

@@ -586,8 +586,8 @@ with all its bindings.
 
 
 def binding_digest(arguments: Mapping[str, object]) -> bytes:
-    """BLAKE2b of the value, b"" if there are no arguments. Raises ValueError for arguments that cannot be
-    stored.
+    """Return the BLAKE2b of the value, b"" if there are no arguments. Raises ValueError for arguments that
+    cannot be stored.
     """
     return blake2b(encode_table(arguments), digest_size=BINDING_DIGEST_BYTES).digest() if arguments else b""
 

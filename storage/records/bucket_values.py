@@ -73,20 +73,20 @@ class Settlements(NamedTuple):
 
 
 def pack_available(message_id: int, claim_id: int, attempts: int, metadata: bytes) -> bytes:
-    """One available message."""
+    """Pack one available message."""
     return _pack_available(message_id, claim_id, attempts, len(metadata)) + metadata
 
 
 def pack_in_flight(
     message_id: int, claim_id: int, claimed_at_ms: int, lease_deadline_ms: int, attempts: int, metadata: bytes
 ) -> bytes:
-    """One message in flight."""
+    """Pack one message in flight."""
     head = _pack_in_flight(message_id, claim_id, claimed_at_ms, lease_deadline_ms, attempts, len(metadata))
     return head + metadata
 
 
 def pack_settled(message_id: int, claim_id: int, settled_at_ms: int, attempts: int, metadata: bytes) -> bytes:
-    """One settled message."""
+    """Pack one settled message."""
     return _pack_settled(message_id, claim_id, settled_at_ms, attempts, len(metadata)) + metadata
 
 

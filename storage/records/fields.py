@@ -98,7 +98,7 @@ def group(codec: "Codec[..., T]") -> Field[T]:
 
 
 def array(elements: Field[T]) -> Field[tuple[T, ...]]:
-    """Array: u16 count, then the elements."""
+    """Make an array: u16 count, then the elements."""
     return Field(
         lambda values: encode_array(map(elements.encode, values)),
         lambda reader, name: tuple([elements.read(reader, name) for _ in range(reader.u16(name))]),
@@ -171,7 +171,7 @@ class Codec(Generic[P, T]):
         self.read = read
 
     def decode(self, record_type: str, data: bytes) -> T:
-        """All of `data`; `record_type` is named if it is corrupt."""
+        """Decode all of `data`; `record_type` is named if it is corrupt."""
         reader = Reader(record_type, data)
         found = self.read(reader)
         reader.finish()
@@ -273,14 +273,14 @@ def _runs_of(fields: Sequence[_Named], order: str) -> list[_Run]:
 
 
 def _kind_of_run(index: int, named: _Named) -> tuple[int, Callable[[Sequence[_Named], str], _Run]]:
-    """Neighbours of equal kinds are of one run."""
+    """Return what neighbours of one run have in common."""
     if isinstance(named[1], Packed):
         return -1, _packed_run
     return (-1, _flags_run) if isinstance(named[1], Flag) else (index, _single_run)
 
 
 def _encoder(runs: Sequence[_Run], prefix: bytes = b"") -> Callable[..., bytes]:
-    """One function that writes all runs behind a prefix; what is written for every message is short."""
+    """Make one function that writes all runs behind a prefix; what is written for every message is short."""
     if not runs:
         return lambda: prefix
     first = runs[0].encode
@@ -348,18 +348,18 @@ def value(name: str, field: Field[T]) -> Codec[[T], T]:
 
 
 def key_of(cls: Callable[P, T]) -> KeyCodec[P, T]:
-    """As `value_of`, of a key."""
+    """Make the codec of a key, as `value_of`."""
     of_class: Any = cls
     return _key_codec(_fields(cls), of_class._make)
 
 
 def key(name: str, field: Field[T]) -> KeyCodec[[T], T]:
-    """As `value`, of a key."""
+    """Make the codec of a key with a single field, as `value`."""
     return _key_codec([(name, field)], itemgetter(0))
 
 
 def no_key() -> KeyCodec[[], None]:
-    """Of a record there is one of."""
+    """Make the codec of the key of a record there is one of."""
     return _key_codec([], lambda values: None)
 
 

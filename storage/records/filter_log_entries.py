@@ -82,7 +82,7 @@ def encode_entry(first_count: int, first_bytes: int, messages: Sequence[Kept]) -
 
 
 def decode_entry_head(value: bytes) -> EntryHead:
-    """Only what stands before the messages."""
+    """Decode only the head, before the messages."""
     if len(value) < _HEAD.size:
         raise CorruptRecord(_NAME, "head", "truncated")
     return EntryHead(*_HEAD.unpack_from(value))

@@ -62,7 +62,7 @@ def _encode(bytes_before: int, staged_at_ms: int, runs: Sequence[StagedRun]) -> 
 
 
 def decode_staged_head(value: bytes) -> StagedHead:
-    """Only the beginning of a value."""
+    """Decode only the beginning of a value."""
     if len(value) < _HEAD.size:
         raise CorruptRecord(_NAME, "head", "truncated")
     return StagedHead(*_HEAD.unpack_from(value))
