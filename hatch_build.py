@@ -60,7 +60,7 @@ def packed_files(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def rewritten(source: bytes, name: str) -> bytes:
-    """A module's source with imports of the folders' modules from the package.
+    """Return a module's source with imports of the folders' modules from the package.
 
     Raises ValueError for `import broker.app`: it binds `broker`, which the rest of the module would go on
     using.

@@ -42,7 +42,7 @@ def ask(service: str, lock_file: Path) -> dict[str, Any] | str:
 
 
 def audit(lock_file: Path, look: Look = ask) -> tuple[int, list[str]]:
-    """The exit code, and what to print."""
+    """Return the exit code, and what to print."""
     told: list[str] = []
     looked_at: set[str] = set()
     named: set[str] = set()

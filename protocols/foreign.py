@@ -12,7 +12,7 @@ _MQTT_NAME_END_MAX: Final = 13  # behind the first byte and at most four of the 
 
 
 def foreign_protocol(data: bytes) -> str:
-    """What a connection that begins with `data` speaks, in words; "" when that is nothing known."""
+    """Name the protocol of a connection that begins with `data`; "" when it is none that is known."""
     if data.startswith(_TLS_HANDSHAKE):
         return "TLS"
     if data.startswith(_HTTP_METHODS):

@@ -64,7 +64,7 @@ class LargeBody(BytesIO):
 
 
 def body_buffer(size: int) -> BytesIO:
-    """A buffer of zeros as large as a body, whose memory is taken as it is written to.
+    """Make a buffer of zeros as large as a body, whose memory is taken as it is written to.
 
     The system is asked for large pages: taking small ones costs as much as all copying of a body.
     """

@@ -27,7 +27,8 @@ class ProxyError(Exception):
 
 
 def decode_header(data: bytes) -> tuple[int, str] | None:
-    """How long the header at the start of `data` is, and the peer it names, as `host:port` ("" if none).
+    """Return how long the header at the start of `data` is, and the peer it names, as `host:port` ("" if
+    none).
 
     None: more bytes are needed. Raises ProxyError.
     """

@@ -37,7 +37,7 @@ class Connection(ABC):
         return output
 
     def note_large_output(self) -> None:
-        """A message in `output` is better written in steps."""
+        """Note that a message in `output` is better written in steps."""
         self.has_large_output = True
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Connection(ABC):
         """How much the peer has announced of large messages that have come in part; 0 if there are none."""
 
     def memory_to_take(self) -> Callable[[], None] | None:
-        """A call that takes memory for what comes next of a large message, None if there is no need.
+        """Return a call that takes memory for the next part of a large message, None if there is no need.
 
         It may be left out, but whoever feeds the connection waits for the system then. Best called in a
         thread; what is fed meanwhile may wait all the same.
@@ -68,11 +68,11 @@ class Connection(ABC):
 
     @abstractmethod
     def receive_eof(self) -> list[Any]:
-        """The peer's side of the transport ended. Gives the connection-lost event, once."""
+        """Take the end of the peer's side of the transport. Gives the connection-lost event, once."""
 
     @abstractmethod
     def next_deadline(self) -> float | None:
-        """When `handle_timeout` must be called next (monotonic seconds), or None for never."""
+        """Return when `handle_timeout` must be called next (monotonic seconds), or None for never."""
 
     @abstractmethod
     def handle_timeout(self, now: float) -> list[Any]:

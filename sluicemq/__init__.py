@@ -18,7 +18,7 @@ __all__ = ["Broker", "Clock", "QueueSettings", "Settings", "__version__", "load_
 
 
 def __getattr__(name: str) -> object:
-    """A name of `__all__`, with all that it needs: commands that only ask a broker do without."""
+    """Import a name of `__all__`, with all that it needs: commands that only ask a broker do without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sluicemq import embedded

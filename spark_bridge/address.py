@@ -10,6 +10,6 @@ _TO_CODE: Final = str.maketrans({"/": "%2F", "#": "%23", "+": "%2B"})
 
 
 def queue_address(queue: str) -> str:
-    """The address of a queue: what one level of a topic cannot hold is written as `%` and its code."""
+    """Return the address of a queue: what one level of a topic cannot hold is written as `%` and its code."""
     level = _READ_AS_CODE.sub("%25", queue).translate(_TO_CODE)
     return f"$queue/%24{level[1:]}" if level.startswith("$") else f"$queue/{level}"

@@ -116,7 +116,7 @@ class Connection(Link):
     def publish(
         self, exchange: str, routing_key: str, body: bytes, properties: bytes, *, mandatory: bool = False
     ) -> None:
-        """One message; it leaves with the next `flush` or when enough has come together."""
+        """Publish one message; it leaves with the next `flush` or when enough has come together."""
         head = wire.method(
             CHANNEL, 60, 40, b"\0\0" + wire.short(exchange) + wire.short(routing_key) + bytes((mandatory,))
         )
@@ -128,7 +128,7 @@ class Connection(Link):
         self.send(parts, 1)
 
     def send(self, parts: list[bytes], message_count: int) -> None:
-        """Frames of whole messages, ready made; read confirms while too many are out."""
+        """Send frames of whole messages, ready made; read confirms while too many are out."""
         self.published += message_count
         self._out += parts
         self._out_bytes += sum(map(len, parts))

@@ -50,7 +50,7 @@ def layout_of(schema: Any, settings: WriteSettings) -> Layout:
 
 
 def check_columns(columns: Sequence[tuple[str, str]], settings: WriteSettings) -> Layout:
-    """As `layout_of`, for (name, type) pairs."""
+    """Check as `layout_of`, for (name, type) pairs."""
     indices: dict[str, int] = {}
     for index, (name, kind) in enumerate(columns):
         if name not in COLUMNS:

@@ -48,11 +48,11 @@ class SluiceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "sluice"
 
     def schema(self) -> str:
-        """What is read."""
+        """Return the columns that are read."""
         return listing.SCHEMA if is_list(self.options) else SCHEMA
 
     @said_plainly
@@ -108,7 +108,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @said_plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """In a task: see DataSourceArrowWriter."""
+        """Write in a task: see DataSourceArrowWriter."""
         identity = epochs.task_identity()
         epoch = None
         if self._settings.delivery == EXACTLY_ONCE:
@@ -135,7 +135,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @said_plainly
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """In a task: see DataSourceStreamArrowWriter."""
+        """Write in a task: see DataSourceStreamArrowWriter."""
         identity = epochs.task_identity()
         epoch = None
         if self._settings.delivery == EXACTLY_ONCE:

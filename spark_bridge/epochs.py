@@ -39,7 +39,7 @@ class TaskIdentity:
 
 
 def task_identity() -> TaskIdentity:
-    """Of the task this runs in."""
+    """Return the identity of the task this runs in."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -63,7 +63,7 @@ class Epoch:
 
 
 def epoch_of_stream(settings: WriteSettings, identity: TaskIdentity) -> Epoch:
-    """The epoch a task of a streaming query writes; raises SluiceError when it cannot be known."""
+    """Return the epoch a task of a streaming query writes; raises SluiceError when it cannot be known."""
     if identity.batch is None or (identity.query is None and not settings.producer_id):
         raise SluiceError(
             "this Spark does not tell its tasks the query and batch they belong to; set option producerId"
@@ -75,7 +75,9 @@ def epoch_of_stream(settings: WriteSettings, identity: TaskIdentity) -> Epoch:
 
 
 def epoch_of_batch(settings: WriteSettings, identity: TaskIdentity, job: str) -> Epoch:
-    """The epoch a batch job writes: one of its own, unless `producerId` and `epoch` make it repeatable."""
+    """Return the epoch a batch job writes: one of its own, unless `producerId` and `epoch` make it
+    repeatable.
+    """
     if identity.query is not None and not settings.producer_id:
         raise SluiceError(
             "inside foreachBatch a repeated batch could not be told from a new one: set options producerId"
@@ -100,17 +102,17 @@ class StagedPart:
 
 
 def new_attempt(identity: TaskIdentity) -> str:
-    """A name nothing else has: partition and attempt numbers come again after a stage retry."""
+    """Make a name nothing else has: partition and attempt numbers come again after a stage retry."""
     return f"{identity.task}-{uuid.uuid4().hex[:12]}"
 
 
 def checksum_of(bodies: Iterable[bytes]) -> int:
-    """Of some rows, whatever their order; add them up."""
+    """Return the checksum of some rows, whatever their order; add them up."""
     return sum(map(crc32, bodies))
 
 
 def stage_headers(part: StagedPart) -> dict[str, Any]:
-    """What marks a publish as staged."""
+    """Return the headers that mark a publish as staged."""
     return {
         "x-stage-producer": part.epoch.producer,
         "x-stage-epoch": part.epoch.number,
@@ -120,12 +122,12 @@ def stage_headers(part: StagedPart) -> dict[str, Any]:
 
 
 def control_address(queue: str, verb: str) -> str:
-    """Where calls about epochs are published to."""
+    """Return where calls about epochs are published to."""
     return f"{queue_address(queue)}/$stage-{verb}"
 
 
 def is_committed(connection: Connection, settings: WriteSettings, epoch: Epoch) -> bool:
-    """Whether the epoch is in the queue already; raises CheckpointTooOld if a later one is."""
+    """Return whether the epoch is in the queue already; raises CheckpointTooOld if a later one is."""
     address = control_address(settings.queue, "status")
     answer = _checked(connection.ask(address, {"x-stage-producer": epoch.producer}), epoch)
     last = answer["epoch"]
@@ -135,7 +137,7 @@ def is_committed(connection: Connection, settings: WriteSettings, epoch: Epoch) 
 
 
 def staged_count(connection: Connection, settings: WriteSettings, part: StagedPart) -> int:
-    """How many rows of an attempt the broker has."""
+    """Return how many rows of an attempt the broker has."""
     address = control_address(settings.queue, "status")
     return int(_checked(connection.ask(address, stage_headers(part)), part.epoch)["staged"])
 

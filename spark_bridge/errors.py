@@ -47,7 +47,9 @@ def _hide_traceback() -> None:
 
 
 def said_plainly(method: Callable[P, R]) -> Callable[P, R]:
-    """What Spark calls: it shows whole tracebacks, where what matters would come after many lines of ours."""
+    """Wrap a function that Spark calls: it shows whole tracebacks, where what matters would come after many
+    lines of ours.
+    """
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,7 +63,7 @@ def said_plainly(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def rows_said_plainly(method: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """As `said_plainly`, for what is given row by row or batch by batch."""
+    """Wrap as `said_plainly`, for what is given row by row or batch by batch."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:

@@ -64,13 +64,13 @@ class Link:
         self._connect()
 
     def settled(self, method: tuple[int, int], tag: int, multiple: int) -> None:
-        """The broker confirmed or refused publishes up to a tag."""
+        """Take the broker's confirm or refusal of publishes up to a tag."""
 
     def delivered(self, content: Content) -> None:
-        """A message is whole."""
+        """Take a whole message."""
 
     def taken(self, data: bytes, position: int) -> int:
-        """A chance to take several whole messages at once: where what was not taken begins."""
+        """Take several whole messages at once, if wanted; returns where the rest begins."""
         return position
 
     # life
@@ -167,7 +167,7 @@ class Link:
     # frames
 
     def call(self, class_id: int, method_id: int, arguments: bytes, *, answer: tuple[int, int]) -> bytes:
-        """A synchronous method on the channel; gives the arguments of its answer."""
+        """Call a synchronous method on the channel; gives the arguments of its answer."""
         self.flush()
         self._send_now(wire.method(CHANNEL, class_id, method_id, arguments))
         return self._wait_for(answer)

@@ -68,7 +68,7 @@ class ListLink(Connection):
         super().__init__(settings)
 
     def take_rows(self) -> list[Row]:
-        """What has come, in order."""
+        """Take what has come, in order."""
         rows, self.rows = self.rows, []
         return rows
 
@@ -104,7 +104,7 @@ class ListLink(Connection):
         return position
 
     def _row(self, header: bytes, body: bytes) -> Row | None:
-        """The row of a message; None for one that does not look as expected."""
+        """Make the row of a message; None for one that does not look as expected."""
         at = header.find(_OFFSET)
         if at < 0 or len(header) < at + _TOLD.size:
             return None
@@ -173,7 +173,7 @@ def _row_of(properties: dict[str, Any], body: bytes) -> Row:
 
 
 def _entries(header: bytes, position: int, end: int) -> dict[str, Any]:
-    """Entries of a field table from `position` on."""
+    """Read entries of a field table from `position` on."""
     reader = wire.Reader(header, position)
     values = {}
     while reader.position < end:
@@ -183,7 +183,7 @@ def _entries(header: bytes, position: int, end: int) -> dict[str, Any]:
 
 
 def _message_id(header: bytes, position: int, flags: int) -> str | None:
-    """The message ID, which comes behind the headers and some of the other properties."""
+    """Return the message ID, which comes behind the headers and some of the other properties."""
     if not flags & _MESSAGE_ID_FLAG:
         return None
     position += (flags >> 12 & 1) + (flags >> 11 & 1)  # delivery mode and priority

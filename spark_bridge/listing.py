@@ -32,7 +32,7 @@ def check_lists(settings: ListSettings) -> None:
 
 
 def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
-    """A queue's list, page by page, the next one asked for in advance. Raises SluiceError."""
+    """Read a queue's list, page by page, the next one asked for in advance. Raises SluiceError."""
     after: str | None = None
     tries = 0
     while True:
@@ -87,7 +87,7 @@ class _Page:
         link.flush()
 
     def wait(self) -> tuple[list[Row], str | None]:
-        """The messages of the page, and where the next one begins (None: there is none)."""
+        """Wait for the messages of the page; gives also where the next one begins (None: there is none)."""
         link = self._link
         deadline = time.monotonic() + self._timeout_s
         while True:

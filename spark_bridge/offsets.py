@@ -42,12 +42,14 @@ class OffsetReader:
         self._connection: Connection | None = None
 
     def ends(self, queue: str) -> StreamEnds:
-        """Of one stream; raises Refused when it is none."""
+        """Return the ends of one stream; raises Refused when it is none."""
         answer = self._ask(queue, {})
         return StreamEnds(answer["first"], answer["next"])
 
     def at(self, queue: str, time_ms: int) -> int:
-        """The first offset of what was published at a time or later; the end when there is nothing yet."""
+        """Return the first offset of what was published at a time or later; the end when there is nothing
+        yet.
+        """
         if time_ms < TIMESTAMP_MS_MIN:
             return self.ends(queue).first
         place = {"x-stream-offset": f"timestamp={time_ms}"}
@@ -64,7 +66,7 @@ class OffsetReader:
             return int(connection.deliveries[0].properties["headers"]["x-stream-offset"])
 
     def anchor(self, queue: str, group: str, start: str | int) -> int:
-        """Where a group is; a new one is made at `start`: it will be there whoever asks again."""
+        """Return where a group is; a new one is made at `start`, so that each later call gives the same."""
         return self._ask(queue, {"x-group-id": group, "x-stream-offset": start})["committed"]
 
     def report(self, group: str, offsets: Mapping[str, int]) -> None:
@@ -102,7 +104,7 @@ class OffsetReader:
 
 
 def starting_offsets(settings: ReadSettings, reader: OffsetReader) -> Offsets:
-    """Where a query begins that has no checkpoint yet. With a group the answer stays the same."""
+    """Return where a query begins that has no checkpoint yet. With a group the answer stays the same."""
     given = dict(settings.starting_offsets)
     offsets = {}
     for queue in settings.queues:
@@ -118,7 +120,7 @@ def starting_offsets(settings: ReadSettings, reader: OffsetReader) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, row_count_max: int) -> Offsets:
-    """`end`, or nearer so that about so many rows lie in between; streams share in proportion."""
+    """Return `end`, or nearer so that about so many rows lie in between; streams share in proportion."""
     backlog = {queue: max(0, end[queue] - start.get(queue, 0)) for queue in end}
     total = sum(backlog.values())
     if total <= row_count_max:
@@ -130,7 +132,7 @@ def limited(start: Offsets, end: Offsets, row_count_max: int) -> Offsets:
 
 
 def ranges(start: Offsets, end: Offsets, offsets_per_partition: int) -> list[Range]:
-    """The partitions of a batch; raises SluiceError when it would run backwards."""
+    """Return the partitions of a batch; raises SluiceError when it would run backwards."""
     found = []
     for queue in sorted(end):
         low, high = start.get(queue, 0), end[queue]
@@ -148,7 +150,9 @@ def ranges(start: Offsets, end: Offsets, offsets_per_partition: int) -> list[Ran
 
 
 def kept(wanted: Range, ends: StreamEnds, *, fail_on_data_loss: bool) -> Range | None:
-    """What is still there of a range, None for nothing; raises DataLost if some is gone and that matters."""
+    """Return what is still there of a range, None for nothing; raises DataLost if some is gone and that
+    matters.
+    """
     if wanted.end > ends.next:
         raise SluiceError(
             f"stream {wanted.queue!r} ends at {ends.next}, before {wanted.end}: it was made anew."
@@ -161,7 +165,7 @@ def kept(wanted: Range, ends: StreamEnds, *, fail_on_data_loss: bool) -> Range |
 
 
 def lost(queue: str, start: int, end: int, *, fail_on_data_loss: bool) -> None:
-    """Offsets `[start, end)` are gone: an error, or a line in the log."""
+    """Tell that offsets `[start, end)` are gone: an error, or a line in the log."""
     text = f"retention took offsets {start} to {end - 1} of stream {queue!r} before they were read"
     if fail_on_data_loss:
         raise DataLost(f"{text} (option failOnDataLoss)")

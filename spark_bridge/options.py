@@ -89,7 +89,7 @@ class Options:
         return int(text)
 
     def time_ms(self, name: str) -> int:
-        """A moment in ms since 1970; -1 when the option is not there."""
+        """Return a moment in ms since 1970; -1 when the option is not there."""
         text = self.values.get(name.lower())
         if text is None:
             return -1
@@ -129,7 +129,7 @@ class Options:
 
 
 def connection_settings(options: Options) -> ConnectionSettings:
-    """Where the broker is; `url` stands for host, port, vhost, username, password and tls at once."""
+    """Return where the broker is; `url` stands for host, port, vhost, username, password and tls at once."""
     defaults = ConnectionSettings()
     host, port, vhost, username, tls = defaults.host, defaults.port, defaults.vhost, defaults.username, False
     password = _password(options)
@@ -189,7 +189,7 @@ def _password(options: Options) -> str | None:
 
 
 def write_settings(given: Mapping[str, str]) -> WriteSettings:
-    """The settings of a write; raises OptionError."""
+    """Return the settings of a write; raises OptionError."""
     options = Options.of(given, (*CONNECTION_OPTIONS, *WRITE_OPTIONS))
     delivery = options.choice("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE, IDEMPOTENT), EXACTLY_ONCE)
     queue = options.text("queue")
@@ -228,12 +228,12 @@ def _producer(options: Options, name: str) -> str:
 
 
 def is_list(given: Mapping[str, str]) -> bool:
-    """Whether a list of messages in a state is to be read, rather than streams."""
+    """Return whether a list of messages in a state is to be read, rather than streams."""
     return "state" in {name.lower() for name in given}
 
 
 def list_settings(given: Mapping[str, str]) -> ListSettings:
-    """The settings of reading a list; raises OptionError."""
+    """Return the settings of reading a list; raises OptionError."""
     streams = [
         name for name in READ_OPTIONS if name not in LIST_OPTIONS and Options(_lower(given)).given(name)
     ]
@@ -261,7 +261,7 @@ def _queues(options: Options) -> tuple[str, ...]:
 
 
 def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
-    """The settings of reading streams; raises OptionError."""
+    """Return the settings of reading streams; raises OptionError."""
     if is_list(given):
         raise OptionError("option state is for batch reads")
     options = Options.of(given, (*CONNECTION_OPTIONS, *READ_OPTIONS))

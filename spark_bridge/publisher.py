@@ -42,7 +42,7 @@ class Publisher:
         return self._connection
 
     def begin(self) -> None:
-        """What was published on the connection until now are no rows."""
+        """Begin with the rows: what was published on the connection until now are none."""
         self._base = -self._connection.published
 
     def send(self, rows: list[bytes]) -> None:

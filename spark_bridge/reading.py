@@ -39,7 +39,7 @@ def check_schema(schema: Any, columns: str = SCHEMA) -> None:
 
 
 def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:
-    """The messages of a range. Raises SluiceError, DataLost when some are gone and that matters."""
+    """Read the messages of a range. Raises SluiceError, DataLost when some are gone and that matters."""
     reader = OffsetReader(settings.connection)
     try:
         ends = reader.ends(wanted.queue)
@@ -101,7 +101,7 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
 
 
 def _gaps(offsets: list[int], expected: int, end: int) -> Iterator[tuple[int, int]]:
-    """Offsets `[first, until)` below `end` that are missing."""
+    """Yield offsets `[first, until)` below `end` that are missing."""
     if offsets[0] == expected and offsets[-1] - expected + 1 == len(offsets):
         return
     for offset in offsets:

@@ -41,7 +41,7 @@ class RowEncoder:
         self._publish = lru_cache(maxsize=4_096)(self._publish_frame)
 
     def payloads(self, batch: Any) -> list[bytes]:
-        """The bodies of a batch's rows; raises SluiceError for a row without one."""
+        """Return the bodies of a batch's rows; raises SluiceError for a row without one."""
         column = batch.column(self._layout.payload)
         if column.null_count:
             raise SluiceError(f"column payload is null in {column.null_count} rows: a message has a body")
@@ -51,7 +51,7 @@ class RowEncoder:
         return values  # type: ignore[no-any-return]
 
     def encode(self, batch: Any, bodies: Sequence[bytes]) -> list[bytes]:
-        """The frames of each row."""
+        """Encode the frames of each row."""
         heads = self._heads(batch, len(bodies))
         properties = self._properties(batch, len(bodies))
         limit = self._body_bytes_max
@@ -123,7 +123,7 @@ class RowEncoder:
         return [b"".join(row) for row in zip(heads, *pieces, strict=False)]
 
     def _asked(self, batch: Any, columns: Mapping[str, list[Any]]) -> Iterator[tuple[str, list[Any]]]:
-        """What rows ask the broker for in headers: the name of each, and its value in each row."""
+        """Return what rows ask the broker for in headers: the name of each, and its value in each row."""
         if self._settings.delivery == IDEMPOTENT:
             ids = columns["message_id"]
             if any(not text for text in ids):

@@ -100,7 +100,7 @@ class _Pattern:
         self.layout = struct.Struct(f">{a}sQ{b}sq{c}sq{d}s{id_bytes}s{e}s{len(message.body)}ss")
 
     def read(self, data: bytes, position: int) -> Run | None:
-        """All deliveries like this one that begin at `position`, None for none."""
+        """Read all deliveries like this one that begin at `position`, None for none."""
         before_tag, before_first, before_second, before_id, before_body = self.constants
         layout, end = self.layout, wire.FRAME_END
         count = (len(data) - position) // layout.size
@@ -143,7 +143,7 @@ class _Pattern:
 
 
 def _pattern(content: Content, message: Message) -> _Pattern | None:
-    """How the next delivery looks if it is like this one; None where that cannot be said."""
+    """Return how the next delivery looks if it is like this one; None where that cannot be said."""
     head, header = content.head, content.header
     if len(content.parts) != 1:
         return None

@@ -44,22 +44,22 @@ class WireError(SluiceError):
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     return _FRAME_HEAD.pack(kind, channel, len(payload)) + payload + FRAME_END
 
 
 def method(channel: int, class_id: int, method_id: int, arguments: bytes = b"") -> bytes:
-    """One method frame."""
+    """Encode one method frame."""
     return frame(METHOD, channel, _METHOD_ID.pack(class_id, method_id) + arguments)
 
 
 def content_header(channel: int, body_bytes: int, properties: bytes) -> bytes:
-    """The content header frame of a message; `properties` as `encode_properties` gives them."""
+    """Encode the content header frame of a message; `properties` as `encode_properties` gives them."""
     return frame(HEADER, channel, _CONTENT_HEAD.pack(_CLASS_BASIC, 0, body_bytes) + properties)
 
 
 def short(text: str) -> bytes:
-    """A short string; WireError above 255 bytes."""
+    """Encode a short string; WireError above 255 bytes."""
     raw = text.encode()
     if len(raw) > 255:
         raise WireError(f"{text[:40]!r}... has {len(raw)} bytes; AMQP takes 255")
@@ -67,13 +67,13 @@ def short(text: str) -> bytes:
 
 
 def long(text: str | bytes) -> bytes:
-    """A long string."""
+    """Encode a long string."""
     raw = text.encode() if isinstance(text, str) else text
     return struct.pack(">I", len(raw)) + raw
 
 
 def table(values: Mapping[str, Any]) -> bytes:
-    """A field table of texts, whole numbers, truth values and tables of these."""
+    """Encode a field table of texts, whole numbers, truth values and tables of these."""
     parts = [short(name) + _field(value) for name, value in values.items()]
     return long(b"".join(parts))
 
@@ -93,7 +93,7 @@ def _field(value: Any) -> bytes:
 
 
 def encode_properties(values: Mapping[str, Any]) -> bytes:
-    """Flags and list of the properties that are there and not None."""
+    """Encode flags and list of the properties that are there and not None."""
     flags = 0
     parts = [b""]
     for flag, name in PROPERTIES:
@@ -197,7 +197,7 @@ _NUMBERS: Final = dict(
 
 
 def decode_properties(data: bytes, position: int) -> dict[str, Any]:
-    """The properties that are there, by name."""
+    """Decode the properties that are there, by name."""
     reader = Reader(data, position)
     flags = reader.unpack("H")
     values: dict[str, Any] = {}

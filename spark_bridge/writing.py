@@ -19,7 +19,7 @@ CHECK_TIMEOUT_S: Final = 1.0
 
 
 def check_target(settings: WriteSettings) -> None:
-    """Whether the broker lets us in and has the queue, before anything is computed; raises SluiceError."""
+    """Check that the broker lets us in and has the queue, before anything is computed; raises SluiceError."""
     with Connection(settings.connection) as connection:
         if settings.queue:
             try:
@@ -29,7 +29,7 @@ def check_target(settings: WriteSettings) -> None:
 
 
 def in_short(settings: WriteSettings) -> WriteSettings:
-    """The same for a check that is not to hold anything up."""
+    """Return the same for a check that is not to hold anything up."""
     connection = settings.connection
     connect_timeout_s = min(connection.connect_timeout_s, CHECK_TIMEOUT_S)
     return replace(settings, connection=replace(connection, connect_timeout_s=connect_timeout_s))
@@ -118,5 +118,7 @@ class _StagedWriter:
         return replace(self._part, row_count=self._row_count, checksum=self._checksum)
 
     def give_up(self) -> None:
-        """A failed attempt is never committed; what it staged would only wait for its time to run out."""
+        """Give up a failed attempt: it is never committed, and what it staged would only wait for its time to
+        run out.
+        """
         self._publisher.close()

@@ -92,12 +92,12 @@ class Channel:
         self._is_sized = False
 
     def begin_publish(self, address: PublishAddress) -> None:
-        """basic.publish arrived: a content header must follow."""
+        """Take basic.publish: a content header must follow."""
         self.address = address
         self.state = AWAITING_HEADER
 
     def begin_body(self, shape: PublishShape, body_bytes: int) -> None:
-        """The content header arrived, announcing a body that is not empty."""
+        """Take a content header that announces a body."""
         self.shape = shape
         self.body_bytes = body_bytes
         self.state = AWAITING_BODY
@@ -133,7 +133,7 @@ class Channel:
         return body.take_memory if isinstance(body, LargeBody) and body.lacks_memory else None
 
     def missing_bytes(self) -> int:
-        """How much of the announced body has not arrived."""
+        """Return how much of the announced body has not arrived."""
         return self.body_bytes - (0 if self.body is None else self.body.tell())
 
     def end_content(self, state: int) -> None:

@@ -59,7 +59,7 @@ class Channels:
         self._unfinished: dict[int, int] = {}  # large bodies announced, by channel
 
     def limit(self, channel_max: int) -> None:
-        """The client agreed to numbers up to this one."""
+        """Note the highest number that the client agreed to."""
         self._channel_max = channel_max
 
     @property
@@ -79,7 +79,7 @@ class Channels:
         self._publishes.begin(events)
 
     def is_open(self, number: int) -> bool:
-        """Whether the channel is open and not being closed."""
+        """Return whether the channel is open and not being closed."""
         channel = self._channels.get(number)
         return channel is not None and channel.state != ch.CLOSING
 
@@ -93,12 +93,12 @@ class Channels:
         self._output.append(encode_method(number, close))
 
     def clear(self) -> None:
-        """The connection is over."""
+        """Forget all channels: the connection is over."""
         self._channels.clear()
         self._unfinished.clear()
 
     def forget_bodies(self) -> None:
-        """What has come in part will not be finished."""
+        """Forget the bodies that have come in part."""
         for number in self._unfinished:
             self._channels[number].end_content(ch.CLOSING)
         self._unfinished.clear()
@@ -108,7 +108,9 @@ class Channels:
         channel.end_content(state)
 
     def _check(self, number: int, given: int, index: int = 0) -> Channel | None:
-        """The channel when `given` is legal on it, None when it is to be discarded (or opens the channel)."""
+        """Return the channel when `given` is legal on it, None when it is to be discarded (or opens the
+        channel).
+        """
         channel = self._channels.get(number)
         state = ch.CLOSED if channel is None else channel.state
         verdict = ch.LEGAL[state][given]
@@ -212,7 +214,7 @@ class Channels:
             self._add_settled(number, kind, [method.delivery_tag], requeue)
 
     def _add_settled(self, number: int, kind: int, delivery_tags: list[int], requeue: bool) -> None:
-        """Into the run under way when it is of the same kind and nothing came between, or a new one."""
+        """Add to the run under way when it is of the same kind and nothing came between, or to a new one."""
         run = self._settle
         if (
             run is not None
@@ -267,11 +269,11 @@ class Channels:
         self._events.append(ev.ChannelFailed(number, code, reason))
 
     def is_assembling(self, number: int) -> bool:
-        """Whether a body that takes several frames is coming on this channel."""
+        """Return whether a body that takes several frames is coming on this channel."""
         return number in self._unfinished
 
     def check_body(self, number: int, payload_bytes: int) -> Channel | None:
-        """The channel of a body frame with so long a payload, None if it is to be discarded.
+        """Return the channel of a body frame with so long a payload, None if it is to be discarded.
 
         Raises ProtocolError if it may not come.
         """

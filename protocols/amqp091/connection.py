@@ -153,14 +153,14 @@ class AmqpConnection(Connection):
         return self._channels.memory_to_take()
 
     def receive_eof(self) -> list[Any]:
-        """The client's side of the transport ended."""
+        """Take the end of the client's side of the transport."""
         events = self._begin()
         if not self.closed:
             self._lose(0, "the client closed the transport", by_peer=True)
         return events
 
     def next_deadline(self) -> float | None:
-        """The earliest of handshake, heartbeat and close deadlines (monotonic seconds)."""
+        """Return the earliest of handshake, heartbeat and close deadlines (monotonic seconds)."""
         if self.closed:
             return None
         if self.closing:
@@ -195,7 +195,7 @@ class AmqpConnection(Connection):
     # front-end side
 
     def accept_auth(self) -> None:
-        """The credentials of `AuthRequested` are good: sends connection.tune."""
+        """Accept the credentials of `AuthRequested`: sends connection.tune."""
         if self.closing:
             return
         if self._step != handshake.DECIDING_AUTH:
@@ -205,7 +205,7 @@ class AmqpConnection(Connection):
         self.output.append(encode_method(0, tune))
 
     def refuse_auth(self, reason: str) -> None:
-        """The credentials are not good: closes with 403.
+        """Refuse the credentials: closes with 403.
 
         A client that does not know `authentication_failure_close` is left without an answer, and a little
         later without a connection, as the specification has it (2.2.4).
@@ -232,7 +232,7 @@ class AmqpConnection(Connection):
                 self.output.append(encode_method(0, commands.Connection.Unblocked()))
 
     def accept_open(self) -> None:
-        """The virtual host of `OpenRequested` may be used: sends connection.open-ok."""
+        """Accept the virtual host of `OpenRequested`: sends connection.open-ok."""
         if self.closing:
             return
         if self._step != handshake.DECIDING_OPEN:
@@ -242,7 +242,7 @@ class AmqpConnection(Connection):
         self.output.append(encode_method(0, commands.Connection.OpenOk()))
 
     def channel_is_open(self, channel: int) -> bool:
-        """Whether the client understands what is sent on this channel now.
+        """Return whether the client understands what is sent on this channel now.
 
         False once channel.close or connection.close was sent or received; events of the same chunk that
         come after the close (seen from the front-end) are to be dropped.
@@ -315,7 +315,7 @@ class AmqpConnection(Connection):
         self.output.append(encode_method(0, close))
 
     def _end_for_peer(self, code: int, reason: str) -> None:
-        """The client ends it: answer, and leave the transport to the client for a moment.
+        """Answer the end that the client asks for, and leave the transport to the client for a moment.
 
         What it still writes, such as another close by another of its threads, would otherwise be met by a
         reset that takes the answer away from it.
@@ -329,11 +329,11 @@ class AmqpConnection(Connection):
         self._events += self._ending.told_of(code, reason, by_peer=True)
 
     def _lose(self, code: int, reason: str, by_peer: bool) -> None:
-        """The connection is over, without ado."""
+        """End the connection without ado."""
         self._leave(self._ending.told_of(code, reason, by_peer=by_peer))
 
     def _leave(self, told: list[ev.ConnectionLost]) -> None:
-        """Nothing is read or waited for any more."""
+        """Read nothing and wait for nothing any more."""
         self.closing = True
         self.closed = True
         self._pending = []
@@ -412,7 +412,7 @@ class AmqpConnection(Connection):
         return end + 1
 
     def _take_protocol_header(self, data: bytes) -> int:
-        """4.2.2: a client that speaks anything else is told what we speak, and left. Gives 8, or 0."""
+        """Answer any other protocol header with ours, and leave (4.2.2). Gives 8, or 0."""
         if not c.PROTOCOL_HEADER.startswith(data[:8]):
             self.output.append(c.PROTOCOL_HEADER)
             foreign = foreign_protocol(data)

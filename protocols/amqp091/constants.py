@@ -89,6 +89,8 @@ CAPABILITIES: Final[dict[str, Any]] = {
 
 
 def reply_text(code: int, text: str) -> str:
-    """The reply text clients know from other brokers, `NOT_FOUND - no queue 'x'`, cut to a short string."""
+    """Return the reply text that clients know from other brokers, `NOT_FOUND - no queue 'x'`, cut to a short
+    string.
+    """
     full = f"{REPLY_NAMES.get(code, 'ERROR')} - {text}"
     return full.encode()[:255].decode(errors="ignore")

@@ -61,7 +61,7 @@ def _malformed(what: str) -> ProtocolError:
 
 @lru_cache(maxsize=512)
 def _plan(flags: int) -> tuple[int, ...]:
-    """What to skip for these flags: field kinds in order, neighbouring fixed widths added up."""
+    """Return the fields to skip for these flags: their kinds in order, neighbouring fixed widths added up."""
     plan: list[int] = []
     for flag, _, kind in _FIELDS:
         if flags & flag:
@@ -106,7 +106,7 @@ def check_properties(raw: bytes) -> int:
 
 
 def decode_properties(raw: bytes) -> Properties:
-    """All fields as a pamqp Properties object; absent ones are None.
+    """Decode all fields as a pamqp Properties object; absent ones are None.
 
     Strings that are not UTF-8 get replacement characters. Raises ProtocolError (502) for bytes that
     `check_properties` would refuse.
@@ -119,7 +119,7 @@ def decode_properties(raw: bytes) -> Properties:
 
 
 def decode_fields(raw: bytes) -> dict[str, Any]:
-    """The fields that are there, by pamqp's names; `headers` as pairs in order and with duplicates.
+    """Decode the fields that are there, by pamqp's names; `headers` as pairs in order and with duplicates.
 
     As `decode_properties`, of bytes that were validated.
     """
@@ -146,7 +146,7 @@ def decode_fields(raw: bytes) -> dict[str, Any]:
 
 
 def encode_properties(properties: Properties, headers: Sequence[tuple[str, Any]] | None = None) -> bytes:
-    """Raw properties from a Properties object; fields that are None or "" are left out.
+    """Encode a Properties object as raw properties; fields that are None or "" are left out.
 
     `headers`, when given, takes the place of `properties.headers` and keeps order and duplicates. Raises
     LocalProtocolError for a string above 255 bytes.
@@ -177,7 +177,7 @@ def encode_properties(properties: Properties, headers: Sequence[tuple[str, Any]]
 
 
 def _headers_at(raw: bytes, flags: int) -> int:
-    """Where the headers table is, or would be."""
+    """Return where the headers table is, or would be."""
     pos = 2
     if flags & 0x8000:
         pos += 1 + raw[pos]
@@ -187,7 +187,9 @@ def _headers_at(raw: bytes, flags: int) -> int:
 
 
 def decode_headers(raw: bytes) -> list[tuple[str, Any]]:
-    """Only the headers, as pairs in the publisher's order and with duplicates; [] when there are none."""
+    """Decode only the headers, as pairs in the publisher's order and with duplicates; [] when there are
+    none.
+    """
     flags = _FLAGS.unpack_from(raw)[0]
     if not flags & _HEADERS_FLAG:
         return []
@@ -195,7 +197,7 @@ def decode_headers(raw: bytes) -> list[tuple[str, Any]]:
 
 
 def peek_fields(raw: bytes) -> tuple[int, int, bytes | None]:
-    """Delivery mode (0 when absent), priority (0 when absent) and expiration (None when absent).
+    """Return delivery mode (0 when absent), priority (0 when absent) and expiration (None when absent).
 
     What routing a publish needs to know, without decoding the rest; `raw` must have been validated.
     """
@@ -220,13 +222,13 @@ def peek_fields(raw: bytes) -> tuple[int, int, bytes | None]:
 
 
 def _without(raw: bytes, at: int, names: set[bytes]) -> bytes:
-    """The entries of the table at `at` but those called so."""
+    """Return the entries of the table at `at` but those called so."""
     spans = tables.entry_spans(raw, at, len(raw))
     return b"".join([raw[first:last] for name, first, last in spans if name not in names])
 
 
 def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
-    """`raw` without the headers of these names; everything else stays byte for byte."""
+    """Return `raw` without the headers of these names; everything else stays byte for byte."""
     flags = _FLAGS.unpack_from(raw)[0]
     if not flags & _HEADERS_FLAG:
         return raw
@@ -237,7 +239,9 @@ def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
 
 
 def rename_header(raw: bytes, name: str, other: str) -> bytes:
-    """`raw` with the headers called `name` under the name `other`; everything else stays byte for byte."""
+    """Return `raw` with the headers called `name` under the name `other`; everything else stays byte for
+    byte.
+    """
     encoded = name.encode()
     first, end = headers_span(raw)
     if encoded not in raw[first:end]:
@@ -253,20 +257,24 @@ def rename_header(raw: bytes, name: str, other: str) -> bytes:
 
 
 def headers_span(raw: bytes) -> tuple[int, int]:
-    """Where the headers table begins and ends, its length included; an empty span when there is none."""
+    """Return where the headers table begins and ends, its length included; an empty span when there is
+    none.
+    """
     flags = _FLAGS.unpack_from(raw)[0]
     at = _headers_at(raw, flags)
     return at, at + 4 + _U32.unpack_from(raw, at)[0] if flags & _HEADERS_FLAG else at
 
 
 def with_headers_table(raw: bytes, span: tuple[int, int], table: bytes) -> bytes:
-    """`raw` with another headers table (its length included) in the place of that at `span`; b"" for none."""
+    """Return `raw` with another headers table (its length included) in the place of that at `span`; b"" for
+    none.
+    """
     flags = _FLAGS.unpack_from(raw)[0] & ~_HEADERS_FLAG | (_HEADERS_FLAG if table else 0)
     return b"".join((_FLAGS.pack(flags), raw[2 : span[0]], table, raw[span[1] :]))
 
 
 def _field_at(raw: bytes, flags: int, flag: int) -> int:
-    """Where the field of this flag is, or would be."""
+    """Return where the field of this flag is, or would be."""
     pos = 2
     for kind in _plan(flags & ~(2 * flag - 1)):
         if kind > 0:
@@ -279,7 +287,7 @@ def _field_at(raw: bytes, flags: int, flag: int) -> int:
 
 
 def reply_to(raw: bytes) -> bytes:
-    """Where replies are to go; b"" when that is not said."""
+    """Return where replies are to go; b"" when that is not said."""
     flags = _FLAGS.unpack_from(raw)[0]
     if not flags & _REPLY_TO_FLAG:
         return b""
@@ -288,13 +296,15 @@ def reply_to(raw: bytes) -> bytes:
 
 
 def with_reply_to(raw: bytes, value: bytes) -> bytes:
-    """`raw` with another reply_to in the place of the one it has; everything else stays byte for byte."""
+    """Return `raw` with another reply_to in the place of the one it has; everything else stays byte for
+    byte.
+    """
     pos = _field_at(raw, _FLAGS.unpack_from(raw)[0], _REPLY_TO_FLAG)
     return b"".join((raw[:pos], bytes((len(value),)), value, raw[pos + 1 + raw[pos] :]))
 
 
 def without_expiration(raw: bytes) -> bytes:
-    """`raw` without its expiration; everything else stays byte for byte."""
+    """Return `raw` without its expiration; everything else stays byte for byte."""
     flags = _FLAGS.unpack_from(raw)[0]
     if not flags & _EXPIRATION_FLAG:
         return raw
@@ -303,7 +313,8 @@ def without_expiration(raw: bytes) -> bytes:
 
 
 def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
-    """`raw` with these headers added, each replacing what had its name; everything else stays byte for byte.
+    """Return `raw` with these headers added, each replacing what had its name; everything else stays byte for
+    byte.
 
     `raw` must have been validated. Raises LocalProtocolError for a value no field type can hold.
     """
@@ -312,7 +323,7 @@ def append_headers(raw: bytes, extra: Sequence[tuple[str, Any]]) -> bytes:
 
 
 def append_encoded(raw: bytes, entries: bytes) -> bytes:
-    """`raw` with encoded table entries added, of names that it does not have."""
+    """Return `raw` with encoded table entries added, of names that it does not have."""
     return _append(raw, entries, ())
 
 
@@ -340,7 +351,9 @@ class NumberAppender:
     __slots__ = ("_names", "_pack", "_prefixes")
 
     def __init__(self, fixed: Sequence[tuple[str, Any]], numbered: Sequence[str]) -> None:
-        """`fixed` come first, then a 64-bit integer for each of `numbered`, one at least."""
+        """Take names of headers: `fixed` come first, then a 64-bit integer for each of `numbered`, one at
+        least.
+        """
         names = [name for name, _ in fixed] + list(numbered)
         self._names = [tables.encode_name(name) for name in names]
         # what `encode_entry` gives for an integer is its name, one octet and eight for the number
@@ -351,7 +364,7 @@ class NumberAppender:
         self._pack = Struct(">" + "".join([f"{len(prefix)}sq" for prefix in self._prefixes])).pack
 
     def append(self, properties: Iterable[bytes], columns: Sequence[Sequence[int]]) -> list[bytes]:
-        """As `append_headers`, for each; `columns` has the numbers of all messages, name by name."""
+        """Append as `append_headers`, for each; `columns` has the numbers of all messages, name by name."""
         fields: list[Iterable[Any]] = []
         for prefix, column in zip(self._prefixes, columns, strict=True):
             fields += (repeat(prefix), column)

@@ -25,19 +25,19 @@ class Ending:
         self._is_told = False
 
     def begin(self, code: int, reason: str, deadline: float | None = None) -> None:
-        """It ends for this reason, at the deadline at the latest; without one `limits.AMQP_CLOSE_TIMEOUT_S`
-        after the first look at the time.
+        """End for this reason, at the deadline at the latest; without one `limits.AMQP_CLOSE_TIMEOUT_S` after
+        the first look at the time.
         """
         self._code = code
         self._reason = reason
         self._deadline = deadline
 
     def deadline(self, now: float) -> float:
-        """When to give up on the client; `now` if nobody has looked at the time yet."""
+        """Return when to give up on the client; `now` if that was never asked yet."""
         return now if self._deadline is None else self._deadline
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client had its time to answer."""
+        """Return whether the client had its time to answer."""
         if self._deadline is None:
             self._deadline = now + limits.AMQP_CLOSE_TIMEOUT_S
         return now >= self._deadline
@@ -56,11 +56,11 @@ class Ending:
         return found[1][0]
 
     def told(self) -> list[ev.ConnectionLost]:
-        """As `told_of`, for the reason it began with."""
+        """Return what `told_of` does, for the reason it began with."""
         return self.told_of(self._code, self._reason, by_peer=False)
 
     def told_of(self, code: int, reason: str, *, by_peer: bool) -> list[ev.ConnectionLost]:
-        """What the front-end is to be told of it: nothing but the first time."""
+        """Return the event that tells the front-end of the end: nothing but the first time."""
         if self._is_told:
             return []
         self._is_told = True

@@ -152,7 +152,7 @@ class VariedPublishRun:
         self.bodies += other.bodies
 
     def singles(self) -> list[PublishRun]:
-        """The same, one by one."""
+        """Yield the same, one by one."""
         return [
             PublishRun(self.channel, PublishShape(self.address, raw), [body])
             for raw, body in zip(self.properties, self.bodies, strict=True)
@@ -174,7 +174,7 @@ class SettleRun:
     requeue: bool
 
     def add(self, delivery_tags: list[int]) -> None:
-        """More of the same."""
+        """Add more of the same."""
         self.delivery_tags += delivery_tags
 
 

@@ -44,7 +44,7 @@ def _start_ok_error(code: int, reason: str) -> ProtocolError:
 
 
 def credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
-    """User name and password of a response to connection.start.
+    """Return user name and password of a response to connection.start.
 
     Raises ProtocolError: 503 for a mechanism that is not offered, 502 for a malformed response.
     """
@@ -58,7 +58,7 @@ def credentials(start_ok: commands.Connection.StartOk) -> tuple[str, str]:
 
 
 def _amqplain(raw: bytes) -> tuple[str, str]:
-    """AMQPLAIN: a field table without its length, LOGIN and PASSWORD as strings."""
+    """Read AMQPLAIN: a field table without its length, LOGIN and PASSWORD as strings."""
     table = len(raw).to_bytes(4, "big") + raw
     try:
         fields = dict(tables.decode_pairs(table, 0, len(table))[0])
@@ -71,7 +71,7 @@ def _amqplain(raw: bytes) -> tuple[str, str]:
 
 
 def _plain(raw: bytes) -> tuple[str, str]:
-    """SASL PLAIN (RFC 4616); the authorisation identity is ignored."""
+    """Read SASL PLAIN (RFC 4616); the authorisation identity is ignored."""
     fields = raw.split(b"\0")
     if len(fields) != 3:
         raise _start_ok_error(c.SYNTAX_ERROR, "malformed PLAIN response")
@@ -82,7 +82,9 @@ def _plain(raw: bytes) -> tuple[str, str]:
 
 
 def _external(raw: bytes) -> tuple[str, str]:
-    """EXTERNAL (RFC 4422, appendix A): who that is was shown below; the authorisation identity is ignored."""
+    """Read EXTERNAL (RFC 4422, appendix A): TLS below has shown the user; the authorisation identity is
+    ignored.
+    """
     return "", ""
 
 
@@ -94,13 +96,15 @@ _READERS: Final[dict[str, Callable[[bytes], tuple[str, str]]]] = {
 
 
 def understands(client_properties: dict[str, Any], capability: str) -> bool:
-    """Whether a client says that it knows of an extension of the protocol."""
+    """Return whether a client says that it knows of an extension of the protocol."""
     capabilities = client_properties.get("capabilities")
     return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
 
 def _lowered(name: str, offered: int, chosen: int) -> int:
-    """The client's choice, 0 meaning no limit of its own; raises ProtocolError (530) above the offer."""
+    """Return the client's choice, 0 meaning no limit of its own; raises ProtocolError (530) above the
+    offer.
+    """
     if chosen > offered:
         raise ProtocolError(
             c.NOT_ALLOWED,
@@ -112,12 +116,14 @@ def _lowered(name: str, offered: int, chosen: int) -> int:
 
 
 def negotiated_channel_max(offered: int, chosen: int) -> int:
-    """The highest channel number both sides accept."""
+    """Return the highest channel number both sides accept."""
     return _lowered("channel_max", offered, chosen)
 
 
 def negotiated_frame_max(offered: int, chosen: int) -> int:
-    """The largest frame both sides accept; raises ProtocolError (501) below the specification's minimum."""
+    """Return the largest frame both sides accept; raises ProtocolError (501) below the specification's
+    minimum.
+    """
     frame_max = _lowered("frame_max", offered, chosen)
     if frame_max < limits.AMQP_FRAME_BYTES_MIN:
         raise ProtocolError(

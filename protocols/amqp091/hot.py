@@ -33,12 +33,12 @@ _ACK_TAIL: Final = b"\x00\xce"  # multiple = 0, frame end
 
 
 def encode_ack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
-    """basic.ack as a whole frame: confirms one publish, or all up to `delivery_tag`."""
+    """Encode basic.ack as a whole frame: confirms one publish, or all up to `delivery_tag`."""
     return _CONFIRM.pack(1, channel, 13, _BASIC_ACK, delivery_tag, multiple, FRAME_END)
 
 
 def encode_nack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
-    """basic.nack as a whole frame: refuses one publish, or all up to `delivery_tag`."""
+    """Encode basic.nack as a whole frame: refuses one publish, or all up to `delivery_tag`."""
     return _CONFIRM.pack(1, channel, 13, _BASIC_NACK, delivery_tag, multiple, FRAME_END)
 
 
@@ -87,7 +87,7 @@ class DeliverTemplate:
             self.tail += FRAME_END_BYTE
 
     def resized(self, body_bytes: int) -> DeliverTemplate:
-        """The same delivery for bodies of another size."""
+        """Return the same delivery for bodies of another size."""
         return DeliverTemplate(self._channel, self._address, self._properties, body_bytes)
 
 
@@ -120,7 +120,7 @@ def encode_deliver_run(
 def encode_deliver_parts(
     output: list[bytes], template: DeliverTemplate, first_tag: int, bodies: list[bytes]
 ) -> None:
-    """As `encode_deliver_run`; the bodies are parts of the output as they are, not copied."""
+    """Encode as `encode_deliver_run`; the bodies are parts of the output as they are, not copied."""
     head, tail, end = template.head, template.tail, template.end
     before = head
     for tag, body in enumerate(bodies, first_tag):
@@ -171,7 +171,7 @@ class NumberedTemplate:
     __slots__ = ("end", "head", "parts", "size")
 
     def __init__(self, template: DeliverTemplate, names: Sequence[str]) -> None:
-        """Raises ValueError when a header is not in the template."""
+        """Make the template. Raises ValueError when the header is not in it."""
         tail = template.tail
         self.head = template.head
         self.end = template.end

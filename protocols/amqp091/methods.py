@@ -37,32 +37,32 @@ class QueueDeclareOk(commands.Queue.DeclareOk):
     """queue.declare-ok for any queue name."""
 
     def validate(self) -> None:
-        """Names were checked when the queue was declared."""
+        """Check nothing: names were checked when the queue was declared."""
 
 
 class BasicReturn(commands.Basic.Return):
     """basic.return for any exchange name."""
 
     def validate(self) -> None:
-        """Names were checked when the message was published."""
+        """Check nothing: names were checked when the message was published."""
 
 
 class BasicDeliver(commands.Basic.Deliver):
     """basic.deliver for any exchange name."""
 
     def validate(self) -> None:
-        """Names were checked when the message was published."""
+        """Check nothing: names were checked when the message was published."""
 
 
 class BasicGetOk(commands.Basic.GetOk):
     """basic.get-ok for any exchange name."""
 
     def validate(self) -> None:
-        """Names were checked when the message was published."""
+        """Check nothing: names were checked when the message was published."""
 
 
 def is_known(index: int) -> bool:
-    """Whether a method with this index (class id << 16 | method id) exists."""
+    """Return whether a method with this index (class id << 16 | method id) exists."""
     return index in _LAYOUTS
 
 
@@ -116,7 +116,7 @@ def _twice(pairs: list[tuple[str, Any]]) -> str:
 
 
 def decode_method(payload: bytes) -> base.Frame:
-    """The command in a method frame's payload; long strings outside tables stay bytes.
+    """Decode the command in a method frame's payload; long strings outside tables stay bytes.
 
     Raises ProtocolError: 540 for a method that does not exist, 502 for arguments that are cut off, too long,
     malformed, or a short string that is not UTF-8.
@@ -138,7 +138,7 @@ def decode_method(payload: bytes) -> base.Frame:
 
 
 def encode_method(channel: int, method: base.Frame) -> bytes:
-    """The whole frame. Raises LocalProtocolError for an argument the wire cannot hold."""
+    """Encode the whole frame. Raises LocalProtocolError for an argument the wire cannot hold."""
     parts = [b""]
     bits = -1
     offset = 0

@@ -39,10 +39,12 @@ def strip_line_ends(method: Any) -> None:
 
 
 def is_reserved_name(name: str) -> bool:
-    """Names starting with `amq.` are the broker's: declaring a new one is refused with 403."""
+    """Return whether a name starts with `amq.`: those are the broker's, declaring a new one is refused with
+    403.
+    """
     return name.startswith(RESERVED_PREFIX)
 
 
 def is_reply_key(key: str) -> bool:
-    """Whether a routing key is that of a requester who takes replies directly, or made to look so."""
+    """Return whether a routing key is that of a requester who takes replies directly, or made to look so."""
     return key.startswith(REPLY_TO) and (key == REPLY_TO or key[len(REPLY_TO)] == ".")

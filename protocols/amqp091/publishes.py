@@ -99,7 +99,7 @@ class PublishReader:
         self.equal_bytes = 0  # size of a publish that repeats it, 0 without one
 
     def set_payload_max(self, payload_max: int, message_bytes_max: int) -> None:
-        """Negotiated: the largest frame payload, and with it the largest body in a single frame.
+        """Set the negotiated largest frame payload, and with it the largest body in a single frame.
 
         That is frame-max: frames of clients that do not count head and end are taken, as with RabbitMQ.
         """
@@ -113,7 +113,9 @@ class PublishReader:
         self._varied = None
 
     def forget_channel(self, channel: int) -> None:
-        """What was learnt from this channel's last publish no longer tells that the next is legal."""
+        """Forget what was learnt from this channel's last publish: it no longer tells that the next is
+        legal.
+        """
         if channel == self._channel:
             self._forget()
 
@@ -123,7 +125,7 @@ class PublishReader:
         self.equal_bytes = 0
 
     def address(self, payload: bytes) -> PublishAddress:
-        """The address in a basic.publish payload, from the cache when it was seen before."""
+        """Return the address in a basic.publish payload, from the cache when it was seen before."""
         address = self._addresses.get(payload)
         if address is None:
             address = parse_address(payload)
@@ -135,7 +137,7 @@ class PublishReader:
         return address
 
     def shape(self, address: PublishAddress, properties: bytes) -> PublishShape:
-        """The shape for these properties; raises ProtocolError (502) when they are malformed."""
+        """Return the shape for these properties; raises ProtocolError (502) when they are malformed."""
         shape = address.shapes.get(properties)
         if shape is None:
             check_properties(properties)
@@ -150,7 +152,7 @@ class PublishReader:
         return shape
 
     def add(self, channel: int, shape: PublishShape, body: bytes) -> None:
-        """A publish is complete: into the run under way, or a new one."""
+        """Add a complete publish to the run under way, or to a new one."""
         run = self._run
         if (
             run is not None
@@ -164,7 +166,7 @@ class PublishReader:
         self.events.append(run)
 
     def _add_varied(self, properties: bytes, body: bytes) -> None:
-        """A publish to the current address is complete whose properties need not be remembered.
+        """Add a complete publish to the current address whose properties need not be remembered.
 
         Raises ProtocolError (502) when they are malformed.
         """
@@ -295,7 +297,7 @@ class PublishReader:
         return end + 1
 
     def is_cut_off(self, data: bytes, pos: int) -> bool:
-        """Whether what is left of `data` (less than `equal_bytes`) starts a publish that repeats the last.
+        """Return whether the rest of `data` (less than `equal_bytes`) starts a publish that repeats the last.
 
         Waiting for all of it keeps the next chunk on the fast path.
         """

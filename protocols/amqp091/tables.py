@@ -75,7 +75,7 @@ def _span(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def _skip_value(data: bytes, pos: int, end: int, depth: int) -> int:
-    """The position after the field value (type octet first) at `pos`."""
+    """Return the position after the field value (type octet first) at `pos`."""
     if pos >= end:
         raise _malformed("value missing")
     kind = data[pos]
@@ -124,7 +124,7 @@ def entry_spans(data: bytes, pos: int, end: int) -> list[tuple[bytes, int, int]]
 
 
 def _decode_timestamp(seconds: int) -> datetime:
-    """Seconds, or milliseconds where seconds would be beyond the year 2106 (as pamqp reads them)."""
+    """Decode seconds, or milliseconds where seconds would be beyond the year 2106 (as pamqp reads them)."""
     try:
         return datetime.fromtimestamp(seconds / 1000 if seconds > 0xFFFFFFFF else seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -179,7 +179,7 @@ def _decode_fixed(data: bytes, pos: int, kind: int) -> Any:
 
 
 def decode_pairs(data: bytes, pos: int, end: int, depth: int = 0) -> tuple[list[tuple[str, Any]], int]:
-    """The table at `pos` as pairs, in order and with duplicates, and the position after it.
+    """Decode the table at `pos` as pairs, in order and with duplicates; gives also the position after it.
 
     Raises ProtocolError (502) as `skip_table` does. Names that are not UTF-8 get replacement characters.
     """
@@ -196,12 +196,12 @@ def decode_pairs(data: bytes, pos: int, end: int, depth: int = 0) -> tuple[list[
 
 
 def decode_timestamp(data: bytes, pos: int) -> datetime:
-    """The 64-bit timestamp at `pos`; what no datetime can hold becomes the latest one."""
+    """Decode the 64-bit timestamp at `pos`; what no datetime can hold becomes the latest one."""
     return _decode_timestamp(_U64.unpack_from(data, pos)[0])
 
 
 def short_string(text: str) -> bytes:
-    """Length octet and UTF-8; raises LocalProtocolError above 255 bytes."""
+    """Encode length octet and UTF-8; raises LocalProtocolError above 255 bytes."""
     raw = text.encode(errors="replace")
     if len(raw) > 255:
         raise LocalProtocolError(f"short string of {len(raw)} bytes")
@@ -231,7 +231,7 @@ def _sized(raw: bytes | bytearray) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """Type octet and value. `bytes` go as `S`, bytearray as `x`, every int as a signed 64-bit `l`.
+    """Encode type octet and value. `bytes` go as `S`, bytearray as `x`, every int as a signed 64-bit `l`.
 
     Raises LocalProtocolError for a type that field tables do not have.
     """
@@ -266,7 +266,7 @@ def _encode_other(value: Any) -> bytes:
 
 
 def encode_timestamp(value: datetime) -> bytes:
-    """Whole seconds since 1970, 64 bits; a naive datetime is UTC, and before 1970 is 1970."""
+    """Encode whole seconds since 1970, 64 bits; a naive datetime is UTC, and before 1970 is 1970."""
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
     return _U64.pack(max(int(value.timestamp()), 0))
@@ -274,7 +274,7 @@ def encode_timestamp(value: datetime) -> bytes:
 
 @lru_cache(maxsize=256)
 def encode_name(name: str) -> bytes:
-    """The name of a table entry with its length octet, cut to 255 bytes."""
+    """Encode the name of a table entry with its length octet, cut to 255 bytes."""
     raw = name.encode(errors="replace")
     if len(raw) > 255:
         raw = raw[:255].decode(errors="ignore").encode()
@@ -282,10 +282,10 @@ def encode_name(name: str) -> bytes:
 
 
 def encode_entry(name: str, value: Any) -> bytes:
-    """One table entry. A name longer than the 255 bytes the wire has room for is cut."""
+    """Encode one table entry. A name longer than the 255 bytes the wire has room for is cut."""
     return encode_name(name) + encode_value(value)
 
 
 def encode_table(pairs: Iterable[tuple[str, Any]]) -> bytes:
-    """A whole table with its length, entries in the order given."""
+    """Encode a whole table with its length, entries in the order given."""
     return _sized(b"".join([encode_entry(name, value) for name, value in pairs]))

@@ -22,7 +22,7 @@ class InboundAliases:
             raise ProtocolError(c.TOPIC_ALIAS_INVALID, f"topic alias {alias}, the maximum is {self.maximum}")
 
     def note(self, alias: int, topic: bytes) -> None:
-        """From now on the alias stands for this topic. Raises ProtocolError 0x97 for too much of them."""
+        """Let the alias stand for this topic from now on. Raises ProtocolError 0x97 for too much of them."""
         old = self._topics.get(alias, b"")
         if old == topic:
             return
@@ -32,7 +32,7 @@ class InboundAliases:
         self._topics[alias] = topic
 
     def topic(self, alias: int) -> bytes:
-        """What an alias stands for; raises ProtocolError 0x82 where nothing was said, section 3.3.2.1."""
+        """Return the topic of an alias; raises ProtocolError 0x82 where there is none, section 3.3.2.1."""
         self.check(alias)
         topic = self._topics.get(alias)
         if topic is None:
@@ -50,21 +50,23 @@ class OutboundAliases:
         self._by_topic: dict[bytes, int] = {}
 
     def find(self, topic: bytes) -> int:
-        """The alias that stands for a topic; 0: none does."""
+        """Return the alias that stands for a topic; 0: none does."""
         return self._by_topic.get(topic, 0)
 
     def next_free(self) -> int:
-        """The alias that `take` would give; 0: all are taken."""
+        """Return the alias that `take` would give; 0: all are taken."""
         taken = len(self._by_topic)
         return taken + 1 if taken < self._maximum else 0
 
     def take(self, topic: bytes) -> None:
-        """The next free alias, which was sent with the topic, stands for it from now on, if there is one."""
+        """Let the next free alias, which was sent with the topic, stand for it from now on, if there is
+        one.
+        """
         alias = self.next_free()
         if alias:
             self._by_topic[topic] = alias
 
 
 def encode_alias(alias: int) -> bytes:
-    """A topic alias as a property."""
+    """Encode a topic alias as a property."""
     return bytes((TOPIC_ALIAS, alias >> 8, alias & 0xFF))

@@ -19,15 +19,15 @@ class Authenticating:
         self.is_awaited = False
 
     def begin(self, method: str | None) -> None:
-        """The client's CONNECT names a method, or none."""
+        """Take the method that the client's CONNECT names, or none."""
         self.method = method
 
     def end(self) -> None:
-        """The client is let in."""
+        """End the login: the client is let in."""
         self.is_awaited = False
 
     def say(self, reason_code: int, data: bytes | None) -> Auth:
-        """An AUTH of ours; raises LocalProtocolError if the client named no method."""
+        """Encode an AUTH of ours; raises LocalProtocolError if the client named no method."""
         if self.method is None:
             raise LocalProtocolError("AUTH without an authentication method")
         self.is_awaited = reason_code == c.CONTINUE_AUTHENTICATION
@@ -35,7 +35,7 @@ class Authenticating:
         return Auth(reason_code, Properties(authentication_method=self.method, authentication_data=data))
 
     def take(self, packet: Auth) -> AuthReceived:
-        """What the client says by AUTH; raises ProtocolError if that is not for it to say."""
+        """Take an AUTH of the client; raises ProtocolError where the client may not send it."""
         properties = packet.properties
         if self.method is None:  # [MQTT-4.12.0-7]
             raise ProtocolError(c.PROTOCOL_ERROR, "AUTH without an authentication method")

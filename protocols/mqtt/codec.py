@@ -50,7 +50,7 @@ from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode
 
 
 def decode_packet(first_byte: int, body: bytes, version: int) -> Packet:
-    """A control packet from the first byte of its fixed header and its body (what follows the length).
+    """Decode a control packet from the first byte of its fixed header and its body (what follows the length).
 
     `version` is 4 or 5; a CONNECT brings its own. Raises ProtocolError with an MQTT 5 reason code in either
     version.
@@ -81,7 +81,7 @@ def check_flags(first_byte: int) -> None:
 
 
 def encode_packet(packet: Packet, version: int) -> bytes:
-    """The whole packet. Raises LocalProtocolError for what this version or MQTT itself cannot say."""
+    """Encode the whole packet. Raises LocalProtocolError for what this version or MQTT itself cannot say."""
     packet_type = packet.packet_type
     if isinstance(packet, Publish):
         flags = packet.dup << 3 | packet.qos << 1 | packet.retain
@@ -126,7 +126,7 @@ def _encode_publish(packet: Publish, version: int) -> bytes:
 
 
 def _decode_tail(body: bytes, position: int, packet_type: int) -> tuple[int, Properties]:
-    """Reason code and properties at a packet's end, both of which MQTT 5 may leave out."""
+    """Decode reason code and properties at a packet's end, both of which MQTT 5 may leave out."""
     if position == len(body):
         return 0, Properties()
     reason_code = body[position]
@@ -143,7 +143,7 @@ def _decode_tail(body: bytes, position: int, packet_type: int) -> tuple[int, Pro
 
 
 def _encode_tail(reason_code: int, properties: Properties, packet_type: int) -> bytes:
-    """The shortest form of reason code and properties."""
+    """Encode the shortest form of reason code and properties."""
     block = encode_properties(properties, packet_type)
     if block:
         return bytes((reason_code,)) + encode_varint(len(block)) + block

@@ -127,7 +127,7 @@ class MqttConnection(AnsweringConnection):
         return self._decode(data)
 
     def receive_eof(self) -> list[Any]:
-        """The transport is gone; gives `ConnectionLost` unless it has been given before."""
+        """Take the end of the transport; gives `ConnectionLost` unless it has been given before."""
         if self._state != _CLOSED:
             self._state = _CLOSED
             self.closed = True
@@ -135,11 +135,13 @@ class MqttConnection(AnsweringConnection):
         return self._take_cause()
 
     def forget_shapes(self) -> None:
-        """Nothing more is received: let go of the shapes of publishes, and of their contexts."""
+        """Let go of the shapes of publishes, and of their contexts: nothing more is received."""
         self._publishes.forget_shapes()
 
     def next_deadline(self) -> float | None:
-        """The end of the handshake's time, then of 1.5 keep-alive intervals of silence [MQTT-3.1.2-22]."""
+        """Return the end of the handshake's time, then of 1.5 keep-alive intervals of silence
+        [MQTT-3.1.2-22].
+        """
         if self._state == _LIVE:
             if not self.keep_alive_s:
                 return None
@@ -230,7 +232,7 @@ class MqttConnection(AnsweringConnection):
         return self._end(c.QUOTA_EXCEEDED, "too much sent before the answer to CONNECT")
 
     def _receive_auth(self, data: bytes) -> list[Any]:
-        """The client's answer to an AUTH of ours, before it is let in [MQTT-4.12.0-3]."""
+        """Take the client's answer to an AUTH of ours, before it is let in [MQTT-4.12.0-3]."""
         self._buffer += data
         try:
             data = bytes(self._buffer)
@@ -247,7 +249,7 @@ class MqttConnection(AnsweringConnection):
             return self._end(error.code, error.reason)
 
     def _decode(self, data: bytes) -> list[Any]:
-        """The events of all complete packets in `data`; the rest is kept. The one error boundary."""
+        """Decode the events of all complete packets in `data`; the rest is kept. The one error boundary."""
         found: list[Any] = []
         try:
             if self._state == _NEW:
@@ -259,7 +261,7 @@ class MqttConnection(AnsweringConnection):
         return found
 
     def _decode_first(self, data: bytes, found: list[Any]) -> None:
-        """The first packet, which must be CONNECT [MQTT-3.1.0-1]."""
+        """Decode the first packet, which must be CONNECT [MQTT-3.1.0-1]."""
         foreign = foreign_protocol(data)
         if foreign and foreign != "MQTT":
             raise ProtocolError(c.PROTOCOL_ERROR, f"the client speaks {foreign}, this port plain MQTT")
@@ -329,7 +331,9 @@ class MqttConnection(AnsweringConnection):
     def _take_each(
         self, data: bytes, start: int, end: int, before: events.PublishShape, found: list[Any]
     ) -> int:
-        """Publishes to known topics that take turns, as far as the Receive Maximum goes; gives their stop."""
+        """Take publishes to known topics that take turns, as far as the Receive Maximum goes; gives their
+        stop.
+        """
         window = self._window
         runs, stop = self._publishes.take_each(data, start, end, before, window.room())
         if runs:
@@ -342,7 +346,7 @@ class MqttConnection(AnsweringConnection):
         self.unfinished_bytes = need
 
     def _on_publishes(self, run: events.PublishRun, found: list[Any]) -> None:
-        """QoS 1 and 2: packet identifiers, duplicates, Receive Maximum."""
+        """Take publishes of QoS 1 and 2: packet identifiers, duplicates, Receive Maximum."""
         ids = run.packet_ids
         zero_seen = not all(ids)
         fresh: events.PublishRun | None = run
@@ -416,7 +420,9 @@ class MqttConnection(AnsweringConnection):
         return [cause] if cause is not None else []
 
     def _close(self, reason_code: int, reason: str, properties: Properties = NO_PROPERTIES) -> None:
-        """The one way for our side to end the connection: last words in the peer's version, then closed."""
+        """End the connection from our side, the one way to do so: last words in the peer's version, then
+        closed.
+        """
         state = self._state
         self._state = _CLOSED
         self._cause = events.ConnectionLost(reason_code, reason, by_peer=False)
@@ -451,7 +457,7 @@ T = TypeVar("T")
 
 
 def _parts(filters: list[T]) -> Iterator[tuple[list[T], bool]]:
-    """Filters of one packet, a part at a time, and whether that is the last."""
+    """Yield the filters of one packet, a part at a time, and whether that is the last."""
     size = limits.MQTT_FILTERS_PER_EVENT_MAX
     for begin in range(0, len(filters), size):
         yield filters[begin : begin + size], begin + size >= len(filters)

@@ -110,7 +110,7 @@ class PublishRun:
         return payloads
 
     def cut(self, count: int) -> "PublishRun":
-        """The first `count` publishes of the run, fewer than all of them."""
+        """Return the first `count` publishes of the run, fewer than all of them."""
         ids = self.packet_ids[:count]
         if not self.stride_bytes:
             return PublishRun(self.shape, count, ids, self.payloads[:count])

@@ -26,7 +26,8 @@ _BRIDGE_BIT: Final = 0x80
 
 
 def answer_version(body: bytes) -> int:
-    """In which version's form to answer a CONNECT with this body: 4, 5, or 0 when it is no CONNECT at all.
+    """Return in which version's form to answer a CONNECT with this body: 4, 5, or 0 when it is no CONNECT at
+    all.
 
     MQTT 3.1 and 3.1.1 look alike on the wire. Levels we do not speak are answered in the nearest form the
     peer can read: the bridge levels 0x83 and 0x84 as 3.1.1, above 5 as 5.
@@ -37,7 +38,8 @@ def answer_version(body: bytes) -> int:
 
 
 def decode_connect(body: bytes) -> Connect:
-    """A CONNECT packet from its body, of either version; one of MQTT 3.1 is a client of 3.1.1 from then on.
+    """Decode a CONNECT packet from its body, of either version; one of MQTT 3.1 is a client of 3.1.1 from
+    then on.
 
     Raises ProtocolError: 0x84 for a protocol name [MQTT-3.1.2-1] or level [MQTT-3.1.2-2] we do not speak,
     0x85 for a client identifier that must be refused, and 0x81, 0x82 or 0x90 for what is wrong inside.
@@ -78,7 +80,7 @@ def decode_connect(body: bytes) -> Connect:
 
 
 def _decode_version(body: bytes) -> tuple[int, int]:
-    """The version to speak, and where the protocol level stands."""
+    """Decode the version to speak, and where the protocol level stands."""
     name = _NAME_3_1 if body.startswith(_NAME_3_1) else _NAME
     if not body.startswith(name):
         raise ProtocolError(c.UNSUPPORTED_PROTOCOL_VERSION, "protocol name is not MQTT")
@@ -94,7 +96,7 @@ def _decode_version(body: bytes) -> tuple[int, int]:
 
 
 def encode_connect(packet: Connect, version: int) -> bytes:
-    """The body of a CONNECT packet, which says itself what version it is of."""
+    """Encode the body of a CONNECT packet, which says itself what version it is of."""
     version = packet.protocol_version
     will = packet.will
     flags = c.CONNECT_FLAG_CLEAN_START if packet.clean_start else 0
@@ -123,7 +125,7 @@ def encode_connect(packet: Connect, version: int) -> bytes:
 
 
 def decode_connack(body: bytes, version: int) -> ConnAck:
-    """A CONNACK packet from its body. Raises ProtocolError 0x81 or 0x82."""
+    """Decode a CONNACK packet from its body. Raises ProtocolError 0x81 or 0x82."""
     if len(body) < 2 or body[0] > 1:
         raise ProtocolError(c.MALFORMED_PACKET, "CONNACK malformed")
     properties, position = decode_sized_properties(body, 2, c.CONNACK, version)
@@ -135,7 +137,7 @@ def decode_connack(body: bytes, version: int) -> ConnAck:
 
 
 def encode_connack(packet: ConnAck, version: int) -> bytes:
-    """The body of a CONNACK packet; for 3.1.1 a reason code becomes its nearest return code."""
+    """Encode the body of a CONNACK packet; for 3.1.1 a reason code becomes its nearest return code."""
     if packet.session_present and packet.reason_code:
         raise LocalProtocolError("a refusal has no session")
     if version == c.MQTT_5:
@@ -145,21 +147,21 @@ def encode_connack(packet: ConnAck, version: int) -> bytes:
 
 
 def return_code(reason_code: int) -> int:
-    """The 3.1.1 CONNACK return code for a reason code; return codes themselves stay as they are."""
+    """Return the 3.1.1 CONNACK return code for a reason code; return codes themselves stay as they are."""
     if reason_code < c.UNSPECIFIED_ERROR:
         return reason_code
     return c.RETURN_CODE_BY_REASON.get(reason_code, c.RETURN_CODE_OTHERWISE)
 
 
 def is_told_in_3_1_1(reason_code: int) -> bool:
-    """Whether a CONNECT that could not be decoded is answered before the end, in 3.1.1: only where a return
-    code says just that.
+    """Return whether a CONNECT that could not be decoded is answered before the end, in 3.1.1: only where a
+    return code says just that.
     """
     return reason_code in (c.UNSUPPORTED_PROTOCOL_VERSION, c.CLIENT_IDENTIFIER_NOT_VALID)
 
 
 def connack_reason(reason_code: int) -> int:
-    """The reason code CONNACK may carry for a cause known by another one, section 3.2.2.2."""
+    """Return the reason code CONNACK may carry for a cause known by another one, section 3.2.2.2."""
     if reason_code in c.CONNACK_REASONS:
         return reason_code
     return c.SERVER_UNAVAILABLE if reason_code == c.SERVER_SHUTTING_DOWN else c.UNSPECIFIED_ERROR

@@ -36,7 +36,8 @@ def run_length(
     stride_bytes: int,
     window: int,
 ) -> int:
-    """How many packets of `stride_bytes` from `start` begin with `prefix` and have `tail` at `tail_offset`.
+    """Count the packets of `stride_bytes` from `start` that begin with `prefix` and have `tail` at
+    `tail_offset`.
 
     The first is known to. `window` is how many to compare at once at first: the length of the last run, so
     that a comparison in vain costs no more than the last success brought.
@@ -66,7 +67,9 @@ def run_length(
 
 
 def _equal_columns(data: bytes, start: int, count: int, stride_bytes: int, wanted: bytes) -> int:
-    """How many of `count` places, `stride_bytes` apart from `start`, hold `wanted` before one does not."""
+    """Count the places, `stride_bytes` apart from `start`, at most `count`, that hold `wanted` before one
+    does not.
+    """
     for offset in range(len(wanted)):
         first = start + offset
         byte = wanted[offset : offset + 1]
@@ -79,7 +82,7 @@ def _equal_columns(data: bytes, start: int, count: int, stride_bytes: int, wante
 
 
 def packet_ids_at(data: bytes, start: int, count: int, stride_bytes: int) -> list[int]:
-    """The big-endian 16 bit numbers at `start` and every `stride_bytes` after it, `count` of them."""
+    """Return the big-endian 16 bit numbers at `start` and every `stride_bytes` after it, `count` of them."""
     if count == 1:
         return [data[start] << 8 | data[start + 1]]
     stop = start + (count - 1) * stride_bytes + 1
@@ -90,7 +93,7 @@ def packet_ids_at(data: bytes, start: int, count: int, stride_bytes: int) -> lis
 
 
 def payloads_at(wire: bytes, start: int, count: int, stride_bytes: int, offset: int) -> list[bytes]:
-    """The payloads of `count` equal-size packets from `start`, each `offset` into its packet."""
+    """Return the payloads of `count` equal-size packets from `start`, each `offset` into its packet."""
     if count == 1:
         return [wire[start + offset : start + stride_bytes]]
     size = stride_bytes - offset
@@ -113,7 +116,9 @@ def _block_of(offset: int, size: int) -> Callable[[bytes, int], tuple[bytes, ...
 
 
 def ack_run_length(data: bytes, start: int, end: int) -> int:
-    """How many four-byte acknowledgements with the first byte at `start` follow one another; 0 for none."""
+    """Count the four-byte acknowledgements with the first byte at `start` that follow one another; 0 for
+    none.
+    """
     room = (end - start) // _ACK_BYTES
     head = data[start : start + 2]
     if not room or head[1] != 2:
@@ -142,7 +147,7 @@ def encode_publish_head(
     properties: bytes,
     payload_bytes: int,
 ) -> bytes:
-    """A PUBLISH up to its packet identifier (QoS 0: up to `encode_publish_tail`).
+    """Encode a PUBLISH up to its packet identifier (QoS 0: up to `encode_publish_tail`).
 
     `properties` is the raw block without length, `payload_bytes` the payload's size. Raises
     LocalProtocolError for a packet beyond MQTT's 256 MiB or a topic beyond 64 KiB.
@@ -159,7 +164,9 @@ def encode_publish_head(
 
 
 def encode_publish_tail(protocol_version: int, properties: bytes) -> bytes:
-    """What stands between packet identifier and payload: b"" in 3.1.1, the sized property block in 5."""
+    """Encode what stands between packet identifier and payload: b"" in 3.1.1, the sized property block
+    in 5.
+    """
     if protocol_version != c.MQTT_5:
         return b""
     return encode_varint(len(properties)) + properties
@@ -175,7 +182,7 @@ def encode_publish(
     properties: bytes,
     payload: bytes,
 ) -> bytes:
-    """One whole PUBLISH; `packet_id` is not looked at for QoS 0."""
+    """Encode one whole PUBLISH; `packet_id` is not looked at for QoS 0."""
     head = encode_publish_head(protocol_version, topic_bytes, qos, retain, dup, properties, len(payload))
     tail = encode_publish_tail(protocol_version, properties)
     if qos:
@@ -204,7 +211,7 @@ def encode_publish_run(
 def restamp_packet_ids(
     wire: bytes, stride_bytes: int, packet_id_offset: int, packet_ids: Sequence[int]
 ) -> bytes:
-    """A copy of equal-size packets with other packet identifiers, one each.
+    """Copy equal-size packets with other packet identifiers, one each.
 
     Raises ValueError when their number is not that of the packets.
     """
@@ -216,7 +223,9 @@ def restamp_packet_ids(
 
 
 def encode_ack_run(packet_type: int, packet_ids: Sequence[int], reason_code: int = c.SUCCESS) -> bytes:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP packets; those of success are the same bytes in both versions."""
+    """Encode PUBACK, PUBREC, PUBREL or PUBCOMP packets; those of success are the same bytes in both
+    versions.
+    """
     if reason_code:  # MQTT 5: one byte more
         head = bytes((packet_type << 4 | c.FLAGS_BY_TYPE[packet_type], 3, 0, 0, reason_code))
         return restamp_packet_ids(head * len(packet_ids), _CODED_ACK_BYTES, 2, packet_ids)

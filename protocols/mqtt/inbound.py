@@ -20,12 +20,12 @@ class InboundQos2:
         self.received: set[int] = set()
 
     def take(self, packet_ids: Iterable[int]) -> None:
-        """Their PUBREC is on its way."""
+        """Note that their PUBREC is on its way."""
         self.pending.difference_update(packet_ids)
         self.received.update(packet_ids)
 
     def drop(self, packet_id: int) -> None:
-        """The publish was not taken: the identifier is free again."""
+        """Free the identifier of a publish that was not taken."""
         self.pending.discard(packet_id)
 
 
@@ -43,7 +43,7 @@ class InboundWindow:
         self._open = 0
 
     def admit(self, run: PublishRun) -> PublishRun | None:
-        """The part of a QoS 1 or 2 run that fits the Receive Maximum, None for nothing; counts it."""
+        """Return the part of a QoS 1 or 2 run that fits the Receive Maximum, None for nothing; counts it."""
         count = run.count
         if self._maximum and self._open + count > self._maximum:
             count = self._maximum - self._open
@@ -63,7 +63,7 @@ class InboundWindow:
         return True
 
     def room(self) -> int:
-        """How many more publishes of QoS 1 or 2 fit the Receive Maximum."""
+        """Return how many more publishes of QoS 1 or 2 fit the Receive Maximum."""
         return self._maximum - self._open if self._maximum else sys.maxsize
 
     def count(self, count: int) -> None:
@@ -71,7 +71,8 @@ class InboundWindow:
         self._open += count
 
     def split_duplicates(self, run: PublishRun) -> tuple[PublishRun | None, list[int]]:
-        """A QoS 2 run without identifiers in use, and those among them to PUBREC again [MQTT-4.3.3-10].
+        """Return a QoS 2 run without identifiers in use, and those among them to PUBREC again
+        [MQTT-4.3.3-10].
 
         A duplicate of a pending publish needs no answer of its own.
         """
@@ -96,16 +97,16 @@ class InboundWindow:
         return PublishRun(run.shape, len(kept), kept_ids, kept), again
 
     def release(self, count: int) -> None:
-        """`count` publishes were answered for good."""
+        """Note that `count` publishes were answered for good."""
         self._open = max(0, self._open - count)
 
     def drop(self, packet_id: int) -> None:
-        """A QoS 2 publish was refused with PUBREC 0x80 or above."""
+        """Forget a QoS 2 publish that was refused with PUBREC 0x80 or above."""
         self.qos2.drop(packet_id)
         self.release(1)
 
     def complete(self, packet_ids: Sequence[int]) -> set[int]:
-        """PUBCOMP is on its way for them; gives those that were not received at all."""
+        """Note that PUBCOMP is on its way for them; gives those that were not received at all."""
         received = self.qos2.received
         before = len(received)
         unknown = set() if received.issuperset(packet_ids) else set(packet_ids) - received

@@ -28,7 +28,7 @@ class Offer:
     response_information: str = ""
 
     def keep_alive_s(self, asked_s: int) -> int:
-        """The keep alive of a client who asked for this one."""
+        """Return the keep alive of a client that asked for this one."""
         if not self.keep_alive_s_max:
             return asked_s
         return min(asked_s or self.keep_alive_s_max, self.keep_alive_s_max)
@@ -50,7 +50,9 @@ class Offer:
         authentication_method: str | None,
         wants_response_information: bool,
     ) -> Properties:
-        """The properties of a CONNACK that lets a client in; a Server Keep Alive in `properties` holds."""
+        """Return the properties of a CONNACK that lets a client in; a Server Keep Alive in `properties`
+        holds.
+        """
         keep_alive_s = properties.server_keep_alive_s
         if keep_alive_s is None:
             granted_s = self.keep_alive_s(asked_keep_alive_s)

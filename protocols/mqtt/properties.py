@@ -139,11 +139,11 @@ class Properties:
         return f"Properties({inside})"
 
     def without_information(self) -> "Properties":
-        """A copy without what only explains: reason string and user properties."""
+        """Copy without what only explains: reason string and user properties."""
         return self.copy(reason_string=None, user_properties=[])
 
     def copy(self, **changes: Any) -> "Properties":
-        """Another object with the same properties but for `changes`; the lists are copied too."""
+        """Return another object with the same properties but for `changes`; the lists are copied too."""
         lists = {
             "subscription_identifiers": self.subscription_identifiers[:],
             "user_properties": self.user_properties[:],
@@ -156,7 +156,8 @@ NO_PROPERTIES: Final = Properties()
 
 
 def expiry_interval_at(block: bytes) -> int:
-    """Where in a property block of a PUBLISH the four bytes of the message expiry interval are; 0: nowhere.
+    """Return where in a property block of a PUBLISH the four bytes of the message expiry interval are; 0:
+    nowhere.
 
     Raises ProtocolError for a block that does not parse.
     """
@@ -214,7 +215,7 @@ def decode_properties(block: bytes, packet_type: int) -> Properties:
 
 
 def encode_properties(properties: Properties, packet_type: int) -> bytes:
-    """The property block without its length, identifiers ascending.
+    """Encode the property block without its length, identifiers ascending.
 
     Raises LocalProtocolError for a property the packet may not carry.
     """
@@ -233,7 +234,7 @@ def encode_properties(properties: Properties, packet_type: int) -> bytes:
 
 
 def encode_sized_properties(properties: Properties, packet_type: int, version: int) -> bytes:
-    """The property block with its length before it, as most packets carry it; b"" in 3.1.1."""
+    """Encode the property block with its length before it, as most packets carry it; b"" in 3.1.1."""
     if version != c.MQTT_5:
         return b""
     block = encode_properties(properties, packet_type)

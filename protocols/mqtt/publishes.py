@@ -26,7 +26,7 @@ _NO_PREFIX: Final = b"\x00"  # begins no PUBLISH
 
 
 def frame_at(data: bytes, position: int, end: int, packet_bytes_max: int) -> tuple[int, int]:
-    """Where the body of the packet at `position` starts and where it stops.
+    """Return where the body of the packet at `position` starts and where it stops.
 
     A stop beyond `end` means that more bytes are needed, at least up to it. Raises ProtocolError 0x81 for a
     bad remaining length and 0x95 for a packet larger than `packet_bytes_max`.
@@ -93,7 +93,7 @@ class PublishDecoder:
         self._window = 0
 
     def take(self, data: bytes, start: int, end: int) -> PublishRun | None:
-        """The run of publishes that begins at `start`, or None when its first packet is not complete.
+        """Take the run of publishes that begins at `start`, None when its first packet is not complete.
 
         Raises ProtocolError when the first is illegal; one behind it ends the run and raises in its turn.
         """
@@ -125,7 +125,7 @@ class PublishDecoder:
         return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
 
     def take_single(self, data: bytes) -> PublishRun | None:
-        """The publish that `data` is, if it is exactly one of QoS 1 and like the last, but for the size of
+        """Take `data` as one publish, if it is exactly one of QoS 1 and like the last, but for the size of
         its payload, perhaps; else None.
 
         What a device that waits for each PUBACK sends, so nothing is looked at but what may differ.
@@ -144,8 +144,9 @@ class PublishDecoder:
     def take_each(
         self, data: bytes, start: int, end: int, before: PublishShape, count_max: int
     ) -> tuple[list[PublishRun], int]:
-        """The publishes of QoS 1 from `start`, behind one of shape `before`, each to another topic than the
-        one before and to one that is known, at most `count_max`; and where they stop. The rest is for `take`.
+        """Take the publishes of QoS 1 from `start`, behind one of shape `before`, each to another topic than
+        the one before and to one that is known, at most `count_max`; gives also where they stop. The rest is
+        for `take`.
 
         What one who commands many devices sends: nothing is alike but the topics from one round to the next.
         """
@@ -216,7 +217,7 @@ class PublishDecoder:
                 return position
 
     def _count(self, data: bytes, start: int, end: int) -> int:
-        """How many packets just like the one known at `start` stand there."""
+        """Count the packets just like the one known at `start` that stand there."""
         prefix = self._prefix
         tail_offset = len(prefix) + 2
         count = run_length(data, start, end, prefix, self._tail, tail_offset, self._stride, self._window)
@@ -224,7 +225,7 @@ class PublishDecoder:
         return count
 
     def _continues(self, data: bytes, position: int, end: int, shape: PublishShape) -> bool:
-        """Whether a legal, complete publish of the same shape but another size follows; learns it."""
+        """Return whether a legal, complete publish of the same shape but another size follows; learns it."""
         try:
             return self._learn(data, position, end) and self._shape is shape
         except ProtocolError:
@@ -314,7 +315,9 @@ class PublishDecoder:
         return PublishShape(first_byte, topic, block, alias=alias, is_text=is_text)
 
     def _properties_of(self, block: bytes) -> Properties:
-        """The properties of a PUBLISH, without what a client may not say although the property exists."""
+        """Return the properties of a PUBLISH, without what a client may not say although the property
+        exists.
+        """
         properties = decode_properties(block, c.PUBLISH)
         if properties.topic_alias is not None:
             self._aliases.check(properties.topic_alias)
@@ -325,7 +328,7 @@ class PublishDecoder:
 
 
 def _alias_in(block: bytes) -> int:
-    """The topic alias in a property block; 0 if there is none."""
+    """Return the topic alias in a property block; 0 if there is none."""
     if len(block) == 3 and block[0] == TOPIC_ALIAS:  # alone, as it is most often
         return block[1] << 8 | block[2]
     return decode_properties(block, c.PUBLISH).topic_alias or 0

@@ -69,7 +69,7 @@ class AnsweringConnection(Connection):
         self._send(UnsubAck(packet_id, reason_codes, properties))
 
     def send_unmatched_run(self, qos: int, packet_ids: list[int]) -> None:
-        """Success for publishes of QoS 1 or 2 that nobody is subscribed to: MQTT 5 is told so (0x10)."""
+        """Answer success for publishes of QoS 1 or 2 without a subscriber: MQTT 5 is told so (0x10)."""
         if self.protocol_version != c.MQTT_5:
             if qos == 1:
                 self.send_puback_run(packet_ids)
@@ -85,7 +85,7 @@ class AnsweringConnection(Connection):
             self.output.append(hot.encode_ack_run(kind, packet_ids, c.NO_MATCHING_SUBSCRIBERS))
 
     def send_puback_run(self, packet_ids: list[int]) -> None:
-        """Success for QoS 1 publishes; they no longer count against the Receive Maximum."""
+        """Answer success for QoS 1 publishes; they no longer count against the Receive Maximum."""
         count = len(packet_ids)
         self._window.release(count)
         if count != 1:
@@ -94,7 +94,7 @@ class AnsweringConnection(Connection):
             self.output.append(_PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
 
     def send_pubrec_run(self, packet_ids: list[int]) -> None:
-        """Success for QoS 2 publishes; duplicates are answered here from now on."""
+        """Answer success for QoS 2 publishes; duplicates are answered here from now on."""
         self._window.qos2.take(packet_ids)
         self._send_run(c.PUBREC, packet_ids)
 
@@ -148,7 +148,7 @@ class AnsweringConnection(Connection):
             self.disconnect(c.PACKET_TOO_LARGE, "an answer exceeds the client's maximum packet size")
 
     def _fitted(self, packet: _Answer) -> bytes:
-        """The packet, without reason string and user properties where the client does not want them
+        """Return the packet, without reason string and user properties where the client does not want them
         ([MQTT-3.1.2-29]) or has no room for them ([MQTT-3.1.2-25]); b"" when it has no room even so.
         """
         if self.protocol_version != c.MQTT_5:

@@ -10,7 +10,7 @@ from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode
 
 
 def decode_subscribe(body: bytes, version: int) -> Subscribe:
-    """A SUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
+    """Decode a SUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
     packet_id, position = decode_packet_id(body, 0)
     properties, position = decode_sized_properties(body, position, c.SUBSCRIBE, version)
     requests: list[SubscriptionRequest] = []
@@ -44,7 +44,7 @@ def _decode_options(topic_filter: str, options: int, version: int) -> Subscripti
 
 
 def encode_subscribe(packet: Subscribe, version: int) -> bytes:
-    """The body of a SUBSCRIBE; 3.1.1 has the QoS as its only option."""
+    """Encode the body of a SUBSCRIBE; 3.1.1 has the QoS as its only option."""
     parts = [
         packet.packet_id.to_bytes(2, "big"),
         encode_sized_properties(packet.properties, c.SUBSCRIBE, version),
@@ -58,14 +58,14 @@ def encode_subscribe(packet: Subscribe, version: int) -> bytes:
 
 
 def decode_suback(body: bytes, version: int) -> SubAck:
-    """A SUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
+    """Decode a SUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
     packet_id, position = decode_packet_id(body, 0)
     properties, position = decode_sized_properties(body, position, c.SUBACK, version)
     return SubAck(packet_id, list(body[position:]), properties)
 
 
 def encode_suback(packet: SubAck, version: int) -> bytes:
-    """The body of a SUBACK; 3.1.1 knows one failure, 0x80."""
+    """Encode the body of a SUBACK; 3.1.1 knows one failure, 0x80."""
     packet_id = packet.packet_id.to_bytes(2, "big")
     if version == c.MQTT_5:
         properties = encode_sized_properties(packet.properties, c.SUBACK, version)
@@ -74,7 +74,7 @@ def encode_suback(packet: SubAck, version: int) -> bytes:
 
 
 def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
-    """An UNSUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
+    """Decode an UNSUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
     packet_id, position = decode_packet_id(body, 0)
     properties, position = decode_sized_properties(body, position, c.UNSUBSCRIBE, version)
     filters: list[str] = []
@@ -90,7 +90,7 @@ def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
 
 
 def encode_unsubscribe(packet: Unsubscribe, version: int) -> bytes:
-    """The body of an UNSUBSCRIBE."""
+    """Encode the body of an UNSUBSCRIBE."""
     parts = [
         packet.packet_id.to_bytes(2, "big"),
         encode_sized_properties(packet.properties, c.UNSUBSCRIBE, version),
@@ -100,7 +100,7 @@ def encode_unsubscribe(packet: Unsubscribe, version: int) -> bytes:
 
 
 def decode_unsuback(body: bytes, version: int) -> UnsubAck:
-    """An UNSUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
+    """Decode an UNSUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
     packet_id, position = decode_packet_id(body, 0)
     properties, position = decode_sized_properties(body, position, c.UNSUBACK, version)
     if version != c.MQTT_5:
@@ -109,7 +109,7 @@ def decode_unsuback(body: bytes, version: int) -> UnsubAck:
 
 
 def encode_unsuback(packet: UnsubAck, version: int) -> bytes:
-    """The body of an UNSUBACK; 3.1.1 carries no reason codes."""
+    """Encode the body of an UNSUBACK; 3.1.1 carries no reason codes."""
     packet_id = packet.packet_id.to_bytes(2, "big")
     if version != c.MQTT_5:
         return packet_id

@@ -56,7 +56,7 @@ def split_shared(topic_filter: str) -> tuple[str, str]:
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """Whether a topic name falls under a filter; both valid, the filter not shared.
+    """Return whether a topic name falls under a filter; both valid, the filter not shared.
 
     `#` also matches the level above it; a leading wildcard does not match names that begin with `$`
     [MQTT-4.7.2-1].
@@ -85,7 +85,7 @@ def _validate_bounds(topic: str, reason_code: int) -> None:
 
 
 def overlap(topic_filter: str, other: str) -> bool:
-    """Whether there is a topic that both filters match, those that begin with `$` apart."""
+    """Return whether there is a topic that both filters match, those that begin with `$` apart."""
     levels, others = topic_filter.split("/"), other.split("/")
     for level, other_level in zip(levels, others, strict=False):
         if "#" in (level, other_level):

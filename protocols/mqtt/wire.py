@@ -28,7 +28,7 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """A variable byte integer of 0 to 268,435,455; raises LocalProtocolError beyond."""
+    """Encode a variable byte integer of 0 to 268,435,455; raises LocalProtocolError beyond."""
     if value < 0x80:
         if value < 0:
             raise LocalProtocolError("negative variable byte integer")
@@ -73,14 +73,14 @@ def decode_binary(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def encode_binary(value: bytes) -> bytes:
-    """Binary data of at most 65,535 bytes with its length; raises LocalProtocolError beyond."""
+    """Encode binary data of at most 65,535 bytes with its length; raises LocalProtocolError beyond."""
     if len(value) > 0xFFFF:
         raise LocalProtocolError("binary data longer than 65535 bytes")
     return len(value).to_bytes(2, "big") + value
 
 
 def text_of(raw: bytes) -> str:
-    """A UTF-8 string from its bytes, without its length.
+    """Decode a UTF-8 string from its bytes, without its length.
 
     Raises ProtocolError 0x81 for ill-formed UTF-8, surrogates included [MQTT-1.5.4-1], and for U+0000
     [MQTT-1.5.4-2].
@@ -101,7 +101,7 @@ def decode_text(data: bytes, position: int) -> tuple[str, int]:
 
 
 def encode_text(value: str) -> bytes:
-    """A UTF-8 string with its length; raises LocalProtocolError where MQTT has no form for it."""
+    """Encode a UTF-8 string with its length; raises LocalProtocolError where MQTT has no form for it."""
     if "\0" in value:
         raise LocalProtocolError("string holds U+0000")
     try:

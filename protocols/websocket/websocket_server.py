@@ -44,7 +44,7 @@ class WebSocketServer:
     )
 
     def __init__(self, path: str, subprotocols: Sequence[str], origins: Sequence[str] = ()) -> None:
-        """Serves requests for `path` that offer one of `subprotocols`, the first of which is preferred.
+        """Serve requests for `path` that offer one of `subprotocols`, the first of which is preferred.
 
         `origins` are those of pages that may connect beside pages of the host they connect to; `*`: of any.
         """
@@ -72,7 +72,7 @@ class WebSocketServer:
         return found
 
     def send(self, data: bytes) -> bytes:
-        """The binary frame of some bytes, to be written behind `output`."""
+        """Encode the binary frame of some bytes, to be written behind `output`."""
         return self._connection.send(BytesMessage(data))
 
     def close(self, code: int) -> None:
@@ -112,7 +112,9 @@ class WebSocketServer:
             self.is_open = True
 
     def _is_welcome(self, request: Request) -> bool:
-        """Whether the page that asks may connect; who is no browser says no origin (RFC 6455, 10.2)."""
+        """Return whether the page that asks may connect; a client that is no browser says no origin (RFC
+        6455, 10.2).
+        """
         origin = next((value for name, value in request.extra_headers if name.lower() == b"origin"), None)
         if origin is None or _ANY_ORIGIN in self._origins:
             return True
@@ -141,7 +143,7 @@ class WebSocketServer:
         self.closed = True
 
     def _fail(self, error: RemoteProtocolError) -> None:
-        """The client broke the rules of WebSocket, or speaks something else."""
+        """Refuse a client that broke the rules of WebSocket, or speaks something else."""
         self.reason = str(error)
         if self.is_open or isinstance(error.event_hint, CloseConnection):
             self._end(CloseReason.PROTOCOL_ERROR, "not as RFC 6455 has it")

@@ -32,7 +32,8 @@ class Rule:
 
 
 def alerts(readings: DataFrame, rule: Rule) -> DataFrame:
-    """The alerts, batch and streaming alike; a stream says one when the watermark has passed its window.
+    """Return the alerts, batch and streaming alike; a stream says one when the watermark has passed its
+    window.
 
     A reading that comes twice counts once: the same device, number, time and value. The time is part of it so
     that Spark may forget it, and a device that counts from 0 again is no trouble.
@@ -55,12 +56,12 @@ def _severity(rule: Rule) -> F.Column:
 
 
 def as_rows(alerts: DataFrame) -> DataFrame:
-    """Flat, with `alert_id`, the same whoever computes it."""
+    """Flatten alerts, with `alert_id`, the same in every computation."""
     return alerts.select(_alert_id().alias("alert_id"), *_columns())
 
 
 def as_messages(alerts: DataFrame) -> DataFrame:
-    """As the queue takes them."""
+    """Return alerts as the queue takes them."""
     return alerts.select(
         F.to_json(F.struct(*_columns())).alias("payload"),
         F.col("device").alias("routing_key"),
@@ -86,7 +87,7 @@ def _columns() -> list[F.Column]:
 
 
 def late_windows(readings: DataFrame, rule: Rule) -> DataFrame:
-    """Windows with readings a stream may have dropped: `alert_id`, `late` (how many). For batch only.
+    """Return windows with readings a stream may have dropped: `alert_id`, `late` (how many). For batch only.
 
     A reading is safe if it is less than `delay` older than the newest one before it in the stream, wherever
     Spark cut the stream into batches. One that is later than that counts or not, as the batches fell.

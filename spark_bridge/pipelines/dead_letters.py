@@ -13,7 +13,7 @@ EXAMPLE_CHARACTERS: Final = 200
 
 
 def summary(messages: DataFrame) -> DataFrame:
-    """`queue`, `source`, `reason`, `letters` (how many), `devices`, `first`, `last`, `example`."""
+    """Return `queue`, `source`, `reason`, `letters` (how many), `devices`, `first`, `last`, `example`."""
     header = {
         name: F.col("headers").getItem(name)
         for name in ("x-problem", "x-source-queue", "x-last-death-reason", "x-first-death-queue")

@@ -22,7 +22,7 @@ CORRUPT: Final = "_corrupt"
 
 
 def parsed(messages: DataFrame, ahead_max: str) -> DataFrame:
-    """Each message with the fields of its reading and `problem`, null where there is none.
+    """Return each message with the fields of its reading and `problem`, null where there is none.
 
     `ahead_max` is an interval: a device whose clock is further ahead of the broker's than that would move the
     watermark for all the others, whose readings were late then.
@@ -46,12 +46,12 @@ def parsed(messages: DataFrame, ahead_max: str) -> DataFrame:
 
 
 def valid(rows: DataFrame) -> DataFrame:
-    """The readings proper."""
+    """Return the readings proper."""
     return rows.where("problem IS NULL").select("offset", "device", "seq", "ts", "value")
 
 
 def rejected(rows: DataFrame) -> DataFrame:
-    """What cannot be used, as messages: the payload as it came, and why in the headers."""
+    """Return what cannot be used, as messages: the payload as it came, and the reason in the headers."""
     return rows.where("problem IS NOT NULL").select(
         "payload",
         F.concat_ws(":", "queue", F.col("offset").cast("string")).alias("message_id"),

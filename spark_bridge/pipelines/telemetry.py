@@ -35,7 +35,7 @@ ARCHIVED: Final = ["queue", "offset", "routing_key", "timestamp", "message_id", 
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
-    """The command line, see `--help`."""
+    """Read the command line, see `--help`."""
     parser = argparse.ArgumentParser(prog="telemetry", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -89,12 +89,12 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
 
 
 def rule_of(args: argparse.Namespace) -> Rule:
-    """The rule the command line describes."""
+    """Return the rule the command line describes."""
     return Rule(**{field.name: getattr(args, field.name) for field in fields(Rule)})
 
 
 def connection_of(args: argparse.Namespace) -> dict[str, str]:
-    """The options of the bridge that say where the broker is."""
+    """Return the options of the bridge that say where the broker is."""
     options = {"url": args.broker}
     if args.password_file:
         options["passwordFile"] = args.password_file
@@ -119,7 +119,7 @@ def _start(writer: Any, args: argparse.Namespace, name: str, every: str) -> Stre
 
 
 def start_alerts(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Alerts into their queue, each exactly once."""
+    """Write alerts into their queue, each exactly once."""
     parsed = readings.parsed(_stream(spark, args, "alerts"), args.ahead_max)
     messages = alerts.as_messages(alerts.alerts(readings.valid(parsed), rule_of(args)))
     sink = messages.writeStream.format("sluice").options(**connection_of(args))
@@ -128,7 +128,7 @@ def start_alerts(spark: SparkSession, args: argparse.Namespace) -> StreamingQuer
 
 
 def start_rejected(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """What is no reading, into a queue of its own."""
+    """Write what is no reading into a queue of its own."""
     messages = readings.rejected(readings.parsed(_stream(spark, args, "rejected"), args.ahead_max))
     sink = messages.writeStream.format("sluice").options(**connection_of(args))
     sink = sink.option("queue", args.rejected).option("delivery", "exactly-once")
@@ -136,7 +136,7 @@ def start_rejected(spark: SparkSession, args: argparse.Namespace) -> StreamingQu
 
 
 def start_archive(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
-    """Every message as it came, in Parquet by the hour (UTC) in which it was published."""
+    """Write every message as it came, in Parquet by the hour (UTC) in which it was published."""
     rows = _stream(spark, args, "archive").select(*ARCHIVED)
     rows = rows.withColumn("date", F.to_date("timestamp")).withColumn("hour", F.hour("timestamp"))
     sink = rows.writeStream.format("parquet").partitionBy("date", "hour").option("path", args.archive)
@@ -200,7 +200,8 @@ def _tell(query: StreamingQuery, told: int) -> int:
 
 
 def recomputed(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """All alerts there must be, and `late`: how many readings of the window the stream may have dropped.
+    """Return all alerts there must be, and `late`: how many readings of the window the stream may have
+    dropped.
 
     A window with late readings is there also if it is nothing out of the ordinary; `severity` is null then.
     """
