@@ -13,17 +13,20 @@ from typing import Any
 
 import yaml
 
-PROJECT = Path(__file__).resolve().parents[2]
+from tests.e2e.copied_process import PROJECT, SOURCE, CopiedProcess
+
 INSTALLED_PYTHON = os.environ.get("INSTALLED_PYTHON", "")  # of an environment with the wheel: make test-wheel
 # an installed broker runs where modules of others have names of ours
 WORKING_DIRECTORY = PROJECT / "tests" / "wheel" / "hostile" if INSTALLED_PYTHON else PROJECT
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 
-_running: set[subprocess.Popen[bytes]] = set()
+Process = subprocess.Popen[bytes] | CopiedProcess
+
+_running: set[Process] = set()
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: Process) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -78,7 +81,7 @@ class BrokerProcess:
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
         self.log_file = directory / "broker.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.ports: dict[str, int] = {}
         self.pid = 0
         self.ports_wanted = {"mqtt": 0, "amqp": 0, "http": 0}
@@ -104,29 +107,42 @@ class BrokerProcess:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Process:
         """Start the process without waiting for it to serve."""
         if self.alive:
             raise BrokerFailed("already running")
         self.ready_file.unlink(missing_ok=True)
         self.config_file.write_text(yaml.safe_dump(self.config), "utf-8")
-        command = command_line("serve", "--config", str(self.config_file))
-        command += ["--storage", self.storage]
-        command += [part for name, port in self.ports_wanted.items() for part in (f"--{name}", str(port))]
-        command += ["--ready-file", str(self.ready_file), *self.arguments]
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.working_directory,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=self.before_exec,
-            )
+        arguments = ["serve", "--config", str(self.config_file), "--storage", self.storage]
+        arguments += [part for name, port in self.ports_wanted.items() for part in (f"--{name}", str(port))]
+        arguments += ["--ready-file", str(self.ready_file), *self.arguments]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
+        if self._may_be_copied():
+            self.process = SOURCE.start(arguments, self.working_directory, environment, self.log_file)
+        else:
+            with self.log_file.open("ab") as log:
+                self.process = subprocess.Popen(
+                    command_line(*arguments),
+                    cwd=self.working_directory,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=self.before_exec,
+                )
         _running.add(self.process)
         return self.process
+
+    def _may_be_copied(self) -> bool:
+        """Whether the process may begin as a copy of one that has imported everything."""
+        needs_own_interpreter = (
+            INSTALLED_PYTHON  # the wheel's modules, not these
+            or self.before_exec
+            or self.working_directory != WORKING_DIRECTORY
+            or any(name.startswith("PYTHON") for name in self.environment)
+        )
+        return not needs_own_interpreter
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "BrokerProcess":
         """Start and wait until it serves. Raises BrokerFailed with the log when it does not."""
