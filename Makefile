@@ -11,7 +11,7 @@ help:
 	@echo "make pipeline-demo  devices, Spark, workers; the Spark driver is killed, and every alert accounted for"
 	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
-	@echo "make test-wheel  build the wheel, install it, and run the end-to-end tests with it"
+	@echo "make test-wheel  build the wheel, install it, and run tests with it"
 	@echo "make dist        wheels and source archives, as they are released"
 	@echo "make release     give what is unreleased in CHANGELOG.md a version (VERSION=) and today's date"
 	@echo "make coverage    which lines the unit and end-to-end tests run; ends with an error if too few"
@@ -72,8 +72,11 @@ test: setup-dev lint types
 test-spark: setup-spark
 	$(BIN)/python -m pytest tests/spark tests/unit/spark_bridge
 
-# the tests run here; what they test is the wheel, installed elsewhere with what it says that it depends on
+# the tests run here; what they test is the wheel, installed elsewhere with what it says that it depends on. `make test` has
+# tried the rest on the same modules: what can differ is which files are there, what is installed, and how a process starts
 WHEEL := build/wheel
+WHEEL_TESTS := tests/wheel $(patsubst %,tests/e2e/test_%.py,backups commands config cross_protocol documented_commands \
+	documented_examples mqtt_websocket pages programs restart shutdown tls traces)
 test-wheel: setup-dev
 	rm -rf $(WHEEL)
 	$(BIN)/python -m hatchling build --target wheel --directory $(WHEEL)
@@ -82,7 +85,7 @@ test-wheel: setup-dev
 	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(WHEEL)/constraints.txt \
 		"$$(echo $(WHEEL)/*.whl)[examples,otel]" pytest pytest-asyncio aiomqtt
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
-		$(BIN)/python -m pytest tests/wheel tests/e2e -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
+		$(BIN)/python -m pytest $(WHEEL_TESTS) -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 # what is released: wheels and source archives of the broker and of the Spark bridge
 dist: setup-dev
