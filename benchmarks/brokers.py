@@ -84,9 +84,9 @@ def peer(text: str) -> Broker:
             int(given.pop(key, 0)) for key in ("amqp", "mqtt", "amqps", "mqtts", "pid")
         )
         version, ca_file = given.pop("version", "unknown"), given.pop("ca", "")
-        if not amqp + mqtt:
+        if not amqp + mqtt or not given.keys() <= {"host", "user", "password"}:
             raise ValueError
-        target = Target(name=name, amqp_port=amqp, mqtt_port=mqtt, pid=pid, **given)
+        target = replace(Target(name=name, amqp_port=amqp, mqtt_port=mqtt, pid=pid), **given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME,amqp=PORT,mqtt=PORT,...") from None
     tls = replace(target, amqp_port=amqps, mqtt_port=mqtts, ca_file=ca_file) if ca_file else None
@@ -176,7 +176,8 @@ class SluiceMQ(Broker):
     def _serves(self) -> bool:
         """Whether a client gets through its handshake on every port."""
         try:
-            json.loads((self.directory / "ready.json").read_text())
+            ports = json.loads((self.directory / "ready.json").read_text())["ports"]
+            self.target = replace(self.target, http_port=ports["http"])
             self.target.amqp(2).close()
             self.target.mqtt("probe", 2).close()
         except (OSError, ValueError, ClientError):

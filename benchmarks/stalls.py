@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 from pamqp import base, commands
 
 from benchmarks import command_line
@@ -31,6 +32,8 @@ from benchmarks.load.target import Target
 from broker.commands.bench_clients import CHANNEL, CONSUMER_TAG, DELIVERY, AmqpClient
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.methods import encode_method
+from protocols.mqtt import codec, packets
+from protocols.mqtt.constants import MQTT_3_1_1
 
 PING_INTERVAL_S = 0.01
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
@@ -43,6 +46,9 @@ DELETED_QUEUES = 5_000
 DELETED_MESSAGES = 300_000
 CONSUMERS = 1_000
 BURST = 30_000
+IMPORTED_QUEUES = 5_000
+RETAINED_TOPICS = 20_000
+TRANSACTION_PUBLISHES = 10_000
 
 Waits = tuple[int, float, float, float]  # count, p50, p99 and longest in ms
 
@@ -229,6 +235,54 @@ def many_lost(target: Target, pinging: Callable[[], object]) -> None:
         client.sock.close()
 
 
+def import_definitions(target: Target, pinging: Callable[[], object]) -> None:
+    """Definitions of 5,000 queues, each bound twice, are imported over HTTP."""
+    names = [f"imported-{number}" for number in range(IMPORTED_QUEUES)]
+    bindings = [
+        {"source": exchange, "destination": name, "routing_key": f"{name}.#", "vhost": "/"}
+        for name in names
+        for exchange in ("amq.topic", "amq.direct")
+    ]
+    queues = [{"name": name, "vhost": "/", "durable": True} for name in names]
+    url = f"http://{target.host}:{target.http_port}/api/definitions"
+    with httpx.Client(auth=("guest", "guest"), timeout=WAIT_S) as client:
+        client.get(url).raise_for_status()  # HTTP is imported once the broker serves
+        pinging()
+        client.post(url, json={"queues": queues, "bindings": bindings}).raise_for_status()
+
+
+def retained_filters(target: Target, pinging: Callable[[], object]) -> None:
+    """One SUBSCRIBE of `#`, then one of 300 filters with wildcards, over 20,000 retained messages."""
+    device = target.mqtt("device", WAIT_S)
+    topics = [f"a/{number % 5}/{number % 7}/{number % 11}/z{number}" for number in range(RETAINED_TOPICS)]
+    publishes = [packets.Publish(topic, BODY, retain=True) for topic in topics]
+    device.sock.sendall(b"".join(codec.encode_packet(publish, MQTT_3_1_1) for publish in publishes))
+    device.close()
+    for filters in (["#"], [f"a/+/+/+/z{number}" for number in range(300)]):
+        client = target.mqtt("subscriber", WAIT_S)
+        if filters == ["#"]:
+            pinging()
+        requests = [packets.SubscriptionRequest(topic_filter, 0) for topic_filter in filters]
+        client.sock.sendall(codec.encode_packet(packets.Subscribe(1, requests), MQTT_3_1_1))
+        for _ in range(1 + (RETAINED_TOPICS if filters == ["#"] else len(filters))):  # SUBACK and messages
+            client.next_packet()
+        client.close()
+
+
+def transaction(target: Target, pinging: Callable[[], object]) -> None:
+    """A transaction of 10,000 publishes that differ is committed."""
+    declare(target, "committed")
+    client = target.amqp(WAIT_S)
+    client.call(commands.Tx.Select(), commands.Tx.SelectOk)
+    publishes = [
+        encode_publish("committed", BODY + str(number).encode()) for number in range(TRANSACTION_PUBLISHES)
+    ]
+    pinging()
+    client.sock.sendall(b"".join(publishes))
+    client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
+    client.close()
+
+
 CASES: dict[str, Callable[[Target, Callable[[], object]], None]] = {
     case.__name__.replace("_", "-"): case
     for case in (
@@ -242,6 +296,9 @@ CASES: dict[str, Callable[[Target, Callable[[], object]], None]] = {
         large_body,
         many_consumers,
         many_lost,
+        import_definitions,
+        retained_filters,
+        transaction,
     )
 }
 
