@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypedDict, TypeVar, Unpack, get_type_hints
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from broker.access.login import ADMINISTRATOR, Identity
 from broker.access.rights import Action, Kind
+from broker.http.bodies import body_of
 from broker.http.guard import check_operator, identity_of
 from broker.http.lasting import run_lasting
 from broker.http.problems import Problem, answer_of
@@ -44,6 +45,16 @@ Call = Callable[..., Coroutine[Any, Any, Any]]
 C = TypeVar("C", bound=Call)
 
 
+class Options(TypedDict, total=False):
+    """What an endpoint may be declared with; see `Endpoint`."""
+
+    needs: Action
+    also: Action
+    is_private: bool
+    lasts: bool
+    status: int
+
+
 class Body(BaseModel):
     """Base of the JSON objects that requests bring, for calls that take them as a whole."""
 
@@ -52,15 +63,18 @@ class Body(BaseModel):
 
 class Endpoint:
     """One call: a function that takes the site, the parts of its path in their order and, where they are
-    asked for by these names, `caller` (the Identity; None: anybody may ask) and `body` (a Body).
+    asked for by these names, `caller` (the Identity; None: anybody may ask), `body` (a Body) and `request`
+    (which it reads itself then).
 
     Its arguments by name alone are what a request may say: in the query of GET and DELETE, as keys of a JSON
-    object otherwise. It gives what is answered as JSON; None: nothing but the status.
+    object otherwise. It gives what is answered as JSON; None: nothing but the status; or a Response, as it
+    is, usually of `status`.
 
     Whoever has the tag `administrator` may make it, and those who may look at everything one that only looks;
     others need the rights `needs` to the queue in the path, and `also` to the one named `to`. `is_private`:
     who may look at everything may not look at this. `lasts`: it may go on for long, and ends once the caller
-    may not ask it any more.
+    may not ask it any more. `is_for_clients`: only rights count, whatever tags the caller has, and the query
+    names the virtual host.
     """
 
     def __init__(
@@ -74,13 +88,15 @@ class Endpoint:
         also: Action | None = None,
         is_private: bool = False,
         lasts: bool = False,
+        status: int | None = None,
+        is_for_clients: bool = False,
     ) -> None:
         hints = get_type_hints(call, include_extras=True)
         parameters = inspect.signature(call).parameters
         named = [
             each
             for each in parameters.values()
-            if each.kind is inspect.Parameter.KEYWORD_ONLY and each.name != "caller"
+            if each.kind is inspect.Parameter.KEYWORD_ONLY and each.name not in ("caller", "request")
         ]
         is_whole = "body" in parameters and parameters["body"] not in named
         fields: dict[str, Any] = {
@@ -103,12 +119,15 @@ class Endpoint:
             )
         )
         self.has_body = not self.has_query and (is_whole or bool(fields))
-        self.answer = None if hints["return"] is type(None) else TypeAdapter[Any](hints["return"])
-        self.status = 204 if self.answer is None else 200
+        self.answer = None if hints["return"] in (type(None), Response) else TypeAdapter[Any](hints["return"])
+        self.status = status or (204 if self.answer is None else 200)
+        self.is_for_clients = is_for_clients
         self._also = also
         self._is_private = is_private
         self._lasts = lasts
-        self._wants_caller = "caller" in hints
+        self._unasked = None if self.has_body else self._defaults()
+        self.reads_request = not self.has_query and "request" in parameters
+        self._wants = [name for name in ("caller", "request") if name in parameters]
         self._wants_body = is_whole
 
     async def answer_to(self, request: Request, site: Site, vhost: str | None) -> Any:
@@ -117,14 +136,7 @@ class Endpoint:
         path = {name: unquote(value) for name, value in request.path_params.items()}
         if path.get("group") == DEFAULT_GROUP:
             path["group"] = ""
-        given = await self._read(request)
-        if caller is not None:
-            self._check(caller, path, given)
-        arguments: dict[str, Any] = {"caller": caller} if self._wants_caller else {}
-        if self._wants_body:
-            arguments["body"] = given
-        else:
-            arguments |= {name: getattr(given, name) for name in self.model.model_fields}
+        arguments = await self.arguments(request, path, caller)
         where = site if vhost is None else site.of_vhost(path[vhost])
         answering = self.call(where, *[path[name] for name in self.parts], **arguments)
         if not self._lasts or caller is None:
@@ -132,8 +144,32 @@ class Endpoint:
         tags = frozenset((ADMINISTRATOR,)) if caller.is_administrator else frozenset[str]()
         return await run_lasting(site.hub.access, caller, answering, tags=tags)
 
+    async def arguments(
+        self, request: Request, path: Mapping[str, str], caller: Identity | None
+    ) -> dict[str, Any]:
+        """What the request says, by the names of the call's arguments; raises Problem, and NotPermitted where
+        the caller may not make the call.
+        """
+        given = await self._read(request)
+        if caller is not None:
+            self._check(caller, path, given)
+        everything = {"caller": caller, "request": request}
+        arguments: dict[str, Any] = {name: everything[name] for name in self._wants}
+        if self._wants_body:
+            return {**arguments, "body": given}
+        return arguments | given.__dict__
+
+    def _defaults(self) -> BaseModel | None:
+        """What is said by a request that says nothing; None where it has to say something."""
+        fields = self.model.model_fields.values()
+        return None if any(field.is_required() for field in fields) else self.model()
+
     async def _read(self, request: Request) -> BaseModel:
-        values = _single_values(request)
+        values = _single_values(request) if request.scope["query_string"] else {}
+        if self.is_for_clients:
+            values.pop("vhost", None)
+        if not values and self._unasked is not None:
+            return self._unasked
         if self.has_query:
             return self.model.model_validate(values)
         if values:
@@ -144,48 +180,37 @@ class Endpoint:
     def _check(self, caller: Identity, path: Mapping[str, str], given: BaseModel) -> None:
         """Raise Problem or NotPermitted where the caller may not make the call."""
         is_looking = self.method == "GET" and not self._is_private
-        if caller.is_administrator or (is_looking and caller.is_monitoring):
+        is_operator = caller.is_administrator or (is_looking and caller.is_monitoring)
+        if is_operator and not self.is_for_clients:
             return
         if self.needs is None or "queue" not in path:
             check_operator(caller, is_looking=is_looking)
             return
         caller.check(self.needs, Kind.QUEUE, path["queue"])
-        group = getattr(given, "group", None)
-        if group:
-            caller.check(Action.READ, Kind.GROUP, group)
+        asked = given.__dict__
+        if asked.get("group"):
+            caller.check(Action.READ, Kind.GROUP, asked["group"])
         if self._also is not None:
-            to = getattr(given, "to", None)
-            if to is None:
+            if asked["to"] is None:
                 check_operator(caller, is_looking=False)
             else:
-                caller.check(self._also, Kind.QUEUE, to)
+                caller.check(self._also, Kind.QUEUE, asked["to"])
 
 
 class Endpoints:
     """The endpoints of one subject, in the order they are declared."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, is_for_clients: bool = False) -> None:
         self.tag = tag
+        self._is_for_clients = is_for_clients
         self.all: list[Endpoint] = []
 
-    def endpoint(
-        self,
-        method: str,
-        path: str,
-        *,
-        needs: Action | None = None,
-        also: Action | None = None,
-        is_private: bool = False,
-        lasts: bool = False,
-    ) -> Callable[[C], C]:
+    def endpoint(self, method: str, path: str, **more: Unpack[Options]) -> Callable[[C], C]:
         """Declare the function below it as an `Endpoint`."""
 
         def declare(call: C) -> C:
-            self.all.append(
-                Endpoint(
-                    method, path, call, self.tag, needs=needs, also=also, is_private=is_private, lasts=lasts
-                )
-            )
+            endpoint = Endpoint(method, path, call, self.tag, is_for_clients=self._is_for_clients, **more)
+            self.all.append(endpoint)
             return call
 
         return declare
@@ -206,11 +231,18 @@ def _served(site: Site, endpoint: Endpoint, vhost: str | None) -> Callable[[Requ
             given = await endpoint.answer_to(request, site, vhost)
         except Exception as error:
             return answer_of(error)
-        if endpoint.answer is None:
-            return Response(status_code=endpoint.status)
-        return Response(endpoint.answer.dump_json(given), endpoint.status, media_type="application/json")
+        return response_of(endpoint, given)
 
     return serve
+
+
+def response_of(endpoint: Endpoint, given: Any) -> Response:
+    """What the call of an endpoint gave, as an answer."""
+    if isinstance(given, Response):
+        return given
+    if endpoint.answer is None:
+        return Response(status_code=endpoint.status)
+    return Response(endpoint.answer.dump_json(given), endpoint.status, media_type="application/json")
 
 
 def _single_values(request: Request) -> dict[str, str]:
@@ -220,18 +252,6 @@ def _single_values(request: Request) -> dict[str, str]:
             raise Problem(400, "invalid_argument", f"{name}: given twice")
         values[name] = value
     return values
-
-
-async def body_of(request: Request, bytes_max: int) -> bytes:
-    """All of a request's body; raises Problem when it is larger."""
-    parts: list[bytes] = []
-    byte_count = 0
-    async for part in request.stream():
-        byte_count += len(part)
-        if byte_count > bytes_max:
-            raise Problem(413, "too_large", f"the body is larger than {bytes_max} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 # the document
@@ -291,6 +311,8 @@ def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict
             **{str(status): _PROBLEM_ANSWER for status in (400, 401, 403, 404, 409, 413, 422, 503)},
         },
     }
+    if endpoint.is_for_clients:
+        operation["parameters"].append({"name": "vhost", "in": "query", "schema": {"type": "string"}})
     if endpoint.has_query:
         query = endpoint.model.model_json_schema()
         for name, schema in query.get("properties", {}).items():
@@ -301,4 +323,6 @@ def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict
         schemas.update(found.get("$defs", {}))
         reference = {"$ref": _SCHEMA_PLACE.format(model=endpoint.model.__name__)}
         operation["requestBody"] = {"content": {"application/json": {"schema": reference}}}
+    elif endpoint.reads_request:
+        operation["requestBody"] = {"content": {"application/octet-stream": {}}}
     return operation

@@ -70,6 +70,11 @@ class Problem(Exception):
         self.headers = headers
 
 
+def unavailable(reason: str) -> Problem:
+    """What cannot be done now, and when to try again."""
+    return Problem(503, "unavailable", reason, headers={"retry-after": str(RETRY_AFTER_S)})
+
+
 def problem_of(error: Exception) -> Problem:
     """What to answer when a call came to `error`; a bug is logged here."""
     if isinstance(error, Problem):
@@ -82,7 +87,7 @@ def problem_of(error: Exception) -> Problem:
         error = StorageError("it took too long")
     if isinstance(error, StorageError):
         reason = error.reason if isinstance(error, BrokerStopped) else "the store does not answer"
-        return Problem(503, "unavailable", reason, headers={"retry-after": str(RETRY_AFTER_S)})
+        return unavailable(reason)
     if isinstance(error, ValidationError):
         return Problem(400, "invalid_argument", _sentences(error))
     if isinstance(error, HTTPException):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,20 +17,12 @@ CONSUMER_ID: Final = "mqcore"
 Delivery = tuple[Message, Claim]
 
 
-@dataclass(eq=False, slots=True)
-class Poll:
-    """A request that waits for at most `count` messages."""
-
-    count: int
-    came: asyncio.Future[list[Delivery]]
-
-
 class Station:
     """Claims messages for requests: at once where some are ready, or when they come.
 
-    While requests wait there is a consumer with credit for just as many messages as they want. Claims belong
-    to the station, so that any connection may settle them. `tells_offsets`: answers say which offset a
-    message has. Implements `broker.engine.traffic.Sink`.
+    While requests wait there is a consumer with credit for just as many messages. Claims belong to the
+    station, so that any connection may settle them. `tells_offsets`: answers say which offset a message has.
+    Implements `broker.engine.traffic.Sink`.
     """
 
     def __init__(self, hub: Hub, queue: Source, group: str, *, tells_offsets: bool) -> None:
@@ -40,7 +31,7 @@ class Station:
         self._group = group
         self._tells_offsets = tells_offsets
         self._pulled: list[Delivery] | None = None
-        self._polls: deque[Poll] = deque()
+        self._polls: deque[asyncio.Future[Delivery | None]] = deque()  # requests that wait
         self._puller = hub.client.consuming.puller(
             queue,
             self,
@@ -84,26 +75,27 @@ class Station:
             await loaded
         return found
 
-    async def wait(self, count: int, timeout_s: float) -> list[Delivery]:
-        """Claim up to `count` of the messages that come next; none of them in time: an empty list."""
-        poll = Poll(count, self._hub.loop.create_future())
+    async def wait(self, timeout_s: float) -> Delivery | None:
+        """Claim the message that comes next; None: there was none in time."""
+        poll: asyncio.Future[Delivery | None] = self._hub.loop.create_future()
         self._polls.append(poll)
-        self._give_credit()
+        self.count_credit()
         self._hub.settle_turn()
         try:
             async with asyncio.timeout(timeout_s):
-                return await poll.came
+                return await poll
         except TimeoutError:
-            return poll.came.result() if _has_come(poll) else []  # it came as the time ended
+            return _come(poll)  # it may have come as the time ended
         except asyncio.CancelledError:
-            if _has_come(poll):
-                self.give_back(poll.came.result())
+            found = _come(poll)
+            if found is not None:
+                self.give_back([found])
             raise
         finally:
             self._used_at = self._hub.clock.monotonic()
             if poll in self._polls:
                 self._polls.remove(poll)
-                self._give_credit()
+                self.count_credit()
             self._step_down()
 
     def _step_down(self) -> None:
@@ -119,7 +111,7 @@ class Station:
         """Return messages to their places at once: nobody is there any more to be given them."""
         claims = [claim for _, claim in found]
         self._hub.client.settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
-        self._give_credit()
+        self.count_credit()
         self._hub.settle_turn()
 
     def close(self) -> None:
@@ -141,31 +133,27 @@ class Station:
             return True
         while came and self._polls:
             poll = self._polls.popleft()
-            if not poll.came.done():
-                poll.came.set_result(came[: poll.count])
-                del came[: poll.count]
-        self._give_credit()
+            if not poll.done():
+                poll.set_result(came.pop(0))
+        self.count_credit()
         if came:
             self._hub.loop.call_soon(self.give_back, came)  # who wanted them has gone meanwhile
         return True
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
-        self._give_credit()
+        self.count_credit()
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         if consumer is self._waiter:
             self._waiter = None
         polls, self._polls = self._polls, deque()
         for poll in polls:
-            if not poll.came.done():
-                poll.came.set_result([])
+            if not poll.done():
+                poll.set_result(None)
 
-    def settled(self) -> None:
-        """Claims were settled: credit is counted anew."""
-        self._give_credit()
-
-    def _give_credit(self) -> None:
-        wanted = sum([poll.count for poll in self._polls if not poll.came.done()])
+    def count_credit(self) -> None:
+        """Have credit for as many messages as requests wait, beside what is held: claims were settled."""
+        wanted = sum([not poll.done() for poll in self._polls])
         if self._waiter is None:
             if not wanted:
                 return
@@ -190,8 +178,8 @@ class Station:
         )
 
 
-def _has_come(poll: Poll) -> bool:
-    return poll.came.done() and not poll.came.cancelled()
+def _come(poll: asyncio.Future[Delivery | None]) -> Delivery | None:
+    return poll.result() if poll.done() and not poll.cancelled() else None
 
 
 def _told(loaded: asyncio.Future[None], now_ms: int) -> None:

@@ -278,7 +278,7 @@ PARTS: dict[str, list[tuple[int, Part]]] = {
         (2, lambda r, f: ("redrive", "H", {"q": r.choice(QUEUES), "i": r.randrange(3)})),
         (2, lambda r, f: ("counts", "H", {"q": r.choice(QUEUES)})),
         (2, lambda r, f: ("mq_post", "H", {"q": r.choice(QUEUES)})),
-        (2, lambda r, f: ("mq_take", "H", {"q": r.choice(QUEUES), "back": some(r, 0.4)})),
+        (2, lambda r, f: ("mq_take", "H", {"q": r.choice(QUEUES)})),
     ],
     "admin": [
         (

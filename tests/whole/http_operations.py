@@ -221,8 +221,8 @@ class HttpOperations(World):
         else:
             self.queues.refused(queue, message, time.time())
 
-    def do_mq_take(self, name: str, q: str, back: bool = False) -> None:
-        """Fetch a message, then delete it, or (`back`) give it back."""
+    def do_mq_take(self, name: str, q: str) -> None:
+        """Fetch a message, then delete it."""
         queue = self.no_stream(q)
         if self.mqcore is None:
             raise Skip
@@ -242,13 +242,7 @@ class HttpOperations(World):
         told = {key.lower(): value for key, value in headers.items()}
         self.queues.check_attempts(item, int(told["x-message-attempts"]))
         path = f"/{q}/messages/{told['x-message-id']}"
-        if back:
-            status, answer, _ = self.mqcore.raw("PATCH", f"{path}?visibility=0")
-        else:
-            status, answer, _ = self.mqcore.raw("DELETE", path)
+        status, answer, _ = self.mqcore.raw("DELETE", path)
         if status != 204:
             raise Mismatch(f"{path} answered {status} {answer!r}")
-        if back:
-            self.queues.back(item, time.time())
-        else:
-            self.queues.done(item, time.time())
+        self.queues.done(item, time.time())

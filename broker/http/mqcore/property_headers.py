@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.engine.traffic import Message
-from broker.http.values import plain
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits, units
@@ -121,10 +120,3 @@ def _as_text(value: Any) -> str | None:
 def _content_type(fields: Mapping[str, Any]) -> str:
     kind = str(fields.get(CONTENT_TYPE) or "")
     return kind if kind and kind.isascii() and kind.isprintable() else "application/octet-stream"
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """All properties of a message."""
-    headers, fields = amqp.read_fields(as_amqp(message.template))
-    kind = fields.pop(CONTENT_TYPE, "")
-    return {"content_type": kind, "headers": plain(headers), "properties": plain(fields)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from broker.admin.admin import Admin
 from broker.engine.traffic import PublishPlan, Source
-from broker.http.mqcore.journal import Journal, unavailable
-from broker.http.problems import Problem
+from broker.http.bodies import UnfinishedBodies
+from broker.http.problems import Problem, unavailable
 from broker.http.station import Delivery, Station
 from broker.publication import with_properties
 from broker.vhosts.hub import Hub
@@ -21,14 +22,19 @@ _CONFLICTS: Final = (REFUSED_IDENTITY, REFUSED_ORDER)  # trying again does not h
 
 
 class Queues:
-    """What MQ-Core's requests ask for."""
+    """What MQ-Core's requests ask for in one virtual host. What they do is followed up, and made durable,
+    once for all requests of a loop turn.
+    """
 
-    def __init__(self, hub: Hub, admin: Admin) -> None:
+    def __init__(self, hub: Hub, admin: Admin, bodies: UnfinishedBodies) -> None:
+        self.access = hub.access
+        self.bodies = bodies
         self._hub = hub
         self._admin = admin
-        self.journal = Journal(hub)
         self._plans: dict[tuple[str, bytes], PublishPlan] = {}
         self._stations: dict[tuple[str, str], Station] = {}
+        self._settles = False
+        self._committing: asyncio.Task[None] | None = None
 
     # queues
 
@@ -57,17 +63,19 @@ class Queues:
 
     # messages
 
-    async def add(self, name: str, bodies: list[bytes], properties: bytes) -> list[int]:
-        """Put messages at the end of a queue; give their IDs once they are durable, none where they have none
-        yet: those that are due later, or were taken before.
+    async def add(self, name: str, body: bytes, properties: bytes) -> int | None:
+        """Put a message at the end of a queue; give its ID once it is durable, None where it has none yet: it
+        is due later, or was taken before.
 
-        Raises QueueNotFound, InvalidArgument, and Problem where they cannot be stored.
+        Raises QueueNotFound, InvalidArgument, and Problem where it cannot be stored.
         """
-        self.journal.check_room()
-        publishing = self._hub.client.publishing
+        client = self._hub.client
+        if client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+            raise unavailable("more waits for the store than may")
+        publishing = client.publishing
         plan = self._plan(name, properties)
-        first = publishing.next_offset(name)
-        outcome = publishing.publish(plan, bodies, self._hub.clock.now_ms())
+        offset = publishing.next_offset(name)
+        outcome = publishing.publish(plan, [body], self._hub.clock.now_ms())
         if outcome == REFUSED_SIZE:
             raise Problem(413, "too_large", outcomes.REASONS[outcome])
         if outcome in _CONFLICTS:
@@ -76,34 +84,32 @@ class Queues:
             raise Problem(409, "precondition_failed", "no consumer group wants it: such messages are dropped")
         if outcome != ACCEPTED:
             raise unavailable(outcomes.REASONS[outcome])
-        has_ids = publishing.next_offset(name) == first + len(bodies)
+        has_id = publishing.next_offset(name) == offset + 1
         if plan.durable:
-            await self.journal.durable()
+            await self._durable()
         else:
-            self.journal.follow_up()
-        return list(range(first, first + len(bodies))) if has_ids else []
+            self._follow_up()
+        return offset if has_id else None
 
     async def fetch(
-        self, name: str, group: str, count: int, wait_s: float, visibility_ms: int | None
-    ) -> list[Delivery]:
-        """Claim messages; raises QueueNotFound, InvalidArgument of a stream, AccessRefused."""
+        self, name: str, group: str, wait_s: float = 0, visibility_ms: int | None = None
+    ) -> Delivery | None:
+        """Claim a message; raises QueueNotFound, InvalidArgument of a stream, AccessRefused."""
         station = self._station(name, group)
-        found = await station.fetch(count)
-        if not found and wait_s:
-            found = await station.wait(count, wait_s)
-        if visibility_ms is not None:
-            now_ms = self._hub.clock.now_ms()
-            for _, claim in found:
-                self._hub.client.settling.extend(claim, visibility_ms, now_ms)
-        self.journal.follow_up()
+        found = next(iter(await station.fetch(1)), None)
+        if found is None and wait_s:
+            found = await station.wait(wait_s)
+        if found is not None and visibility_ms is not None:
+            self._hub.client.settling.extend(found[1], visibility_ms, self._hub.clock.now_ms())
+        self._follow_up()
         return found
 
-    def give_back(self, name: str, group: str, found: list[Delivery]) -> None:
-        """Return messages that were fetched for somebody who is gone."""
+    def give_back(self, name: str, group: str, found: Delivery) -> None:
+        """Return a message that was fetched for somebody who is gone."""
         station = self._stations.get((name, group))
         if station is not None and not station.is_gone:
-            station.give_back(found)
-        self.journal.follow_up()
+            station.give_back([found])
+        self._follow_up()
 
     async def remove(self, name: str, group: str, offset: int) -> bool:
         """Be done with a message, fetched or not; whether it was there. Raises QueueNotFound."""
@@ -115,33 +121,15 @@ class Queues:
             return await self._hub.client.messages.remove(name, offset, group=group)
         durable_group = settling.durable_group_of(claim)
         settling.ack([claim], self._hub.clock.now_ms())
-        self._settled(name, group)
-        if durable_group is None:
-            self.journal.follow_up()
-        else:
-            settling.write_soon(durable_group)
-            await self.journal.durable()
-        return True
-
-    def set_visibility(self, name: str, group: str, offset: int, visibility_ms: int) -> None:
-        """Give a fetched message a new lease from now; 0 returns it to its place at once.
-
-        Raises QueueNotFound, GroupNotFound, InvalidAddress where it is not fetched.
-        """
-        settling = self._hub.client.settling
-        claim = settling.find_claim(self.find(name), group, offset)
-        now_ms = self._hub.clock.now_ms()
-        if visibility_ms:
-            settling.extend(claim, visibility_ms, now_ms)
-        else:
-            settling.requeue([claim], now_ms, delay_ms=0)
-            self._settled(name, group)
-        self.journal.follow_up()
-
-    def _settled(self, name: str, group: str) -> None:
         station = self._stations.get((name, group))
         if station is not None:
-            station.settled()
+            station.count_credit()
+        if durable_group is None:
+            self._follow_up()
+        else:
+            settling.write_soon(durable_group)
+            await self._durable()
+        return True
 
     def _plan(self, name: str, properties: bytes) -> PublishPlan:
         """The plan of messages alike; raises QueueNotFound, InvalidArgument."""
@@ -165,16 +153,45 @@ class Queues:
         if station is not None and not station.is_gone:
             return station
         if len(self._stations) >= limits.MQCORE_STATIONS_MAX:
-            self.sweep()
+            self._sweep()
         if len(self._stations) >= limits.MQCORE_STATIONS_MAX:
             raise unavailable(f"messages of {limits.MQCORE_STATIONS_MAX} groups are being fetched already")
         station = self._stations[name, group] = Station(self._hub, self.find(name), group, tells_offsets=True)
         return station
 
-    def sweep(self) -> None:
+    def _sweep(self) -> None:
         """Forget stations that nobody has asked for a while."""
         moment = self._hub.clock.monotonic() - limits.MQCORE_STATION_IDLE_S
         for key, station in list(self._stations.items()):
             if station.is_gone or station.is_idle_since(moment):
                 station.close()
                 del self._stations[key]
+
+    # the end of a loop turn
+
+    def _follow_up(self) -> None:
+        """At the end of this loop turn: deliver what can be delivered, commit what was done."""
+        if not self._settles:
+            self._settles = True
+            self._hub.loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settles = False
+        self._hub.settle_turn()
+
+    async def _durable(self) -> None:
+        """Wait for what was done so far; raises Problem (503) when that is not certain in time, and
+        BrokerStopped.
+        """
+        if self._committing is None:
+            # no task of the hub: those end before a stop confirms
+            self._committing = self._hub.loop.create_task(self._commit())
+        await self._committing  # shared as it is: requests are not cancelled one by one
+
+    async def _commit(self) -> None:
+        self._committing = None
+        try:
+            async with asyncio.timeout(limits.MQCORE_STORE_TIMEOUT_S):
+                await self._hub.client.commits.durable()
+        except TimeoutError:
+            raise unavailable("the store takes too long") from None
