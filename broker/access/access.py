@@ -43,7 +43,7 @@ class Access:
     """
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
-        """Raises `config.settings_loader.ConfigError` for files that cannot be used."""
+        """Read the accounts. Raises `config.settings_loader.ConfigError` for files that cannot be used."""
         self._settings = settings
         self._clock = clock
         self._known = KnownSecrets()
@@ -89,8 +89,8 @@ class Access:
         self._listeners.append(listener)
 
     def current(self, login: Login) -> Login:
-        """What somebody may do by now who logged in before; raises LoginRefused where they are not known any
-        more.
+        """Return the present rights of a user that logged in before; raises LoginRefused where the user is
+        not known any more.
         """
         found = self._login_now(login)
         if found is None:
@@ -98,15 +98,15 @@ class Access:
         return found
 
     def earlier(self, user: str, source: str) -> Login:
-        """Somebody who was in before the broker started, and what vouched for them ("": not known, it is what
-        vouches for such a name now); `current` says what they may do.
+        """Return the login of a user that was in before the broker started, with what vouched for it ("": not
+        known, it is what vouches for such a name now); `current` gives its rights.
         """
         if not source:
             source = ANONYMOUS if not user else USERS_FILE if self.has_users else GUEST
         return Login(user, {"*": EVERYTHING}, source=source)
 
     def _login_now(self, login: Login) -> Login | None:
-        """The same; None: they may not be in."""
+        """Return the same; None: the user may not be in."""
         if login.source == ANONYMOUS:
             is_admitted = self._settings.anonymous != "never"
             return self._nobody if is_admitted else None
@@ -120,11 +120,11 @@ class Access:
         return self.has_users or self._settings.anonymous == "always"
 
     async def close(self) -> None:
-        """Nobody is let in any more."""
+        """Let no client in any more."""
         await self._accounts.close()
 
     def login_at_once(self, credentials: Credentials, peer: Peer) -> Login | None:
-        """As `login`, where nothing has to be waited for; None: it has to be. Raises LoginRefused."""
+        """Log in as `login`, where nothing has to be waited for; None: it has to be. Raises LoginRefused."""
         if isinstance(credentials, Anonymous):
             return self._stranger(peer)
         if isinstance(credentials, Certificate):
@@ -140,7 +140,7 @@ class Access:
         return login if login is not None and self._holds(login) else None
 
     async def login(self, credentials: Credentials, peer: Peer) -> Login:
-        """Who that is; raises LoginRefused.
+        """Log a client in; raises LoginRefused.
 
         Takes longer the more logins failed that came from there or were of that user.
         """
@@ -156,7 +156,7 @@ class Access:
         return login
 
     async def _look(self, credentials: Password, peer: Peer) -> Login:
-        """Who that is by the accounts there are once it is known: they may be read anew meanwhile."""
+        """Return the login by the accounts there are once it is known: they may be read anew meanwhile."""
         while True:
             accounts = self._accounts
             login = await accounts.login(credentials, peer)
@@ -177,13 +177,13 @@ class Access:
             raise LoginRefused(CHANGED, CHANGED)
 
     def _holds(self, login: Login) -> bool:
-        """Whether what vouched for it still does."""
+        """Return whether what vouched for it still does."""
         return login.expires_at_ms is None or self._clock.now_ms() < login.expires_at_ms
 
     # SCRAM, of which a client takes the steps
 
     def begin_scram(self) -> ScramExchange | None:
-        """A client wants to prove its password; None where no user could."""
+        """Begin the exchange of a client that wants to prove its password; None where no user could."""
         users = self._accounts.users
         if users is None or not users.has_verifiers:
             return None
@@ -191,7 +191,7 @@ class Access:
         return ScramExchange(lambda user: users.verifier(user) or decoys.verifier(user))
 
     async def finish_scram(self, exchange: ScramExchange, proof: bytes, peer: Peer) -> tuple[Login, bytes]:
-        """Who that is by its last message, and what it is answered; raises LoginRefused.
+        """Return the login that the client's last message proves, and the answer to it; raises LoginRefused.
 
         Takes longer as `login` does.
         """
@@ -211,14 +211,16 @@ class Access:
         return login, said[0]
 
     def _by_certificate(self, shown: Certificate, peer: Peer) -> Login:
-        """Whose certificate that is; one of nobody is as none, where no more is asked of it."""
+        """Return the login of the certificate's user; a certificate of no user is as none, where no more is
+        asked of it.
+        """
         login = self._accounts.find_by_certificate(shown.names)
         if login is None and shown.is_claim:
             raise LoginRefused("the certificate is no user's")
         return login or self._stranger(peer)
 
     def _stranger(self, peer: Peer) -> Login:
-        """Who does not say who it is."""
+        """Return the login of a client that gives no name."""
         allowed = self._settings.anonymous
         if allowed == "never":
             raise LoginRefused(NO_STRANGERS, NO_STRANGERS)
@@ -236,7 +238,9 @@ class Access:
         at_once: Callable[[], Login | None],
         look: Callable[[], Awaitable[Login]],
     ) -> Login:
-        """What `look` comes to in its turn, unless it is known `at_once` by then; raises LoginRefused."""
+        """Return the result of `look` in its turn, unless it is known `at_once` by then; raises
+        LoginRefused.
+        """
         if self._waiting_count >= limits.LOGINS_WAITING_MAX:
             raise LoginRefused("too many logins at once")
         self._waiting_count += 1
@@ -266,5 +270,5 @@ class Access:
 
 
 def _anonymous_login(settings: AccessSettings) -> Login:
-    """What those may do who do not say who they are, if they may come in."""
+    """Return the login of clients that give no name, if they may come in."""
     return Login("", grants_of(settings.anonymous_permissions), source=ANONYMOUS)

@@ -16,8 +16,8 @@ class Accounts:
     """As the settings have them; other settings make another. `users` are those of the users file."""
 
     def __init__(self, settings: AccessSettings, clock: Clock, known: KnownSecrets) -> None:
-        """`known` are passwords that were found right, each with the hash it is for: they hold for accounts
-        that are read anew, too. Raises ConfigError for a file that cannot be used.
+        """Take the ways to log in. `known` are passwords that were found right, each with the hash it is for:
+        they hold for accounts that are read anew, too. Raises ConfigError for a file that cannot be used.
         """
         self.settings = settings
         self.users = Users(load_users(settings.users_file)) if settings.users_file else None
@@ -38,7 +38,7 @@ class Accounts:
         self._is_retired = False
 
     def login_at_once(self, credentials: Password) -> Login | None:
-        """Who that is, where nothing has to be waited for."""
+        """Log in where nothing has to be waited for."""
         for way in self.ways:
             login = way.login_at_once(credentials)
             if login is not None:
@@ -46,7 +46,9 @@ class Accounts:
         return None
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        """Who that is, asked one after the other; raises LoginRefused with the last one's reason."""
+        """Log in by the sources, asked one after the other; raises LoginRefused with the last one's
+        reason.
+        """
         refused = LoginRefused(LoginRefused.TOLD)
         self._login_count += 1
         try:
@@ -61,7 +63,7 @@ class Accounts:
         raise refused
 
     def login_now(self, login: Login) -> Login | None:
-        """What somebody who came in before may do by now; None: not be in."""
+        """Return the present rights of a user that came in before; None: not to be in."""
         if login.source == USERS_FILE:  # also by a certificate
             return None if self.users is None else self.users.find(login.user)
         for way in self.ways:
@@ -70,13 +72,13 @@ class Accounts:
         return None
 
     def find_by_certificate(self, names: tuple[str, ...]) -> Login | None:
-        """Whose certificate that is."""
+        """Return the login of the certificate's user."""
         if self.users is None:
             return None
         return self.users.find_by_certificate(names, self.settings.certificate_user)
 
     async def retire(self) -> None:
-        """Others take their place: who is being looked at gets an answer, then they are closed."""
+        """Make place for others: logins under way get an answer, then the sources are closed."""
         self._is_retired = True
         await self._close_if_left()
 
@@ -85,6 +87,6 @@ class Accounts:
             await self.close()
 
     async def close(self) -> None:
-        """Nobody is asked any more."""
+        """Ask no source any more."""
         for way in self.ways:
             await way.close()

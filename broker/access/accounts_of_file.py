@@ -55,7 +55,7 @@ class Users:
         return list(self._by_name)
 
     def view(self, name: str) -> UserView:
-        """What may be shown of the user, who is there."""
+        """Return what may be shown of the user, which is there."""
         user = self._by_name[name]
         return UserView(
             name=user.name,
@@ -66,14 +66,16 @@ class Users:
         )
 
     def find(self, name: str) -> Login | None:
-        """What the user may do, whoever asks."""
+        """Return the login of the user, None if there is no such user."""
         login = self._logins.get(name)
         if login is None and name in self._by_name:
             login = self._logins[name] = login_of(self._by_name[name])
         return login
 
     def find_by_certificate(self, names: Iterable[str], kind: str) -> Login | None:
-        """Whose certificate that is: a user names it, or its first name of that kind is a user's."""
+        """Return the login of the certificate's user: one that names it, or whose name is its first of that
+        kind.
+        """
         for name in names:
             user = self._by_certificate.get(name)
             if user is None and name.startswith(f"{kind}:"):
@@ -88,17 +90,17 @@ class Users:
         return any(user.scram is not None for user in self._by_name.values())
 
     def verifier(self, name: str) -> Verifier | None:
-        """The SCRAM verifier of a user, None: there is no such user, or the user has none."""
+        """Return the SCRAM verifier of a user, None: there is no such user, or the user has none."""
         user = self._by_name.get(name)
         return None if user is None or user.scram is None else read_verifier(user.scram)
 
     def password_hash(self, name: str) -> str | None:
-        """That of the user, None: there is no such user, or no password."""
+        """Return that of the user, None: there is no such user, or no password."""
         user = self._by_name.get(name)
         return None if user is None else user.password
 
     def login(self, name: str, password: bytes) -> Login:
-        """The user of this name and password; raises LoginRefused.
+        """Return the user of this name and password; raises LoginRefused.
 
         Takes tens of ms of a processor, as long for users who are not there: to be called in a thread.
         """
@@ -112,7 +114,7 @@ class Users:
 
 @cache
 def guest() -> Login:
-    """Who there is without a users file."""
+    """Return the login there is without a users file."""
     return Login(GUEST, {"*": EVERYTHING}, tags=frozenset((ADMINISTRATOR,)), source=GUEST)
 
 
@@ -127,7 +129,7 @@ def administrator(user: str) -> Login:
 
 
 def login_of(user: UserSettings) -> Login:
-    """What a user of the file may do."""
+    """Return the login of a user of the file."""
     return Login(
         user.name,
         grants_of(user.permissions),
@@ -138,7 +140,7 @@ def login_of(user: UserSettings) -> Login:
 
 
 def grants_of(permissions: Iterable[PermissionSettings]) -> Mapping[str, Grant]:
-    """Permissions as they were configured, by virtual host."""
+    """Return permissions as they were configured, by virtual host."""
     return {permission.vhost: _grant(permission) for permission in permissions}
 
 

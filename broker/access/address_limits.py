@@ -26,7 +26,9 @@ class Addresses:
         self._settings = settings
 
     def enter(self, host: str, now: float) -> str:
-        """A connection from there; why it may not be, "" if it may (then `leave` has to follow)."""
+        """Count a connection from there; returns why it may not be, "" if it may (then `leave` has to
+        follow).
+        """
         settings = self._settings
         if settings.connects_per_second and not self._take_token(host, settings.connects_per_second, now):
             return f"more than {settings.connects_per_second} connections a second from one address"
@@ -37,7 +39,7 @@ class Addresses:
         return ""
 
     def leave(self, host: str) -> None:
-        """A connection from there is gone."""
+        """Count a connection from there as gone."""
         count = self._counts.get(host, 0) - 1
         if count > 0:
             self._counts[host] = count

@@ -33,7 +33,7 @@ class Peer:
 
 
 def peer_of(text: str, asked_for: str = "") -> Peer:
-    """The peer at `host:port`."""
+    """Return the peer at `host:port`."""
     return Peer(text.rpartition(":")[0].strip("[]"), asked_for)
 
 

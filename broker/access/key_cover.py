@@ -44,7 +44,7 @@ class KeyCover:
     __slots__ = ("_bare", "_classes", "_edges", "_end", "_predicates")
 
     def __init__(self, text: str) -> None:
-        """Raises TooHard, also where this Python's `re` is not known."""
+        """Compile the pattern. Raises TooHard, also where this Python's `re` is not known."""
         if _parser is None:
             raise TooHard
         self._bare: list[list[tuple[_At, int]]] = [[]]
@@ -55,8 +55,8 @@ class KeyCover:
         self._classes = self._one_of_each_class()
 
     def uncovered(self, binding_key: str) -> str | None:
-        """A key that the binding matches and the expression does not, None: it covers all of them. Raises
-        TooHard.
+        """Return a key that the binding matches and the expression does not, None: it covers all of them.
+        Raises TooHard.
         """
         bare, edges, last = _binding(binding_key.split("."))
         closures: dict[tuple[frozenset[int], bool, bool], frozenset[int]] = {}
@@ -145,7 +145,9 @@ class KeyCover:
         return behind
 
     def _closed(self, states: frozenset[int], *, begins: bool, ends: bool) -> frozenset[int]:
-        """Where one is in these states, too, at the beginning or end of a key, or not."""
+        """Return these states and those reached from them without a character, at the beginning or end of a
+        key, or not.
+        """
         allowed = {None}
         allowed |= {_constants.AT_BEGINNING} if begins else set()
         allowed |= {_constants.AT_END} if ends else set()
@@ -161,7 +163,7 @@ class KeyCover:
     # characters
 
     def _predicate(self, operator: Any, argument: Any, flags: int) -> _Predicate:
-        """Tells which characters fit; raises TooHard for what is no single character."""
+        """Return which characters fit; raises TooHard for what is no single character."""
         c = _constants
         edges: set[str] = set()
         if operator is c.ANY:
@@ -187,7 +189,7 @@ class KeyCover:
         return predicate
 
     def _one_of_each_class(self) -> list[str]:
-        """Characters of a word, one for each set of predicates that fit the same."""
+        """Return characters of a word, one for each set of predicates that fit the same."""
         candidates = set(_CHARACTERS)
         for _, edges in self._predicates:
             candidates |= edges
@@ -199,7 +201,9 @@ class KeyCover:
 
 
 def _entry(kind: Any, value: Any, flags: int, edges: set[str]) -> _Predicate:
-    """Of a class of characters: one, a range, or a category. `edges` takes what stands at its borders."""
+    """Return the predicate of an entry of a class of characters: one, a range, or a category. `edges` takes
+    what stands at its borders.
+    """
     c = _constants
     if kind is c.CATEGORY:
         return _category(value, is_ascii=bool(flags & re.ASCII))
@@ -231,7 +235,9 @@ def _category(name: Any, *, is_ascii: bool) -> _Predicate:
 
 
 def _binding(words: list[str]) -> tuple[list[list[int]], list[list[tuple[str | None, int]]], int]:
-    """The automaton of a topic binding: edges without and with a character, and its last state; 0 begins."""
+    """Return the automaton of a topic binding: edges without and with a character, and its last state; 0
+    begins.
+    """
     bare: list[list[int]] = [[]]
     edges: list[list[tuple[str | None, int]]] = [[]]
 

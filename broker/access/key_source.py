@@ -25,7 +25,7 @@ class KeySource:
     """
 
     def __init__(self, settings: TokenSettings, clock: Clock) -> None:
-        """Raises ConfigError for a file that cannot be used."""
+        """Read the keys. Raises ConfigError for a file that cannot be used."""
         self._settings = settings
         self._clock = clock
         self._keys = _from_files(settings)
@@ -35,7 +35,7 @@ class KeySource:
         self._fetching = asyncio.Lock()
 
     def known(self) -> list[TokenKey]:
-        """The keys that are there."""
+        """Return the keys that are there."""
         return self._keys + self._fetched
 
     @property

@@ -52,7 +52,7 @@ class Login:
         self._grants = grants
 
     def until(self, expires_at_ms: int | None, source: str) -> Login:
-        """The same, vouched for by another source until then."""
+        """Return the same, vouched for by another source until then."""
         return Login(
             self.user,
             self._grants,
@@ -64,7 +64,7 @@ class Login:
         )
 
     def allows_as(self, other: Login) -> bool:
-        """Whether the other allows the same, neither less nor more."""
+        """Return whether the other allows the same, neither less nor more."""
         return self.tags == other.tags and self._grants == other._grants
 
     @property
@@ -83,19 +83,19 @@ class Login:
         return sorted(self._grants)
 
     def may_enter(self, vhost: str) -> bool:
-        """Whether the user has permissions in the virtual host."""
+        """Return whether the user has permissions in the virtual host."""
         return vhost in self._grants or "*" in self._grants
 
     def grant_of(self, vhost: str) -> Grant:
-        """What was granted to the user there; nothing, where they may not enter."""
+        """Return what was granted to the user there; nothing, where the user may not enter."""
         return self._grants.get(vhost) or self._grants.get("*") or Grant(groups="")
 
     def rights(self, vhost: str, client_id: str = "") -> Rights:
-        """The grant as it is for the user."""
+        """Return the grant as it is for the user."""
         return Rights(self.grant_of(vhost), user=self.user, client_id=client_id, vhost=vhost)
 
     def enter(self, vhost: str, client_id: str = "") -> Identity:
-        """The identity of a connection; raises VhostRefused."""
+        """Return the identity of a connection; raises VhostRefused."""
         if not self.may_enter(vhost):
             raise VhostRefused(vhost, self.user)
         return Identity(self, vhost, client_id)
@@ -119,7 +119,7 @@ class Identity:
         self._tags: frozenset[str] = frozenset()
 
     def alone(self, tags: frozenset[str]) -> Identity:
-        """The same, with what was allowed so far, for something that ends by itself.
+        """Return the same, with what was allowed so far, for something that ends by itself.
 
         It is narrowed, too, when the user has none of `tags` any more.
         """
@@ -150,7 +150,7 @@ class Identity:
         return self.login.is_monitoring
 
     def may(self, action: Action, kind: Kind, name: str) -> bool:
-        """Whether that may be done to what is called so."""
+        """Return whether that may be done to what is called so."""
         asked = (action, kind, name)
         if asked in self._allowed:
             return True
@@ -160,7 +160,9 @@ class Identity:
         return allowed
 
     def may_use_keys(self, action: Action, exchange: str, key: str) -> bool:
-        """Whether a routing key (reading: a topic binding's) may be used with an exchange that may be."""
+        """Return whether a routing key (reading: a topic binding's) may be used with an exchange that
+        may be.
+        """
         asked = (action, _KEYS_OF + exchange, key)
         if asked in self._allowed:
             return True
@@ -170,7 +172,7 @@ class Identity:
         return allowed
 
     def may_all_topics(self, action: Action) -> bool:
-        """Whether there is no plain topic that this could not be done to."""
+        """Return whether there is no plain topic that this could not be done to."""
         asked = (action, _ALL_TOPICS, "")
         if asked in self._allowed:
             return True
@@ -180,7 +182,7 @@ class Identity:
         return allowed
 
     def check(self, action: Action, kind: Kind, name: str) -> None:
-        """Raises NotPermitted unless `may`."""
+        """Check `may`; raises NotPermitted."""
         if not self.may(action, kind, name):
             told = "amq.default" if kind is Kind.EXCHANGE and not name else name
             raise NotPermitted(
@@ -188,7 +190,7 @@ class Identity:
             )
 
     def check_keys(self, action: Action, exchange: str, key: str) -> None:
-        """Raises NotPermitted unless `may_use_keys`."""
+        """Check `may_use_keys`; raises NotPermitted."""
         if not self.may_use_keys(action, exchange, key):
             raise NotPermitted(
                 f"access to topic '{key}' in exchange '{exchange}' in vhost '{self.vhost}' refused for user "
@@ -196,7 +198,9 @@ class Identity:
             )
 
     def is_narrowed_by(self, login: Login) -> bool:
-        """Whether `login`, what the user has by now, would refuse what was allowed; if not, it holds now."""
+        """Return whether `login`, the user's present one, would refuse what was allowed; if not, it holds
+        now.
+        """
         if not login.may_enter(self.vhost) or (self._tags and not self._tags & login.tags):
             return True
         rights = login.rights(self.vhost, self.client_id)
@@ -210,7 +214,7 @@ class Identity:
         return False
 
     def revoke(self) -> None:
-        """Nothing is allowed any more, whatever is still to be done for the connection."""
+        """Allow nothing any more, whatever is still to be done for the connection."""
         self._rights = Rights(Grant(groups=""), user="", client_id="", vhost="")
         self._allowed.clear()
 

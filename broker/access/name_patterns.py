@@ -18,7 +18,7 @@ class NamePattern:
     __slots__ = ("_cover", "_regex", "covers_all")
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError, saying why, for what is no regular expression."""
+        """Compile the pattern. Raises ValueError, with the reason, for what is no regular expression."""
         if len(text) > limits.ACCESS_PATTERN_CHARACTERS_MAX:
             raise ValueError(f"a pattern has at most {limits.ACCESS_PATTERN_CHARACTERS_MAX} characters")
         self.covers_all = text in _EVERYTHING
@@ -29,14 +29,14 @@ class NamePattern:
         self._cover: KeyCover | None = None  # made when it is first needed
 
     def covers(self, name: str) -> bool:
-        """Whether the pattern is for this name."""
+        """Return whether the pattern is for this name."""
         if self.covers_all:
             return True
         # `$` would let a name through that only differs by a line feed at its end
         return self._regex is not None and "\n" not in name and self._regex.search(name) is not None
 
     def covers_keys(self, binding_key: str) -> bool:
-        """Whether the pattern is for every routing key that a topic binding (`*`, `#`) matches.
+        """Return whether the pattern is for every routing key that a topic binding (`*`, `#`) matches.
 
         An expression that looks around or back, or is too large, is never for a binding with wildcards.
         """
@@ -57,12 +57,12 @@ class NamePattern:
 
 @lru_cache(maxsize=limits.ACCESS_PATTERNS_KEPT_MAX)
 def name_pattern(text: str) -> NamePattern:
-    """As `NamePattern`; those that were compiled are kept."""
+    """Make a `NamePattern`; those that were compiled are kept."""
     return NamePattern(text)
 
 
 def expanded_filter(pattern: str, user: str, client_id: str) -> str | None:
-    """An MQTT filter with `%u` and `%c` filled in; None where that cannot be.
+    """Return an MQTT filter with `%u` and `%c` filled in; None where that cannot be.
 
     A user name or client identifier with a wildcard or a level separator would widen the rule.
     """
@@ -75,7 +75,9 @@ def expanded_filter(pattern: str, user: str, client_id: str) -> str | None:
 
 
 def filter_covers(rule: str, wanted: str) -> bool:
-    """Whether every topic that the filter (or topic) `wanted` matches is matched by the filter `rule`."""
+    """Return whether every topic that the filter (or topic) `wanted` matches is matched by the filter
+    `rule`.
+    """
     rules, levels = rule.split("/"), wanted.split("/")
     if rules[0] in ("+", "#") and levels[0].startswith("$"):
         return False  # a leading wildcard is not for topics that begin with $ [MQTT-4.7.2-1]

@@ -18,12 +18,14 @@ _HASHER: Final = PasswordHasher(
 
 
 def hashed(password: bytes) -> str:
-    """A password's hash, with a salt of its own. Takes tens of ms of a processor."""
+    """Hash a password, with a salt of its own. Takes tens of ms of a processor."""
     return _HASHER.hash(password)
 
 
 def is_password(hash_text: str, password: bytes) -> bool:
-    """Whether this is the password that was hashed. Takes tens of ms; other threads go on meanwhile."""
+    """Return whether this is the password that was hashed. Takes tens of ms; other threads go on
+    meanwhile.
+    """
     try:
         return _HASHER.verify(hash_text, password)
     except (VerificationError, InvalidHashError):
@@ -39,5 +41,5 @@ def check_hash(text: str) -> str:
 
 @cache
 def nobodys_hash() -> str:
-    """A hash to look at where there is no user, so that it takes as long as with one."""
+    """Return a hash to look at where there is no user, so that it takes as long as with one."""
     return hashed(b"")

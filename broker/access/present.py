@@ -27,7 +27,7 @@ class Present:
         return len(self._send_away)
 
     def enter(self, identity: Identity, send_away: Callable[[str], None]) -> None:
-        """A connection is let in; `send_away` ends it, for the reason it is given.
+        """Note a connection that is let in; `send_away` ends it, for the reason it is given.
 
         Raises LoginRefused when the user has as many connections as they may.
         """
@@ -39,7 +39,7 @@ class Present:
         self._by_user[login.user] += 1
 
     def leave(self, identity: Identity) -> None:
-        """The connection is gone; nothing is done if it was not let in."""
+        """Forget a connection that is gone; does nothing if it was not let in."""
         if self._send_away.pop(identity, None) is not None:
             self._by_user[identity.user] -= 1
             if not self._by_user[identity.user]:

@@ -85,7 +85,7 @@ class Rights:
             self._topics[topic.exchange, Action.READ] = name_pattern(_filled(topic.read, variables))
 
     def cover(self, action: Action, kind: Kind, name: str) -> bool:
-        """Whether this may be done."""
+        """Return whether this may be done."""
         pattern = self._patterns[action]
         if kind is Kind.QUEUE:
             # who may publish to the default exchange may publish to every queue
@@ -100,14 +100,14 @@ class Rights:
         return self._cover_topic(action, kind, name)
 
     def cover_keys(self, action: Action, exchange: str, key: str) -> bool:
-        """Whether the routing key (reading: binding key) may be used with an exchange that may be."""
+        """Return whether the routing key (reading: binding key) may be used with an exchange that may be."""
         pattern = self._topics.get((exchange, action))
         if pattern is None:
             return True
         return pattern.covers_keys(key) if action is Action.READ else pattern.covers(key)
 
     def cover_all_topics(self, action: Action) -> bool:
-        """Whether there is no plain topic that this could not be done to."""
+        """Return whether there is no plain topic that this could not be done to."""
         return self._patterns[action].covers_all and (TOPIC_EXCHANGE, action) not in self._topics
 
     def _cover_topic(self, action: Action, kind: Kind, name: str) -> bool:

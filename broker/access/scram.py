@@ -27,7 +27,9 @@ class Verifier(NamedTuple):
 
 
 def make_verifier(password: bytes) -> str:
-    """A verifier as the users file has it: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`."""
+    """Make a verifier as the users file has it: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server
+    key>`.
+    """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password, salt, limits.SCRAM_ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
@@ -36,7 +38,7 @@ def make_verifier(password: bytes) -> str:
 
 
 def read_verifier(text: str) -> Verifier:
-    """The other way round; raises ValueError."""
+    """Read what `make_verifier` made; raises ValueError."""
     method, parameters, keys = text.split("$")
     iterations, salt = parameters.split(":")
     stored, server = keys.split(":")
@@ -66,7 +68,7 @@ class ScramExchange:
         return bool(self._nonce)
 
     def step(self, data: bytes) -> bytes:
-        """What to answer the client; once `is_done`, it is `user`. Raises LoginRefused."""
+        """Return the answer to the client; once `is_done`, it is `user`. Raises LoginRefused."""
         if len(data) > limits.SCRAM_MESSAGE_BYTES_MAX:
             raise LoginRefused("SCRAM message too long")
         try:
@@ -118,7 +120,7 @@ class Decoys:
         self._key = secrets.token_bytes(32)
 
     def verifier(self, user: str) -> Verifier:
-        """That of a name."""
+        """Return the verifier of a name."""
         salt = hmac.digest(self._key, user.encode("utf-8", "surrogatepass"), "sha256")[:16]
         return Verifier(limits.SCRAM_ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
 

@@ -76,7 +76,8 @@ class Throttle:
 
     @asynccontextmanager
     async def slot(self, host: str, user: str) -> AsyncIterator[None]:
-        """Meanwhile only so many other logins of the address, and of the user from it, are looked at.
+        """Hold a place among the few logins of the address, and of the user from it, that are looked at
+        together.
 
         Raises LoginRefused where it is not their turn within `limits.LOGIN_WAIT_S_MAX`. How many wait is for
         the caller to bound.
@@ -107,7 +108,7 @@ class Throttle:
             del self._slots[key]
 
     def wait_s(self, host: str, user: str, now: float) -> float | None:
-        """How long this login has to wait before it is looked at; None: too long, it is to be refused.
+        """Return how long this login has to wait before it is looked at; None: too long, it is to be refused.
 
         The turn is taken: a login beside it waits longer.
         """
@@ -128,7 +129,7 @@ class Throttle:
         return waiting
 
     def failed(self, host: str, user: str, now: float) -> None:
-        """The login was refused."""
+        """Note that the login was refused."""
         keys = self._of_address(host, user)
         for key in keys if len(keys) == 1 else [*keys, *_everywhere(user)]:
             failures = self._failures.get(key)
@@ -140,7 +141,7 @@ class Throttle:
             self._failures.move_to_end(key)
 
     def succeeded(self, host: str, user: str) -> None:
-        """The user came in."""
+        """Note that the user came in."""
         key = self._of_address(host, user)[0]
         self._failures.pop(key, None)
         self._known[key] = None
@@ -149,13 +150,13 @@ class Throttle:
             self._known.popitem(last=False)
 
     def _of_address(self, host: str, user: str) -> list[_Key]:
-        """The pair; and the address, unless the user is known there."""
+        """Return the keys of the pair, and of the address, unless the user is known there."""
         network = _network(host)
         pair = (network, _bounded(user))
         return [pair] if pair in self._known else [pair, (network, None)]
 
     def _slowing(self, host: str, user: str) -> list[_Key]:
-        """By what failures a login is slowed."""
+        """Return the keys whose failures slow a login."""
         keys = self._of_address(host, user)
         own = self._failures.get(keys[0])
         if len(keys) == 1 or own is None or own.total <= limits.LOGIN_FAILURES_FREE:
@@ -164,17 +165,19 @@ class Throttle:
 
 
 def _bounded(user: str) -> str:
-    """As much of a name as any user has; what somebody sends may be longer."""
+    """Return as much of a name as any user has; the one that is sent may be longer."""
     return user[: limits.USER_NAME_BYTES_MAX]
 
 
 def _everywhere(user: str) -> list[_Key]:
-    """The user at any address; tokens come without one."""
+    """Return the key of the user at any address; tokens come without one."""
     return [(None, _bounded(user))] if user else []
 
 
 def _delay_s(count: float, *, by_user: bool) -> float:
-    """What another attempt has to wait for; a user's own name slows less, it is known to everybody."""
+    """Return how long another attempt has to wait; a user's own name slows less, as it is known to
+    everybody.
+    """
     over = count - limits.LOGIN_FAILURES_FREE
     if over <= 0:
         return 0.0
@@ -183,7 +186,7 @@ def _delay_s(count: float, *, by_user: bool) -> float:
 
 
 def _network(host: str) -> str:
-    """The address, of IPv6 the network that one subscriber has."""
+    """Return the address, of IPv6 the network that one subscriber has."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

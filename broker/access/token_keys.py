@@ -31,7 +31,7 @@ class TokenKey:
 
 
 def secret_key(data: bytes) -> TokenKey:
-    """A secret that the broker shares with whoever signs; raises ValueError for a short one."""
+    """Make a key of a secret that the broker shares with the signer; raises ValueError for a short one."""
     secret = data.strip()
     if len(secret) < _HMAC_BYTES_MIN:
         raise ValueError(f"a secret has {_HMAC_BYTES_MIN} bytes at least")
@@ -39,7 +39,7 @@ def secret_key(data: bytes) -> TokenKey:
 
 
 def read_keys(data: bytes) -> list[TokenKey]:
-    """Public keys of a PEM file or a key set (RFC 7517); raises ValueError."""
+    """Read public keys of a PEM file or a key set (RFC 7517); raises ValueError."""
     if data.lstrip()[:1] == b"{":
         return _read_set(data)
     ends = b"-----END PUBLIC KEY-----"
@@ -71,7 +71,7 @@ def _read_set(data: bytes) -> list[TokenKey]:
 
 
 def _guessed(entry: dict[str, Any]) -> str:
-    """Any algorithm of the entry's kind, for the library to read it by."""
+    """Return any algorithm of the entry's kind, for the library to read it by."""
     if entry.get("kty") == "RSA":
         return "RS256"
     if entry.get("kty") == "EC":

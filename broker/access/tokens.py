@@ -28,7 +28,9 @@ class Tokens:
     source = TOKEN
 
     def __init__(self, settings: TokenSettings, users: Users | None, clock: Clock) -> None:
-        """A token without permissions has those of the user of its name in `users`. Raises ConfigError."""
+        """Read the keys. A token without permissions has those of the user of its name in `users`. Raises
+        ConfigError.
+        """
         self._settings = settings
         self._users = users
         self._keys = KeySource(settings, clock)
@@ -67,7 +69,7 @@ class Tokens:
         """See `Way`."""
 
     def _claims(self, token: bytes) -> dict[str, Any]:
-        """What the token says, once that is certain; raises LoginRefused, _UnknownKey."""
+        """Return the token's claims, once they are certain; raises LoginRefused, _UnknownKey."""
         settings = self._settings
         try:
             header = jwt.get_unverified_header(token)
@@ -137,12 +139,12 @@ class _UnknownKey(Exception):
 
 
 def looks_like_token(password: bytes) -> bool:
-    """Whether a password could be a token at all."""
+    """Return whether a password could be a token at all."""
     return password.startswith(b"eyJ") and password.count(b".") == 2
 
 
 def _find(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim at a dotted path, such as `realm_access.roles`; a whole name comes first."""
+    """Return the claim at a dotted path, such as `realm_access.roles`; a whole name comes first."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -152,7 +154,7 @@ def _find(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def _grants(granted: Any) -> Mapping[str, Grant]:
-    """Permissions as users have them in their file; raises LoginRefused for anything else."""
+    """Return permissions as users have them in their file; raises LoginRefused for anything else."""
     if not isinstance(granted, list) or len(granted) > limits.TOKEN_PERMISSIONS_MAX:
         raise LoginRefused("the token's permissions are no list, or too long")
     try:

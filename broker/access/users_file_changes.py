@@ -31,5 +31,5 @@ class UsersFile:
 
 
 def kept_of(password: bytes, *, scram: bool) -> dict[str, str | None]:
-    """The fields of a user that a password is kept in. Takes tens of ms of a processor."""
+    """Return the fields of a user that a password is kept in. Takes tens of ms of a processor."""
     return {"password": hashed(password), "scram": make_verifier(password) if scram else None}

@@ -22,21 +22,21 @@ class Way(Protocol):
         """The `source` of its logins."""
 
     def login_at_once(self, credentials: Password) -> Login | None:
-        """Who that is, where nothing has to be waited for; None: it has to be, or nobody is known so."""
+        """Log in where nothing has to be waited for; None: it has to be, or no user is known so."""
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        """Who that is; raises LoginRefused."""
+        """Log a client in; raises LoginRefused."""
 
     def login_now(self, login: Login) -> Login | None:
-        """What somebody who came in this way may do by now; None: not be in."""
+        """Return the present rights of a user that came in this way; None: not to be in."""
 
     async def close(self) -> None:
-        """Nobody is asked about any more."""
+        """Ask about nobody any more."""
 
 
 def seconds_of(said: object) -> float:
-    """A time that somebody else states, in seconds, as JSON has numbers; raises ValueError for whatever is no
-    finite number or nobody could mean.
+    """Return a time from outside, in seconds, as JSON has numbers; raises ValueError for what is no finite
+    number or makes no sense.
     """
     if isinstance(said, bool) or not isinstance(said, int | float):
         raise ValueError("a time is a number of seconds")
@@ -69,7 +69,7 @@ class KnownSecrets:
         return len(self._found)
 
     def find(self, credentials: Password, about: str, now: float) -> Known | None:
-        """What these came to, if that is known and still holds."""
+        """Return the result for these, if it is known and still holds."""
         if len(credentials.password) > limits.PASSWORD_BYTES_MAX:
             return None
         digest = self._digest(credentials, about)
@@ -80,7 +80,7 @@ class KnownSecrets:
         return known
 
     def keep(self, credentials: Password, about: str, login: Login | None, until: float) -> None:
-        """They came to that, and will until then; None: to nobody."""
+        """Keep the result for these until then; None: no user."""
         if len(self._found) >= limits.LOGINS_KEPT_MAX:
             self._found.popitem(last=False)
         self._found[self._digest(credentials, about)] = Known(login, until)

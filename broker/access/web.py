@@ -10,13 +10,13 @@ import httpx
 
 
 async def web_client(timeout_s: float, headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
-    """A client that follows nobody elsewhere and minds no proxy of the environment."""
+    """Make a client that follows no redirect and minds no proxy of the environment."""
     context = await asyncio.to_thread(ssl.create_default_context)  # reads hundreds of certificates
     return httpx.AsyncClient(verify=context, timeout=timeout_s, trust_env=False, headers=headers)
 
 
 async def read_bounded(answer: httpx.Response, bytes_max: int) -> bytes:
-    """The body; raises ValueError when it is larger."""
+    """Read the body; raises ValueError when it is larger."""
     data = b""
     async for part in answer.aiter_bytes():
         data += part

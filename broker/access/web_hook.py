@@ -74,7 +74,7 @@ class WebHook:
             self._client = None
 
     async def _ask(self, credentials: Password, peer: Peer) -> Login | None:
-        """What the service says; raises LoginRefused where it fails to."""
+        """Return the service's answer; raises LoginRefused where it fails to give one."""
         asked = {
             "user": credentials.user,
             "password": credentials.password.decode("utf-8", "replace"),
@@ -121,7 +121,9 @@ class WebHook:
             return file.read().strip()
 
     def _login_of(self, said: Any) -> Login | None:
-        """Raises ValueError, KeyError or TypeError for what cannot be meant."""
+        """Make a login of the service's answer. Raises ValueError, KeyError or TypeError where it makes no
+        sense.
+        """
         if said["allow"] is not True:
             return None
         user = said["user"]

@@ -96,7 +96,7 @@ class Admin:
         self.delete_group = client.groups.delete
 
     def within(self, client: ShardClient) -> Admin:
-        """The same for what is in a virtual host: `client` is its way to the shard."""
+        """Return the same for what is in a virtual host: `client` is its way to the shard."""
         return Admin(client, self._settings, self._clock, self._reload, self.vhosts, self.users)
 
     async def reload(self) -> Reloaded:
@@ -117,13 +117,13 @@ class Admin:
     # queues
 
     async def queues(self) -> list[QueueView]:
-        """All queues, by name."""
+        """Return all queues, by name."""
         return await self._client.queues.views()
 
     async def queue_page(
         self, *, after: str = "", limit: int = 100, name: str = ""
     ) -> Listing[QueueView, str]:
-        """At most `limit` queues with `name` in their names, by name, behind the name `after`."""
+        """Return at most `limit` queues with `name` in their names, by name, behind the name `after`."""
         names = [found for found in await self._client.queues.names() if name in found]
         begin = bisect_right(names, after) if after else 0
         wanted = names[begin : begin + limit]
@@ -136,8 +136,8 @@ class Admin:
         return await self._client.queues.view(name)
 
     async def declare(self, settings: QueueSettings | str) -> QueueView:
-        """The queue, made if it is not there, as an entry of `queues:` in the configuration says (a name
-        alone: a classic queue with the defaults).
+        """Return the queue, made if it is not there, as an entry of `queues:` in the configuration says (a
+        name alone: a classic queue with the defaults).
 
         Raises PreconditionFailed when it exists as another type, InvalidAddress, LimitReached.
         """
@@ -165,7 +165,9 @@ class Admin:
         return await client.queues.view(settings.name)
 
     async def change(self, change: QueueChange) -> ChangedQueue:
-        """As `configure`, but what the request does not name stays as it is; tells what is different now."""
+        """Change a queue as `configure`, but leave what the request does not name; tells what is different
+        now.
+        """
         client = self._client
         settings = change.settings
         is_there = await client.queues.exists(settings.name)
@@ -184,8 +186,8 @@ class Admin:
         return ChangedQueue(**known, changed=changed)
 
     async def declare_queue(self, declaration: QueueDeclaration) -> bool:
-        """A queue by its whole declaration, as AMQP has it; whether it is new. Raises Inequivalent,
-        PreconditionFailed, InvalidAddress, LimitReached.
+        """Declare a queue by its whole declaration, as AMQP has it; returns whether it is new. Raises
+        Inequivalent, PreconditionFailed, InvalidAddress, LimitReached.
         """
         client = self._client
         status = await client.queues.declare(declaration)
@@ -226,13 +228,15 @@ class Admin:
     # exchanges
 
     async def exchanges(self) -> list[ExchangeView]:
-        """All exchanges but the default one, by name."""
+        """Return all exchanges but the default one, by name."""
         return await self._client.exchanges.views()
 
     async def bindings(
         self, *, source: str | None = None, queue: str | None = None, exchange: str | None = None
     ) -> list[BindingDefinition]:
-        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all."""
+        """Return the bindings of one exchange as their source, those to a queue, those to an exchange, or
+        all.
+        """
         return await self._client.exchanges.bindings(source=source, queue=queue, exchange=exchange)
 
     async def declare_exchange(self, declaration: ExchangeDeclaration) -> bool:
@@ -367,7 +371,7 @@ class Admin:
 
 
 def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:
-    """A message with headers and properties as an AMQP consumer sees them."""
+    """Return a message with headers and properties as an AMQP consumer sees them."""
     published = found.published
     headers, properties = amqp.read_fields(as_amqp(template_of(published)))
     return MessageView(

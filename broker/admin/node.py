@@ -98,7 +98,7 @@ class Node:
         self._started = hub.clock.monotonic()
 
     def view(self) -> NodeView:
-        """The process as it is now."""
+        """Return the process as it is now."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return NodeView(
             product=PRODUCT,
@@ -114,7 +114,7 @@ class Node:
         )
 
     def listeners(self) -> tuple[ListenerView, ...]:
-        """The listeners that are open."""
+        """Return the listeners that are open."""
         opened: Mapping[str, ListenerSettings] = self._settings.listeners.opened()
         return tuple(
             [
@@ -124,7 +124,7 @@ class Node:
         )
 
     def counters(self) -> CounterView:
-        """What was counted since the start."""
+        """Return what was counted since the start."""
         counters = self._hub.counters
         losses = self._hub.client.sessions.losses
         return CounterView(
@@ -139,7 +139,7 @@ class Node:
         )
 
     async def connections(self) -> list[ConnectionView]:
-        """The clients that are connected by MQTT and AMQP, in the order they came."""
+        """Return the clients that are connected by MQTT and AMQP, in the order they came."""
         views: list[ConnectionView] = []
         for number, peer in enumerate(list(self._hub.transports), start=1):
             if peer in self._hub.transports:
@@ -159,12 +159,12 @@ class Node:
         return False
 
     def connection_count(self) -> int:
-        """How many clients are connected by MQTT and AMQP."""
+        """Return how many clients are connected by MQTT and AMQP."""
         return len(self._hub.transports)
 
 
 def resident_bytes() -> int:
-    """Memory of this process that lies in RAM; 0 where the system does not tell."""
+    """Return the memory of this process that lies in RAM; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES

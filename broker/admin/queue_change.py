@@ -88,7 +88,7 @@ def _told_dead_letters(policy: QueuePolicy) -> str | None:
 
 
 def told(view: QueueView) -> Entry:
-    """All settings of a queue by their keys, sections and keys joined by dots."""
+    """Return all settings of a queue by their keys, sections and keys joined by dots."""
     policy = view.policy
     keys = _STREAM if policy.stream else _CLASSIC
     settings = {key: value.of(policy) for key, value in keys.items()}
@@ -109,7 +109,7 @@ class QueueChange:
         self.settings = load_queue({**_merged(entry, patch), "name": name}, queue_check=check)
 
     def touches(self, path: str) -> bool:
-        """Whether the request names a key, something in it, or the section that it is in."""
+        """Return whether the request names a key, something in it, or the section that it is in."""
         place: Any = self._patch
         for part in path.split("."):
             if not isinstance(place, Mapping):
@@ -120,7 +120,7 @@ class QueueChange:
         return True
 
     def policy(self, wanted: QueuePolicy) -> QueuePolicy:
-        """`wanted`, which the settings ask for, with what else the queue has that was not named."""
+        """Return `wanted`, which the settings ask for, with what else the queue has that was not named."""
         if self._view is None:
             return wanted
         fields = self._view.policy.fields()
@@ -131,7 +131,7 @@ class QueueChange:
 
 
 def _entry_of(view: QueueView) -> Entry:
-    """A queue as an entry of `queues:` says it, as far as one can."""
+    """Return a queue as an entry of `queues:` says it, as far as one can."""
     policy = view.policy
     entry: Entry = {"type": view.type}
     if view.description:
@@ -155,7 +155,7 @@ def _entry_of(view: QueueView) -> Entry:
 
 
 def _dead_letter_queue(view: QueueView) -> str:
-    """Where dead letters go; where that is no other queue, a name that stands for it."""
+    """Return where dead letters go; where that is no other queue, a name that stands for it."""
     policy = view.policy
     is_queue = not (policy.dead_letter_exchange or policy.dead_letter_by_key)
     return policy.dead_letter if is_queue and policy.dead_letter != view.name else "-"

@@ -26,20 +26,20 @@ class Reloaded:
 
 
 def changed_keys(old: Settings, new: Settings) -> list[str]:
-    """The keys whose values differ, as the documentation names them."""
+    """Return the keys whose values differ, as the documentation names them."""
     before, after = dict(_values(old)), dict(_values(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
 def needs_restart(key: str) -> bool:
-    """Whether a changed key takes effect with a restart only."""
+    """Return whether a changed key takes effect with a restart only."""
     if key.startswith("listeners."):
         return ".tls." not in key
     return not any(key == known or (known.endswith(".") and key.startswith(known)) for known in RELOADED)
 
 
 def merged(old: Settings, new: Settings) -> Settings:
-    """The settings that hold after a reload: of the new ones what takes effect at once."""
+    """Return the settings that hold after a reload: of the new ones what takes effect at once."""
     listeners = {
         name: listener.model_copy(update={"tls": tls})
         for name, listener in old.listeners.opened().items()

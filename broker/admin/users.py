@@ -51,7 +51,7 @@ class UserAdmin:
         self._settings = settings
 
     def view(self, name: str) -> UserView:
-        """What may be shown of a user. Raises UserNotFound."""
+        """Return what may be shown of a user. Raises UserNotFound."""
         users = self._access.users
         if users is None or name not in users.names:
             raise UserNotFound(name)
@@ -130,5 +130,5 @@ def _has_administrator(users: list[UserSettings]) -> bool:
 
 
 def _told(error: ValidationError) -> str:
-    """What is wrong, without what was given: that may be a secret."""
+    """Return the problem, without what was given: that may be a secret."""
     return "; ".join(sentence(details) for details in error.errors(include_url=False, include_input=False))

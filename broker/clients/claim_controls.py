@@ -25,14 +25,14 @@ def check_delay(values: Mapping[str, object], verb: str, *, stream: bool) -> Non
 
 
 def hand_back(settling: SettlingClient, claim: Claim, values: Mapping[str, object], now_ms: int) -> None:
-    """`$nack`: back to its place, after `delay` or the queue's back-off; raises InvalidArgument."""
+    """Act on `$nack`: back to its place, after `delay` or the queue's back-off; raises InvalidArgument."""
     settling.requeue([claim], now_ms, delay_ms=_delay_ms(values.get(DELAY)))
 
 
 def extend(
     settling: SettlingClient, claim: Claim, values: Mapping[str, object], default_ms: int, now_ms: int
 ) -> None:
-    """`$extend`: a new lease from now, of `lease` ms or `default_ms`; raises InvalidArgument."""
+    """Act on `$extend`: a new lease from now, of `lease` ms or `default_ms`; raises InvalidArgument."""
     settling.extend(claim, _lease_ms(values.get(LEASE), default_ms), now_ms)
 
 
@@ -62,7 +62,7 @@ def _lease_ms(value: object, default_ms: int) -> int:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number from 0, also as text; None if it is none."""
+    """Return a whole number from 0, also given as text; None if it is none."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:

@@ -17,7 +17,7 @@ from queue_manager.log.stream_start import StreamStart
 
 
 def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
-    """The queue that an address names; one in memory where there is none, if the client may make it.
+    """Return the queue that an address names; one in memory where there is none, if the client may make it.
 
     Raises QueueManagerError.
     """
@@ -33,7 +33,7 @@ class ConsumerSink(Sink, Protocol):
     """A sink that is told whose it is."""
 
     def attach(self, consumer: Consumer) -> None:
-        """Called once, before the first delivery."""
+        """Take what consumers need; to be called once, before the first delivery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +76,15 @@ class Consumers:
         return iter(self._by_name.values())
 
     def views(self) -> tuple[ConsumerView, ...]:
-        """What there is to tell of them."""
+        """Return what there is to tell of them."""
         return tuple([_view(name, consumer) for name, consumer in self._by_name.items()])
 
     def find(self, name: str) -> Consumer | None:
-        """The consumer of that name."""
+        """Return the consumer of that name."""
         return self._by_name.get(name)
 
     def holds(self, claim: Claim) -> bool:
-        """Whether the claim is that of one of them."""
+        """Return whether the claim is that of one of them."""
         return self._hub.client.settling.holder(claim) in self._by_name.values()
 
     def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
@@ -126,24 +126,24 @@ class Consumers:
         return True
 
     def forget(self, name: str) -> None:
-        """The consumer of that name ended by itself."""
+        """Forget the consumer of that name, which ended by itself."""
         self._by_name.pop(name, None)
 
     def pause(self) -> None:
-        """Nothing more may be given to any of them, nor to those to come."""
+        """Give nothing more to any of them, nor to those to come."""
         self._is_paused = True
         for consumer in self:
             consumer.pause()
 
     def resume(self) -> None:
-        """They may be given something again."""
+        """Let them be given something again."""
         self._is_paused = False
         for consumer in self:
             consumer.resume()
         self.wake()
 
     def wake(self) -> None:
-        """Their credit may have grown."""
+        """Deliver to them again: their credit may have grown."""
         for consumer in self:
             self._hub.client.consuming.wake(consumer)
 

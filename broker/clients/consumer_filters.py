@@ -23,7 +23,7 @@ class Filters(NamedTuple):
     group_selector: str | None = None
 
     def options(self) -> dict[str, Any]:
-        """What `Consuming.subscribe` is to be told."""
+        """Return what `Consuming.subscribe` is to be told."""
         if self == Filters():
             return {}
         return {"wanted": self.wanted, "group_selector": self.group_selector}

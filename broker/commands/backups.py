@@ -119,7 +119,7 @@ async def _restore(place: str, settings: StorageSettings | None, bar: _Bar) -> I
 
 @contextlib.asynccontextmanager
 async def _running(api: Api, storage: str | None) -> AsyncIterator[_Origin]:
-    """A cut that a running broker makes, kept for as long as it is used."""
+    """Hold a cut that a running broker makes, for as long as it is used."""
     made = await asyncio.to_thread(api.call, "POST", "/cuts")
     path = f"/cuts/{segment(made['id'])}"
     keeper = asyncio.create_task(_keep(api, path))
@@ -142,7 +142,7 @@ async def _keep(api: Api, path: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
-    """A cut of a storage that no broker has open."""
+    """Hold a cut of a storage that no broker has open."""
     from storage.open import absolute_path, open_store
     from storage.read_only import check_is_storage
 
@@ -184,7 +184,7 @@ class _Bar:
         self._task = progress.add_task(doing, total=None)
 
     def told(self, total_bytes: int, doing: str | None = None) -> Tell:
-        """What is to be told of the bytes that are done."""
+        """Return what tells of the bytes that are done."""
         self._progress.update(self._task, completed=0, total=total_bytes or None)
         if doing is not None:
             self._progress.update(self._task, description=doing)

@@ -37,7 +37,7 @@ class Times:
 
     @classmethod
     def of(cls, seconds: list[float]) -> Times:
-        """Raises ClientError where nothing was measured."""
+        """Return the rate of so many in that time."""
         if not seconds:
             raise ClientError("nothing was done in the time given; give more")
         ordered = sorted(seconds)
@@ -55,12 +55,12 @@ class Rate:
 
     @classmethod
     def of(cls, count: int, seconds: float) -> Rate:
-        """Of so many in that time."""
+        """Return the percentiles. Raises ClientError where nothing was measured."""
         return cls(count, round(count / max(seconds, 1e-9)))
 
 
 def sync_times(directory: Path, seconds: float) -> Times:
-    """Writing 4 KiB and having them on the disk, again and again."""
+    """Write 4 KiB and have them on the disk, again and again."""
     path = directory / f"sluicemq-bench-{os.getpid()}"
     taken = []
     try:
@@ -78,7 +78,7 @@ def sync_times(directory: Path, seconds: float) -> Times:
 
 
 def lone_confirms(target: Target, queue: str, seconds: float) -> Times:
-    """One durable message at a time over AMQP: from sending it to its confirm."""
+    """Publish one durable message at a time over AMQP, and time each from sending it to its confirm."""
     with closing(target.amqp()) as client:
         client.declare(queue)
         client.select_confirms()
@@ -96,7 +96,9 @@ def lone_confirms(target: Target, queue: str, seconds: float) -> Times:
 
 
 def one_to_one(target: Target, queue: str, seconds: float) -> Rate:
-    """A publisher with confirms and a consumer that acknowledges, everything durable: what arrives."""
+    """Count what arrives from a publisher with confirms at a consumer that acknowledges, everything
+    durable.
+    """
     with closing(target.amqp()) as publisher, closing(target.amqp()) as consumer:
         publisher.declare(queue)
         publisher.select_confirms()
@@ -130,7 +132,7 @@ def one_to_one(target: Target, queue: str, seconds: float) -> Rate:
 
 
 def mqtt_fleet(target: Target, queue: str, devices: int, seconds: float) -> tuple[Rate, Times]:
-    """Devices that each publish the next message (QoS 1, to a durable queue) when the last is answered."""
+    """Let devices each publish the next message (QoS 1, to a durable queue) when the last is answered."""
     with closing(target.amqp()) as client:
         client.declare(queue)
         fleet = []

@@ -92,7 +92,7 @@ def _measure(
 
 @contextlib.contextmanager
 def _own_broker(place: Path) -> Iterator[Target]:
-    """A broker with its storage in `place`, for as long as it is needed."""
+    """Run a broker with its storage in `place`, for as long as it is needed."""
     ready, log = place / "ready.json", place / "broker.log"
     command = [sys.executable, "-m", "sluicemq", "serve", "--storage", str(place / "data")]
     command += [part for name in ("mqtt", "amqp", "http") for part in (f"--{name}", "0")]
@@ -117,7 +117,7 @@ def _own_broker(place: Path) -> Iterator[Target]:
 
 
 def _target_of(api: Api, url: str) -> Target:
-    """The plain listeners of a running broker."""
+    """Return the plain listeners of a running broker."""
     ports = {each["name"]: each["port"] for each in api.get("/node")["listeners"]}
     missing = {"amqp", "mqtt"} - ports.keys()
     if missing:

@@ -69,7 +69,7 @@ def _path(vhost: str | None) -> str:
 
 
 def _accounts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The users of a document as a users file has them; may raise what broken documents come to."""
+    """Return the users of a document as a users file has them; may raise what broken documents come to."""
     accounts = []
     for user in document.get("users", []):
         tags = user.get("tags", [])

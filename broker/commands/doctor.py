@@ -66,7 +66,7 @@ def doctor(
 
 
 def _finding(what: str, found: str, do: str = "") -> Finding:
-    """What was found; well, if there is nothing to do."""
+    """Make a finding; it is well if there is nothing to do."""
     return {"what": what, "ok": not do, "found": found, "do": do}
 
 
@@ -85,7 +85,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def _pinned() -> list[str]:
-    """The requirements of exactly one release."""
+    """Return the requirements of exactly one release."""
     try:
         requirements = metadata.requires("sluicemq") or []
     except metadata.PackageNotFoundError:  # run from a folder
@@ -173,7 +173,7 @@ def _file_system(place: Path) -> Finding:
 
 
 def _file_system_kind(place: Path) -> str:
-    """The type of the mount that a path is on; "" where that cannot be told."""
+    """Return the type of the mount that a path is on; "" where that cannot be told."""
     best, kind = "", ""
     try:
         lines = Path("/proc/mounts").read_text("utf-8", "replace").splitlines()
@@ -201,7 +201,7 @@ def _sync(place: Path) -> Finding:
 
 
 def _ages(directory: Path) -> Finding:
-    """Whether the clock was ahead when the storage was written."""
+    """Check whether the clock was ahead when the storage was written."""
     newest = max((path.stat().st_mtime for path in (directory, *directory.glob("*"))), default=0.0)
     ahead_s = newest - Clock().now_ms() / 1000
     if ahead_s > _AHEAD_S_MAX:
@@ -282,6 +282,6 @@ def _certificates(settings: Settings) -> Iterator[Finding]:
 
 
 def _private(what: str, path: Path, found: str) -> Finding:
-    """A file that others may not read."""
+    """Check that others may not read a file."""
     mode = stat.S_IMODE(path.stat().st_mode)
     return _finding(what, found, f"chmod 600 {path}: others can read it" if mode & 0o007 else "")

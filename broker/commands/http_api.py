@@ -39,7 +39,7 @@ class Api:
     """
 
     def __init__(self, url: str, user: str | None, password_stdin: bool, vhost: str | None = None) -> None:
-        """Raises typer.BadParameter where that is no URL."""
+        """Take the broker's URL. Raises typer.BadParameter where that is no URL."""
         if not url.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{url!r} is no http:// or https:// URL", param_hint="--url")
         import httpx
@@ -52,7 +52,7 @@ class Api:
         self._client = httpx.Client(base_url=self._url, auth=self.login, timeout=TIMEOUT_S, trust_env=False)
 
     def get(self, path: str, **query: Any) -> Any:
-        """What a call that only looks gives."""
+        """Return what a call that only looks gives."""
         return self.call("GET", path, query=query)
 
     def call(
@@ -64,8 +64,8 @@ class Api:
         body: Any = None,
         prefix: str | None = None,
     ) -> Any:
-        """Any call; None where it gives nothing. `prefix`: of RabbitMQ's API, which always wants a user: the
-        guest where none was named.
+        """Make any call; None where it gives nothing. `prefix`: of RabbitMQ's API, which always wants a user:
+        the guest where none was named.
         """
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
         content = None if body is None else json.dumps(body)
@@ -78,7 +78,7 @@ class Api:
         return answer.json() if answer.content else None
 
     def lines(self, path: str, **query: Any) -> Iterator[Any]:
-        """What a call gives line by line, for as long as it does."""
+        """Yield what a call gives line by line, for as long as it does."""
         with (
             self._ending(),
             self._client.stream("GET", self._prefix + path, params=query, timeout=None) as answer,
@@ -100,7 +100,7 @@ class Api:
             refuse(f"{self._url}: {told}; is the broker running?", EXIT_UNREACHABLE)
 
     def pages(self, path: str, **query: Any) -> list[Any]:
-        """All items of a listing, page by page."""
+        """Return all items of a listing, page by page."""
         items: list[Any] = []
         after: str | None = None
         while True:
@@ -112,17 +112,17 @@ class Api:
 
 
 def segment(name: str) -> str:
-    """A name as a part of a path."""
+    """Return a name as a part of a path."""
     return quote(name, safe="")
 
 
 def with_api(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is given an `Api` first, made of the options that say where the broker is."""
+    """Make a command that is given an `Api` first, made of the options that say where the broker is."""
     return _with_options(command, {})
 
 
 def with_api_in_vhost(command: Callable[..., None]) -> Callable[..., None]:
-    """As `with_api`, for a command about what is in one virtual host, which an option names."""
+    """Make a command as `with_api`, about what is in one virtual host, which an option names."""
     return _with_options(command, {"vhost": InVhost})
 
 

@@ -69,7 +69,7 @@ class _Look:
         self.at = time.monotonic()
 
     def rates(self, last: _Look | None, name: str) -> dict[str, float]:
-        """What a queue did in a second since the look before; nothing where there is none."""
+        """Return what a queue did in a second since the look before; nothing where there is none."""
         before = None if last is None else last.queues.get(name)
         if before is None or last is None:
             return {}

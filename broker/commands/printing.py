@@ -24,12 +24,12 @@ def refuse(reason: object, code: int = EXIT_REFUSED) -> NoReturn:
 
 
 def print_json(value: Any) -> None:
-    """As JSON, indented."""
+    """Print as JSON, indented."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_found(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], *, as_json: bool) -> None:
-    """Rows that the broker told: as JSON, or these columns of them, called as their fields are."""
+    """Print rows that the broker told: as JSON, or these columns of them, called as their fields are."""
     if as_json:
         print_json(rows)
     else:
@@ -37,7 +37,7 @@ def print_found(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], *, as
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:
-    """One line for each row; columns are (key, title), numbers go to the right."""
+    """Print one line for each row; columns are (key, title), numbers go to the right."""
     listed = list(rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, title in columns:
@@ -52,7 +52,7 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, 
 
 
 def text_of(value: Any) -> str:
-    """A value as a cell, fit for a terminal."""
+    """Return a value as a cell, fit for a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def text_of(value: Any) -> str:
 
 
 def print_fields(value: Mapping[str, Any], prefix: str = "") -> None:
-    """One line for each field; those of objects inside have their names before them."""
+    """Print one line for each field; those of objects inside have their names before them."""
     for name, each in value.items():
         if isinstance(each, Mapping):
             print_fields(each, f"{prefix}{name}.")

@@ -235,7 +235,7 @@ def publish(
 
 
 def _value(text: str) -> Any:
-    """`true`, numbers, lists and objects as JSON has them; anything else as text."""
+    """Read `true`, numbers, lists and objects as JSON has them; anything else as text."""
     try:
         return json.loads(text)
     except ValueError:

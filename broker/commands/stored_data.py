@@ -63,7 +63,7 @@ def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> In
 
 
 def _stored(storage: str | None, config: Path | None) -> StorageSettings:
-    """Where the storage is; exits if that cannot be."""
+    """Return where the storage is; exits if that cannot be."""
     try:
         settings = load_settings(config, overrides={"storage.url": storage}).storage
         if settings.url == "memory:":
@@ -76,7 +76,7 @@ def _stored(storage: str | None, config: Path | None) -> StorageSettings:
 
 
 def _done(work: Coroutine[Any, Any, _Found]) -> _Found:
-    """What comes of work on a storage; exits where it fails."""
+    """Return what comes of work on a storage; exits where it fails."""
     try:
         return asyncio.run(work)
     except (StorageError, OSError) as error:

@@ -38,7 +38,9 @@ class BodyRoom(Generic[AnySender]):
         self._waiting: dict[AnySender, int] = {}  # oldest first; what they announce
 
     def announce(self, sender: AnySender, size_bytes: int, now: float) -> None:
-        """`sender` has begun messages of so many bytes in all, and not finished them; 0: no more."""
+        """Note that `sender` has begun messages of so many bytes in all, and not finished them; 0: no
+        more.
+        """
         if size_bytes <= limits.UNFINISHED_BYTES_FREE:
             if sender in self._granted or sender in self._waiting:
                 self.forget(sender, now)
@@ -51,7 +53,9 @@ class BodyRoom(Generic[AnySender]):
             sender.reading.hold()
 
     def forget(self, sender: AnySender, now: float) -> None:
-        """`sender` is gone, or has finished what it began: who waits may have its room."""
+        """Forget `sender`, which is gone, or has finished what it began: those that wait may have its
+        room.
+        """
         grant = self._granted.pop(sender, None)
         if grant is not None:
             self._granted_bytes -= grant.size_bytes
@@ -60,7 +64,9 @@ class BodyRoom(Generic[AnySender]):
         self._serve(now)
 
     def overdue(self, now: float) -> AnySender | None:
-        """Who has had room for longer than `limits.UNFINISHED_TIMEOUT_S`, while others wait for some."""
+        """Return a sender that has had room for longer than `limits.UNFINISHED_TIMEOUT_S`, while others wait
+        for some.
+        """
         if not self._waiting:
             return None
         oldest = next(iter(self._granted))

@@ -32,7 +32,7 @@ class Reading:
         loop: asyncio.AbstractEventLoop,
         memory_to_take: Callable[[], Callable[[], None] | None],
     ) -> None:
-        """A part of a large message came: after so much, others have their turn before the next, for which
+        """Count a part of a large message: after so much, others have their turn before the next, for which
         memory is taken in a thread (see `Connection.memory_to_take`).
 
         One turn of the loop may otherwise read many MB from one peer.
@@ -54,7 +54,7 @@ class Reading:
             self._transport.pause_reading()
 
     def release(self) -> None:
-        """One reason less not to read."""
+        """Take one reason away not to read."""
         self._hold_count -= 1
         if not self._hold_count and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -65,7 +65,7 @@ class Reading:
         return self._hold_count > self._is_unread
 
     def block(self, now: float) -> bool:
-        """The store does not keep up; gives whether that is new."""
+        """Hold back while the store does not keep up; gives whether that is new."""
         if self.is_blocked:
             return False
         self.is_blocked = True
@@ -74,7 +74,7 @@ class Reading:
         return True
 
     def unblock(self) -> bool:
-        """The store caught up; gives whether the peer was held back by it."""
+        """Go on after the store caught up; gives whether the peer was held back by it."""
         if not self.is_blocked:
             return False
         self.is_blocked = False
@@ -82,17 +82,17 @@ class Reading:
         return True
 
     def is_blocked_long(self, now: float) -> bool:
-        """Whether the store has not kept up for so long that the peer should be told."""
+        """Return whether the store has not kept up for so long that the peer should be told."""
         return self.is_blocked and now - self._blocked_since >= limits.BLOCKED_NOTICE_MS / 1000
 
     def bound_answers(self, buffered_bytes: int) -> None:
-        """The peer takes its answers too slowly, and so much waits for it: it may ask nothing more."""
+        """Let the peer ask nothing more while it takes its answers too slowly, and so much waits for it."""
         if not self._is_unread and buffered_bytes > limits.SUBSCRIBER_BUFFER_BYTES_MAX:
             self._is_unread = True
             self.hold()
 
     def answers_taken(self) -> None:
-        """The peer caught up: it may ask again."""
+        """Let the peer ask again: it caught up."""
         if self._is_unread:
             self._is_unread = False
             self.release()

@@ -16,10 +16,10 @@ class Peer(Sender, Protocol):
     """A client's connection, as the broker sees it."""
 
     def describe(self) -> ConnectionView:
-        """What there is to tell of it."""
+        """Return what there is to tell of it."""
 
     def dismiss(self, reason: str) -> None:
-        """Somebody who operates the broker wants the client gone."""
+        """Send the client away, as an operator wants."""
 
     def flush(self) -> None:
         """Write its output."""
@@ -28,16 +28,16 @@ class Peer(Sender, Protocol):
         """Let the connection act on its deadlines."""
 
     def store_caught_up(self) -> None:
-        """What was held back by `Connections.hold_back` may go on."""
+        """Let what was held back by `Connections.hold_back` go on."""
 
     def end_slow_message(self) -> None:
-        """Others wait for the room of a message that does not get finished: send the client away."""
+        """Send the client away: others wait for the room of a message that does not get finished."""
 
     def shut_down(self) -> None:
-        """The broker stops: say goodbye."""
+        """Say goodbye: the broker stops."""
 
     def fail_storage(self) -> None:
-        """The broker's store failed for good: send the client away."""
+        """Send the client away: the broker's store failed for good."""
 
     def abort(self) -> None:
         """End the transport without waiting for anything."""
@@ -70,18 +70,18 @@ class Connections:
         self._connection_count = 0
 
     def connected(self, transport: Peer) -> int:
-        """A client connected; gives the number of its connection."""
+        """Note a client that connected; gives the number of its connection."""
         self._connection_count += 1
         self.transports[transport] = None
         return self._connection_count
 
     def new_caller(self) -> str:
-        """A name for a connection, by which the core tells who asks."""
+        """Make a name for a connection, by which the core tells who asks."""
         self._caller_count += 1
         return f"connection-{self._caller_count}"
 
     def disconnected(self, transport: Peer) -> None:
-        """The client's transport is gone."""
+        """Forget the client: its transport is gone."""
         self.transports.pop(transport, None)
         self._flushes.pop(transport, None)
         self._answers.pop(transport, None)
@@ -100,7 +100,9 @@ class Connections:
         self._held_back.append(transport)
 
     def committed(self) -> None:
-        """A commit is done: who was held back may go on, and who waited for it is told at once."""
+        """Note that a commit is done: clients held back may go on, and those that waited for it are told at
+        once.
+        """
         if self._held_back:
             transports = self._held_back
             self._held_back = []
@@ -110,7 +112,7 @@ class Connections:
             self._write()
 
     def want_settle(self) -> None:
-        """Somebody said something: have the core settled once, at the end of the loop turn."""
+        """Have the core settled once, at the end of the loop turn, after a client said something."""
         if not self._settle_wanted:
             self._settle_wanted = True
             self._schedule_end()
@@ -123,7 +125,9 @@ class Connections:
             self._schedule_end()
 
     def want_answer(self, transport: Peer) -> None:
-        """As `want_flush`, for who spoke in this turn: is written to before those who only receive."""
+        """Ask as `want_flush`, for a client that spoke in this turn: it is written to before those that only
+        receive.
+        """
         self._answers[transport] = None
         if not self._end_scheduled:
             self._schedule_end()
@@ -179,6 +183,6 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     def stop_tasks(self) -> None:
-        """The broker stops."""
+        """Stop tasks: the broker stops."""
         for task in self._tasks:
             task.cancel()

@@ -14,7 +14,9 @@ class LogPace:
         self._skipped_count = 0
 
     def turn(self, now_ms: int, count: int = 1) -> int:
-        """`count` things happened: how many to tell of now, those before included, or 0 to say nothing."""
+        """Count what happened: returns how many to tell of now, those before included, or 0 to say
+        nothing.
+        """
         if self._last_ms is not None and 0 <= now_ms - self._last_ms < self._interval_ms:
             self._skipped_count += count
             return 0

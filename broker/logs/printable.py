@@ -10,7 +10,7 @@ _TRACEBACK: Final = "exception"
 
 
 def printable(text: str) -> str:
-    """The text with escapes, as Python writes them, in the place of characters that cannot be seen."""
+    """Return the text with escapes, as Python writes them, in the place of characters that cannot be seen."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escaped(each) for each in text)
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 def make_printable(
     logger: object, method_name: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """A processor of structlog: gives a line whose values are printable; a traceback keeps its lines."""
+    """Make the values of a line printable, as a processor of structlog; a traceback keeps its lines."""
     for name, value in event.items():
         if not isinstance(value, str):
             continue

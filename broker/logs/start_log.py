@@ -39,7 +39,7 @@ class StartLog:
             _log.info("broker.start_took", seconds=round(took_s, 2), steps=self._took_s)
 
     def step(self, doing: str) -> None:
-        """The start goes on with `doing` something."""
+        """Note that the start goes on with `doing` something."""
         now = self._loop.time()
         if self._doing:
             self._took_s[self._doing] = round(now - self._step_begun, 2)

@@ -22,7 +22,7 @@ class TroubleLog:
         self._is_told = False
 
     def look(self, now_ms: int) -> None:
-        """To be called often; does nothing most of the time."""
+        """Look for trouble; to be called often, does nothing most of the time."""
         trouble = self._store.trouble
         if trouble is None:
             if self._is_told:

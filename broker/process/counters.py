@@ -24,25 +24,25 @@ class Counters:
         self.publishes_unrouted = 0
 
     def refuse_control(self, count: int = 1) -> None:
-        """`$ack` and its like that named nothing, or could not be done."""
+        """Count `$ack` and its like that named nothing, or could not be done."""
         self.control_refused += count
 
     def drop_slow(self, count: int) -> None:
-        """Plain messages that a subscriber was too slow for."""
+        """Count plain messages that a subscriber was too slow for."""
         self.dropped_slow_consumer += count
 
     def drop_too_large(self, count: int) -> None:
-        """Messages larger than the client takes, so never sent to it."""
+        """Count messages larger than the client takes, so never sent to it."""
         self.dropped_too_large += count
 
     def settle_late(self, count: int) -> None:
-        """Acknowledgements of claims whose lease had ended."""
+        """Count acknowledgements of claims whose lease had ended."""
         self.late_settles += count
 
     def refuse_publishes(self, count: int) -> None:
-        """Publishes that a queue, or the broker, did not take."""
+        """Count publishes that a queue, or the broker, did not take."""
         self.publishes_refused += count
 
     def leave_unrouted(self, count: int) -> None:
-        """Publishes that no queue is there for."""
+        """Count publishes that no queue is there for."""
         self.publishes_unrouted += count

@@ -19,7 +19,9 @@ class ConnectionRoom(NamedTuple):
 
 
 def raise_limit() -> None:
-    """Allow this process as many open files as it may allow itself; leave the limit where that is refused."""
+    """Raise the limit to as many open files as this process may allow itself; leave it where that is
+    refused.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, limits.OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -30,13 +32,13 @@ def raise_limit() -> None:
 
 
 def open_files_limit() -> int:
-    """How many files (sockets count) this process may have open at a time."""
+    """Return how many files (sockets count) this process may have open at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits.OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_room(limit: int, open_count: int) -> ConnectionRoom:
-    """What fits beside `open_count` open files and those that the store opens for a moment."""
+    """Return what fits beside `open_count` open files and those that the store opens for a moment."""
     left = limit - open_count
     fitting = left - min(limits.STORE_OPEN_FILES_MAX, left // 2)
     if fitting >= limits.CONNECTIONS_MAX:
@@ -49,7 +51,7 @@ def connection_room(limit: int, open_count: int) -> ConnectionRoom:
 
 
 def open_file_count() -> int:
-    """How many files this process has open now; a guess where the system does not tell."""
+    """Return how many files this process has open now; a guess where the system does not tell."""
     for path in _OWN_LISTS:
         try:
             return len(os.listdir(path)) - 1  # the listing itself is one

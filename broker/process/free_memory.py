@@ -19,7 +19,9 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def memory_returner() -> Callable[[], None]:
-    """What gives free memory back when called, by any thread; nothing where the C library cannot."""
+    """Return a function that gives free memory back, in any thread; it does nothing where the C library
+    cannot.
+    """
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -34,7 +36,7 @@ def memory_returner() -> Callable[[], None]:
 
 
 def resident_bytes() -> int:
-    """What of this process is in memory; 0 where the system does not tell."""
+    """Return what of this process is in memory; 0 where the system does not tell."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -56,7 +58,7 @@ class ReturnTimes:
         self._was_busy = False
 
     def look(self, now_s: float, cpu_s: float) -> bool:
-        """To be called often; whether to give memory back now, with `given` to follow."""
+        """Return whether to give memory back now, with `given` to follow; to be called often."""
         is_quiet = cpu_s - self._cpu_s < (now_s - self._looked_s) * limits.QUIET_CPU_SHARE
         self._looked_s = now_s
         self._cpu_s = cpu_s
@@ -67,6 +69,6 @@ class ReturnTimes:
         return is_over and self._resident() - self._kept_bytes >= limits.MEMORY_GROWTH_BYTES
 
     def given(self, now_s: float) -> None:
-        """It was given back."""
+        """Note that it was given back."""
         self._kept_bytes = self._resident()
         self._given_s = now_s

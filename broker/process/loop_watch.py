@@ -90,7 +90,7 @@ class LoopWatch:
                 _log.warning("loop.stalled", ms=late_ms, cpu_ms=cpu_ms, doing=seen or "not seen", count=told)
 
     def _look(self) -> None:
-        """In a thread: note where the loop is, once for each stall."""
+        """Note, in a thread, where the loop is, once for each stall."""
         patience_s = limits.LOOP_STALL_LOG_MS / 2000
         wait_s = patience_s
         while not self._runs.acquire(timeout=wait_s):
@@ -105,7 +105,7 @@ class LoopWatch:
 
 
 def where(frame: FrameType | None) -> str:
-    """The functions of ours that are running, innermost first."""
+    """Return the functions of ours that are running, innermost first."""
     found: list[str] = []
     while frame is not None and len(found) < _FUNCTIONS_TOLD:
         module = str(frame.f_globals.get("__name__", ""))

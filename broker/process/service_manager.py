@@ -32,19 +32,19 @@ class ServiceManager:
         return self._watchdog_s / 2
 
     def ready(self, status: str) -> None:
-        """The broker serves."""
+        """Tell that the broker serves."""
         self._tell(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
 
     def status(self, status: str) -> None:
-        """What the broker is doing, in a line for `systemctl status`."""
+        """Tell what the broker is doing, in a line for `systemctl status`."""
         self._tell(f"STATUS={status}")
 
     def alive(self) -> None:
-        """The event loop turns."""
+        """Tell that the event loop turns."""
         self._tell("WATCHDOG=1")
 
     def stopping(self, status: str) -> None:
-        """The broker stops."""
+        """Tell that the broker stops."""
         self._tell(f"STOPPING=1\nSTATUS={status}")
 
     def _tell(self, text: str) -> None:

@@ -72,7 +72,7 @@ WantedBy=multi-user.target
 
 
 def unit_text(command: str, *, user: str, low_ports: bool = False, home: bool = False) -> str:
-    """A unit that runs `command` (as a shell would write it) as `user`.
+    """Return a unit that runs `command` (as a shell would write it) as `user`.
 
     `low_ports` lets it take ports below 1024, `home` lets it read /home, where the program may lie.
     """

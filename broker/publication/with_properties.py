@@ -69,7 +69,7 @@ def find_destination(
 def _by_key(
     publishing: PublishingClient, identity: Identity, key: str, now_ms: int, *, mandatory: bool
 ) -> Targets:
-    """The queues that a routing key on the default exchange stands for."""
+    """Return the queues that a routing key on the default exchange stands for."""
     if not is_queue_topic(key):
         return publishing.named(key)
     verb = parse(key).verb
@@ -79,7 +79,7 @@ def _by_key(
 
 
 def for_consumers(raw: bytes) -> bytes:
-    """AMQP properties without what consumers are not told (BCC) or could take for the broker's own."""
+    """Return AMQP properties without what consumers are not told (BCC) or could take for the broker's own."""
     return without_blind_copies(amqp.without_shadows(raw))
 
 
@@ -93,7 +93,7 @@ def take_apart(raw: bytes) -> tuple[bytes, PublishOptions]:
 
 
 def without_blind_copies(raw: bytes) -> bytes:
-    """AMQP properties as they are given back to the publisher, without BCC."""
+    """Return AMQP properties as they are given back to the publisher, without BCC."""
     return amqp.without_headers(raw, (amqp.BLIND_COPIES,)) if amqp.may_copy(raw) else raw
 
 

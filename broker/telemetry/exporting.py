@@ -45,12 +45,12 @@ class Exporter:
 
     @classmethod
     def to(cls, url: str) -> Exporter:
-        """To the collector at an OTLP URL; without a path: where collectors take traces."""
+        """Make an exporter to the collector at an OTLP URL; without a path: where collectors take traces."""
         endpoint = url if urlsplit(url).path.strip("/") else url.rstrip("/") + TRACES_PATH
         return cls(OTLPSpanExporter(endpoint, timeout=limits.TELEMETRY_EXPORT_TIMEOUT_S))
 
     def export(self, spans: Sequence[Span]) -> bool:
-        """Whether they were taken."""
+        """Export spans; returns whether they were taken."""
         made = [self._made(span) for span in spans]
         return self._exporter.export(made) is SpanExportResult.SUCCESS
 
@@ -79,7 +79,7 @@ class Exporter:
 
 
 def _attributes(span: Span) -> dict[str, str | int]:
-    """By the semantic conventions for messaging."""
+    """Return attributes by the semantic conventions for messaging."""
     attributes: dict[str, str | int] = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": span.operation,

@@ -45,6 +45,6 @@ class Spans:
             self._waiting.append(span)
 
     def take(self) -> list[Span]:
-        """What waits, at most as many as are exported at a time."""
+        """Take what waits, at most as many as are exported at a time."""
         count = min(len(self._waiting), limits.TELEMETRY_EXPORT_SPANS)
         return [self._waiting.popleft() for _ in range(count)]

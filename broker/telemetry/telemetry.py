@@ -36,7 +36,7 @@ class Telemetry:
         self._told_dropped = 0
 
     def trace(self, client: ShardClient) -> ShardClient:
-        """A client that does the same and notes what becomes of traced messages."""
+        """Return a client that does the same and notes what becomes of traced messages."""
         return TracedClient(client, self._sampling, self._spans, self._clock)
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class Telemetry:
 
 
 def telemetry_of(settings: TelemetrySettings, clock: Clock) -> Telemetry | None:
-    """What the settings ask for; None: nothing. Raises ConfigError where a library is missing."""
+    """Return what the settings ask for; None: nothing. Raises ConfigError where a library is missing."""
     if not settings.otlp:
         return None
     try:

@@ -36,7 +36,7 @@ class Sampling:
         self._bound = round(share * (1 << _ID_BITS))
 
     def context_of(self, template: EnvelopeTemplate) -> TraceContext | None:
-        """The trace of messages of this template, if they are to be traced."""
+        """Return the trace of messages of this template, if they are to be traced."""
         if _MARK not in template.properties:
             return None
         headers = read(template).header_values()
@@ -47,7 +47,7 @@ class Sampling:
 
 
 def parse(traceparent: object, tracestate: object = "") -> TraceContext | None:
-    """What a `traceparent` says; None for what is none, which is to be passed over (W3C, 4.3)."""
+    """Parse a `traceparent`; None for what is none, which is to be passed over (W3C, 4.3)."""
     found = _FORM.fullmatch(_text(traceparent))
     if found is None:
         return None

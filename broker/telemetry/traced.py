@@ -112,7 +112,7 @@ class _TracedPublishing:
         return found
 
     def _first_id(self, plan: PublishPlan) -> int | None:
-        """The offset that the first message gets, where that can be told before."""
+        """Return the offset that the first message gets, where that can be told before."""
         if len(plan.queues) != 1 or plan.options is not PLAIN:
             return None
         return self._publishing.next_offset(plan.queues[0].name)
@@ -147,7 +147,7 @@ class _Publish:
             self._attributes["messaging.destination.template"] = plan.template.topic
 
     def ended(self, took_ns: int, problem: str) -> Span:
-        """Their span."""
+        """Return their span."""
         return Span(
             operation="publish",
             parent=self._context,

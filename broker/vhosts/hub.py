@@ -70,7 +70,7 @@ class Hub:
         client.commits.on_committed(self._connections.committed)
 
     def of_vhost(self, name: str) -> Hub:
-        """The hub of a virtual host; raises VhostNotFound."""
+        """Return the hub of a virtual host; raises VhostNotFound."""
         hub = self._hubs.get(name)
         if hub is None:
             raise VhostNotFound(name)
@@ -87,7 +87,7 @@ class Hub:
             raise VhostNotFound(self.vhost.name)
 
     def vhosts(self) -> list[str]:
-        """The names of all virtual hosts, sorted."""
+        """Return the names of all virtual hosts, sorted."""
         return sorted(self._hubs)
 
     def configure_vhost(self, settings: VhostSettings) -> None:
@@ -124,7 +124,7 @@ class Hub:
         self.has_work = client.turns.has_work
 
     def settle_turn(self) -> None:
-        """After something was done to the core: deliver what can be delivered, commit what must be."""
+        """Deliver what can be delivered and commit what must be, after something was done to the core."""
         self.client.turns.settle()
 
     def _announce(self) -> None:

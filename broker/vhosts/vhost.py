@@ -50,13 +50,13 @@ class Vhost:
         return self._connection_count
 
     def enter(self) -> None:
-        """One connection more; raises VhostFull."""
+        """Count one connection more; raises VhostFull."""
         if self._connections_max and self._connection_count >= self._connections_max:
             raise VhostFull(self.name, self._connections_max)
         self._connection_count += 1
 
     def leave(self) -> None:
-        """One connection less."""
+        """Count one connection less."""
         self._connection_count -= 1
 
     def limit(self, connections_max: int) -> None:

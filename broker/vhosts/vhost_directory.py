@@ -59,11 +59,11 @@ class VhostDirectory:
             self._hub.configure_vhost(settings)
 
     async def all(self) -> list[VhostView]:
-        """All virtual hosts, by name."""
+        """Return all virtual hosts, by name."""
         return [await self.view(name) for name in self._hub.vhosts()]
 
     async def view(self, name: str) -> VhostView:
-        """One virtual host; raises VhostNotFound."""
+        """Return one virtual host; raises VhostNotFound."""
         hub = self._hub.of_vhost(name)
         settings = self._configured.get(name)
         if settings is None:
@@ -185,7 +185,7 @@ async def _empty(client: ShardClient) -> None:
 
 
 def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The things, a part at a time."""
+    """Yield the things, a part at a time."""
     for begin in range(0, len(things), limits.VHOST_THINGS_ENDED_PER_STEP):
         yield things[begin : begin + limits.VHOST_THINGS_ENDED_PER_STEP]
 
