@@ -150,7 +150,7 @@ class Broker:
         return told
 
     def _client_of(self, vhost: str) -> ShardClient:
-        """The way to the shard of who is in a virtual host."""
+        """Return the way to the shard for clients of a virtual host."""
         return self.hub.of_vhost(vhost).client
 
     def on_reload(self, follow: Callable[[Settings], None]) -> None:
@@ -214,7 +214,9 @@ class Broker:
             raise
 
     def _is_freed_by_take_over(self, port: int) -> bool:
-        """Whether the broker that has the storage may be who has the port: ending it helps nobody else."""
+        """Return whether the broker that has the storage may be who has the port: ending it helps nobody
+        else.
+        """
         pid = storage_holder_pid(self.settings.storage)
         return pid is None or (pid > 0 and has_port(pid, port) is not False)
 
@@ -388,7 +390,7 @@ class Broker:
                 times.given(self.clock.monotonic())
 
     def _on_failure(self, error: StorageError) -> None:
-        """Whoever waits for a confirmation would wait for ever: send everybody away."""
+        """Send everybody away: a client that waits for a confirmation would wait for ever."""
         self.failure = error
         _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
         self._listeners.close()

@@ -10,7 +10,7 @@ class Clock:
     """Wall time for messages, monotonic time for connections."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """Return the milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000  # noqa: TID251
 
     monotonic = staticmethod(time.monotonic)  # seconds that never go back
@@ -18,7 +18,7 @@ class Clock:
 
 
 def until_beat_s(interval_ms: int) -> float:
-    """Seconds until monotonic time is a multiple of the interval.
+    """Return the seconds until monotonic time is a multiple of the interval.
 
     Who looks from time to time waits so long: all of them look in the same turn of the loop, and a broker
     that has nothing to do is woken seldom.
@@ -28,5 +28,5 @@ def until_beat_s(interval_ms: int) -> float:
 
 
 def iso_time(at_ms: int) -> str:
-    """A wall time as ISO 8601 has it, in UTC with milliseconds."""
+    """Return a wall time as ISO 8601 has it, in UTC with milliseconds."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -23,7 +23,7 @@ _log: Final = structlog.get_logger("sluicemq.config")
 
 
 def default_policy(settings: Settings) -> QueuePolicy:
-    """The policy of queues that clients declare or that are made because somebody uses them."""
+    """Return the policy of queues that clients declare, or that are made because they are used."""
     limits_settings = QueueSettings(name="default").limits
     return QueuePolicy(
         visibility_timeout_ms=settings.queue_manager.visibility_timeout_ms,
@@ -33,7 +33,7 @@ def default_policy(settings: Settings) -> QueuePolicy:
 
 
 def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
-    """The policy a `queues[]` entry asks for."""
+    """Return the policy a `queues[]` entry asks for."""
     retries = queue.retry.max_retries
     return QueuePolicy(
         visibility_timeout_ms=settings.visibility_timeout_ms(queue),
@@ -64,7 +64,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
 
 
 def declaration_of(settings: Settings, queue: QueueSettings) -> QueueDeclaration:
-    """The queue a `queues[]` entry asks for."""
+    """Return the queue a `queues[]` entry asks for."""
     return QueueDeclaration(
         name=queue.name,
         durable=queue.type != "ephemeral",
@@ -75,7 +75,7 @@ def declaration_of(settings: Settings, queue: QueueSettings) -> QueueDeclaration
 
 
 def groups_of(queue: QueueSettings) -> list[GroupDefinition]:
-    """The consumer groups a `queues[]` entry asks for; raises InvalidArgument naming the group."""
+    """Return the consumer groups a `queues[]` entry asks for; raises InvalidArgument naming the group."""
     wanted = []
     for group in queue.groups:
         try:

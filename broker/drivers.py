@@ -20,10 +20,10 @@ class Frontends(Protocol):
     """What makes the front-ends of a protocol."""
 
     def accept(self, transport: Transport) -> Frontend:
-        """The front-end of a client that connected."""
+        """Return the front-end of a client that connected."""
 
     def of_vhost(self, name: str) -> Frontends:
-        """What makes those of clients that come into a virtual host."""
+        """Return what makes those of clients that come into a virtual host."""
 
 
 FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
@@ -38,7 +38,7 @@ class Drivers:
         self.frontends = {name: make(hub) for name, make in FRONTENDS.items()}
 
     def makers(self) -> dict[str, MakeProtocol]:
-        """What drives who comes, by listener: plainly, over TLS, or by WebSocket."""
+        """Return what drives new connections, by listener: plainly, over TLS, or by WebSocket."""
         plain: dict[str, MakeProtocol] = {
             listener: self._transport_maker(name, listener)
             for name in FRONTENDS
@@ -59,7 +59,7 @@ class Drivers:
         return makers
 
     def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
-        """What serves the clients of a listener, in its virtual host."""
+        """Return what serves the clients of a listener, in its virtual host."""
         settings = self._settings.opened().get(listener)
         vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
         frontends = self.frontends[protocol].of_vhost(vhost)

@@ -98,7 +98,9 @@ async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, ta
 
 
 def _stop_signals(broker: Broker) -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets; the next one has the broker wait for no client."""
+    """Return an event that the first SIGTERM or SIGINT sets; the next one has the broker wait for no
+    client.
+    """
     stopping = asyncio.Event()
 
     def on_signal() -> None:
@@ -168,14 +170,16 @@ async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) ->
 
 
 def tune_garbage_collection() -> None:
-    """Messages hold no reference cycles, and there are many: let the collector look at them rarely."""
+    """Let the collector look at messages rarely: they hold no reference cycles, and there are many."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 500, 50)  # each look at the young ones holds up everybody for some 5 ms
 
 
 def _tune_threads() -> None:
-    """A commit hops between threads; with the default of 5 ms each hop could wait that long for the loop."""
+    """Let a commit hop between threads: with the default of 5 ms each hop could wait that long for the
+    loop.
+    """
     sys.setswitchinterval(0.0005)
 
 
@@ -209,14 +213,14 @@ def _announce(broker: Broker) -> None:
 
 
 def _browsable(bind: str) -> str:
-    """An address as it stands in a URL, for a browser on this machine."""
+    """Return an address as it stands in a URL, for a browser on this machine."""
     if bind in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return "localhost"
     return f"[{bind}]" if ":" in bind else bind
 
 
 def _python() -> str:
-    """The interpreter this runs in, as one types it here."""
+    """Return the interpreter this runs in, as one types it here."""
     path = Path(sys.executable)
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
@@ -234,7 +238,7 @@ def _write_ready_file(path: Path, broker: Broker) -> None:
 
 
 def configure_logging(settings: LogSettings) -> LogLevel:
-    """One line per event on standard error, as text or JSON; gives what changes the level."""
+    """Write one line per event on standard error, as text or JSON; gives what changes the level."""
     level = LogLevel(settings.level)
     renderers: list[structlog.typing.Processor]
     if settings.format == "json":

@@ -16,16 +16,16 @@ _SWAPPED: Final = str.maketrans("/.", "./")
 
 
 def routing_key_of(topic: str) -> str:
-    """The routing key of a topic."""
+    """Return the routing key of a topic."""
     return topic.translate(_SWAPPED)
 
 
 def pattern_of(topic_filter: str) -> str:
-    """The binding key of a topic filter, none of whose levels is `*`."""
+    """Return the binding key of a topic filter, none of whose levels is `*`."""
     levels = topic_filter.split("/")
     return ".".join("*" if level == "+" else level.replace(".", "/") for level in levels)
 
 
 def topic_of(routing_key: str) -> str:
-    """The topic of a routing key."""
+    """Return the topic of a routing key."""
     return routing_key.translate(_SWAPPED)

@@ -34,7 +34,7 @@ class Answer(Generic[T]):
 
     @classmethod
     def of(cls, call: Callable[[], T]) -> Answer[T]:
-        """What `call` gives, or the QueueManagerError it raises."""
+        """Return what `call` gives, or the QueueManagerError it raises, as an answer."""
         answer = cls()
         try:
             answer.resolve(call())
@@ -44,24 +44,24 @@ class Answer(Generic[T]):
 
     @classmethod
     def given(cls, value: T) -> Answer[T]:
-        """An answer that is there."""
+        """Return an answer that is there."""
         answer = cls()
         answer.resolve(value)
         return answer
 
     @classmethod
     def failed(cls, error: QueueManagerError | StorageError) -> Answer[T]:
-        """An answer that is an error."""
+        """Return an answer that is an error."""
         answer = cls()
         answer.fail(error)
         return answer
 
     def map(self, call: Callable[[T], U]) -> Answer[U]:
-        """What `call` makes of the value, once it is there; errors stay what they are."""
+        """Return what `call` makes of the value, once it is there; errors stay what they are."""
         return self.chain(lambda value: Answer.given(call(value)))
 
     def chain(self, call: Callable[[T], Answer[U]]) -> Answer[U]:
-        """What `call` comes to with the value, once it is there; errors stay what they are."""
+        """Return what `call` comes to with the value, once it is there; errors stay what they are."""
         chained: Answer[U] = Answer()
 
         def take(answer: Answer[T]) -> None:
@@ -80,17 +80,17 @@ class Answer(Generic[T]):
             self.fail(other._error)
 
     def resolve(self, value: T) -> None:
-        """Here is the value."""
+        """End the wait with the value."""
         self._value = value
         self._finish()
 
     def fail(self, error: QueueManagerError | StorageError) -> None:
-        """There will be no value."""
+        """End the wait: there will be no value."""
         self._error = error
         self._finish()
 
     def result(self) -> T:
-        """The value, or the error raised. Raises RuntimeError if neither is there yet."""
+        """Return the value, or the error raised. Raises RuntimeError if neither is there yet."""
         if not self.is_done:
             raise RuntimeError("the answer is not there yet")
         if self._error is not None:

@@ -44,7 +44,7 @@ def _checked(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., C
 
 
 def _kinds(hint: Any) -> list[tuple[type, type | None]]:
-    """The classes a value may have, each with that of its items (None: not looked at)."""
+    """Return the classes a value may have, each with that of its items (None: not looked at)."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return [kind for part in get_args(hint) for kind in _kinds(part)]

@@ -137,7 +137,7 @@ class CommitLoop:
         return True
 
     def _finished(self, commit: Commit) -> None:
-        """A sealed commit is durable: tell who waits for it."""
+        """Tell those that wait that a sealed commit is durable."""
         self._sealed.remove(commit)
         seconds = self._clock.monotonic() - self._sealed_at.pop(commit)
         self.stats.committed(seconds, len(commit.puts) + len(commit.deletes))
@@ -174,7 +174,7 @@ class CommitLoop:
             await self.barrier()
 
     def unwritten(self) -> Iterator[Commit]:
-        """What is not in the store yet: the open commit, then the sealed ones, newest first."""
+        """Return what is not in the store yet: the open commit, then the sealed ones, newest first."""
         yield self._manager.context.commit
         yield from reversed(self._sealed)
 
@@ -188,5 +188,5 @@ class _Barrier:
         self._durable = durable
 
     def committed(self, tokens: list[int]) -> None:
-        """As `queue_manager.shard.commit.Waiter`."""
+        """See `queue_manager.shard.commit.Waiter`."""
         resolve(self._durable)

@@ -34,18 +34,18 @@ class CommitStats:
         self._by_duration = [0] * (len(BOUNDS_S) + 1)
 
     def committed(self, seconds: float, record_count: int) -> None:
-        """A commit of so many records was durable so long after it was sealed."""
+        """Count a commit of so many records that was durable so long after it was sealed."""
         self._count += 1
         self._seconds += seconds
         self._records += record_count
         self._by_duration[bisect_left(BOUNDS_S, seconds)] += 1
 
     def tried_again(self) -> None:
-        """The store failed, and is asked once more."""
+        """Count a failure of the store, which is asked once more."""
         self._retries += 1
 
     def view(self) -> CommitView:
-        """The counts so far."""
+        """Return the counts so far."""
         return CommitView(
             count=self._count,
             seconds=self._seconds,

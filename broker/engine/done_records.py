@@ -43,7 +43,7 @@ class DoneRecords:
         manager.history_known(self._clock.now_ms())
 
     def known(self) -> asyncio.Future[None]:
-        """What to wait for until somebody has called `learn`."""
+        """Return what to wait for until `learn` was called."""
         known = self._ending.future()
         if self.are_known:
             resolve(known)

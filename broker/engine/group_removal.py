@@ -126,7 +126,7 @@ class GroupRemover:
 
 
 def _lets_go(removal: GroupRemoval, part: Part | None, offset: int) -> bool:
-    """Whether the payload of a message in a row that goes is to go with it."""
+    """Return whether the payload of a message in a row that goes is to go with it."""
     if part is not None:
         return part.retention.lets_go(removal, offset)
     # its queue was deleted meanwhile; what a reset left is found with the queue's other rows

@@ -15,8 +15,8 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 def problems_of(entry: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the groups of an entry of `queues:`, whose values may still be of any type (what the
-    settings themselves refuse is left to them).
+    """Return the problems of the groups of an entry of `queues:`, whose values may still be of any type (what
+    the settings themselves refuse is left to them).
     """
     priorities = entry.get("max_priority")
     has_priorities = isinstance(priorities, int) and priorities > 0

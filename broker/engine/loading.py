@@ -44,7 +44,7 @@ class Loader:
             await self._retry.take(self.load_once)
 
     async def load_once(self) -> bool:
-        """Perform the loads that are asked for, until there are none; whether there were any."""
+        """Perform the loads that are asked for, until there are none; returns whether there were any."""
         manager = self._manager
         performed = False
         if manager.context.awaiting_history and not self._wakeups.is_running:  # otherwise the sweep does it

@@ -24,7 +24,7 @@ class LogReader:
         self._payload_bytes = 0.0  # the mean size of payloads read lately
 
     async def read_log(self, load: LogLoad) -> tuple[list[Message], int, int]:
-        """Messages from `load.offset`, the offset after the last one seen, the sequence to go on at.
+        """Read messages from `load.offset`, the offset after the last one seen, the sequence to go on at.
 
         Messages whose payload is gone are left out. The first of the three may so be empty although there
         is more to read.
@@ -61,12 +61,12 @@ class LogReader:
         return messages, next_offset, sequence
 
     async def read_for(self, load: PayloadLoad) -> tuple[dict[int, bytes], int]:
-        """As `read_payloads`, for a PayloadLoad."""
+        """Read as `read_payloads`, for a PayloadLoad."""
         return await self.read_payloads([message.message_id for message in load.messages])
 
     async def read_payloads(self, message_ids: list[int]) -> tuple[dict[int, bytes], int]:
-        """Payloads by message ID, and how many of `message_ids`, from the first on, were looked for (those of
-        them that are missing are gone).
+        """Read payloads by message ID, and tell how many of `message_ids`, from the first on, were looked for
+        (those of them that are missing are gone).
 
         Looks for at least one and stops at about `limits.LOAD_BYTES_MAX`. IDs that rise and lie close
         together are read by one scan; IDs need not rise with offsets (a delayed message keeps its own).

@@ -15,7 +15,7 @@ from storage.store import Store
 async def scan_prefix(
     store: Store, prefix: bytes, rows: int | None = None
 ) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Every row whose key begins with `prefix`, in key order; `rows` are read at a time."""
+    """Yield every row whose key begins with `prefix`, in key order; `rows` are read at a time."""
     rows = limits.RECOVERY_ROWS_PER_SCAN if rows is None else rows
     start = prefix
     end = prefix_end(prefix)
@@ -31,7 +31,8 @@ async def scan_prefix(
 async def scan_records(
     store: Store, record: Record[..., Key, ..., Value], *leading: str | int
 ) -> AsyncIterator[tuple[Key, Value]]:
-    """What every record of a kind holds: the fields of its key, which begin with `leading`, and of its value.
+    """Yield what every record of a kind holds: the fields of its key, which begin with `leading`, and of its
+    value.
 
     Raises CorruptRecord, or FormatTooNew for what this program does not know.
     """
@@ -46,7 +47,7 @@ class Steps:
         self.entry_count = entry_count
 
     def read(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """These, at least one, were read."""
+        """Note that these, at least one, were read."""
 
 
 class FittingSteps(Steps):
@@ -67,7 +68,7 @@ class FittingSteps(Steps):
 async def walk_log(
     store: Store, ranges: Iterable[ScanRange], steps: Steps
 ) -> AsyncIterator[tuple[ScanRange, list[tuple[bytes, bytes]]]]:
-    """The entries of a log in order, some at a time, each time with the range that they lie in."""
+    """Yield the entries of a log in order, some at a time, each time with the range that they lie in."""
     for scan in ranges:
         start = scan.start
         while True:
@@ -82,8 +83,8 @@ async def walk_log(
 
 
 async def last_rows(store: Store, prefixes: Sequence[bytes]) -> list[tuple[bytes, bytes] | None]:
-    """The last row of each prefix, or None; read together where an event loop runs, as each takes long to
-    come.
+    """Return the last row of each prefix, or None; read together where an event loop runs, as each takes long
+    to come.
     """
 
     async def last(prefix: bytes) -> tuple[bytes, bytes] | None:

@@ -166,7 +166,7 @@ class Ownership:
             pass
 
     def problems(self) -> Iterator[Problem]:
-        """What was found, once every record was taken. Raises OSError."""
+        """Return what was found, once every record was taken. Raises OSError."""
         yield from self._problems
         for (_, queue_id), problem in self._seen.items():
             if queue_id not in self._queues and queue_id not in self._going:
@@ -309,7 +309,7 @@ class Ownership:
             self._problems.append(Problem(key, "belongs to a filter log that is not there"))
 
     def _note_of_queue(self, number: int, key: bytes, value: bytes) -> None:
-        """A record under a queue ID, and the payloads it stands for."""
+        """Note a record under a queue ID, and the payloads it stands for."""
         queue_id = queue_id_of(key)
         seen = (number, queue_id)
         if seen != self._last_seen:
@@ -325,7 +325,7 @@ class Ownership:
                 self._hold(message_id, owner, flags)
 
     def _note_log(self, key: bytes, value: bytes) -> None:
-        """A record of the metadata log; those of queues came before it."""
+        """Note a record of the metadata log; those of queues came before it."""
         if key[_TAG_AT] == metadata_log.TAG_LISTING:
             self._find_log(key, metadata_log.parse_listing_key(key)[1])
             return
@@ -352,8 +352,8 @@ class Ownership:
         return self._last_log[1]
 
     def _work_out(self, log: _Log) -> None:
-        """From where on the log's messages are needed: what some group has yet to come to, or what is kept
-        for groups to come.
+        """Work out from where on the log's messages are needed: what some group has yet to come to, or what
+        is kept for groups to come.
         """
         name = self._names[log.number]
         head = self._heads.get(name, 0)

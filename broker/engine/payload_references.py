@@ -25,7 +25,7 @@ class PayloadReferences:
 
     @asynccontextmanager
     async def counted(self, message_ids: Iterable[int]) -> AsyncIterator[dict[int, int]]:
-        """How many queues need each of these payloads, 0: none counted.
+        """Return how many queues need each of these payloads, 0: none counted.
 
         Nobody else takes a reference back before the end of the block; what that takes back it puts into the
         commit that is open then.
@@ -44,7 +44,7 @@ class PayloadReferences:
         return 0 if value is None else payload_refs.decode(value)
 
     def is_being_deleted(self, key: bytes) -> bool:
-        """Whether a commit that is not written yet deletes this record."""
+        """Return whether a commit that is not written yet deletes this record."""
         return any(key in commit.deletes for commit in self._commits.unwritten())
 
 

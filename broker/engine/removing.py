@@ -60,6 +60,6 @@ class Removals:
 
 
 def _distinct(removals: list[Removal]) -> list[Removal]:
-    """Of several trims of one queue's log the last does the work of all."""
+    """Return the last of several trims of one queue's log, which does the work of all."""
     last = {removal.log: removal for removal in removals if isinstance(removal, LogTrim)}
     return [r for r in removals if not isinstance(r, LogTrim) or last[r.log] is r]

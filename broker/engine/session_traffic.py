@@ -104,10 +104,10 @@ class Link(Protocol):
     """What a front-end gives as the connection of a session."""
 
     def room(self) -> int:
-        """How many more messages the client takes now; what is sent again comes first."""
+        """Return how many more messages the client takes now; what is sent again comes first."""
 
     def take_packet_id(self) -> int:
-        """An identifier that is not in use."""
+        """Return an identifier that is not in use."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Send messages."""
@@ -116,40 +116,42 @@ class Link(Protocol):
         """Send PUBREL."""
 
     def forget(self, packet_ids: list[int]) -> None:
-        """These are not in use any more."""
+        """Forget these: they are not in use any more."""
 
 
 class Completing(Protocol):
     """Who is told that packet identifiers are durably free; as `queue_manager.shard.commit.Waiter`."""
 
     def committed(self, tokens: list[int]) -> None:
-        """These are."""
+        """Note that these are durable."""
 
 
 class Unfinished(Protocol):
     """What the client of a session was sent and has not acknowledged."""
 
     def packet_ids(self) -> Collection[int]:
-        """All identifiers in use."""
+        """Return all identifiers in use."""
 
     def unreceived(self) -> Collection[int]:
-        """Those of messages that the client may not have got."""
+        """Return those of messages that the client may not have got."""
 
 
 class Received(Protocol):
     """The packet identifiers of publishes of QoS 2 that the client of a session has not released."""
 
     def packet_ids(self) -> Collection[int]:
-        """All of them."""
+        """Return all of them."""
 
     def note(self, packet_ids: Iterable[int]) -> None:
-        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+        """Remember publishes that were taken and are kept nowhere, as long as the broker runs."""
 
     def take(self, packet_ids: Collection[int], now_ms: int) -> None:
-        """Publishes were stored: remembered with the open commit, as they are."""
+        """Remember stored publishes with the open commit, as they are."""
 
     def complete(self, packet_ids: list[int], waiter: Completing) -> bool:
-        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+        """Take PUBREL: `waiter` is told when it is durable that these are free; returns whether any was
+        known.
+        """
 
 
 class SessionSubscription(Protocol):
@@ -234,7 +236,7 @@ class Session(Protocol):
         """Whether messages are kept for any of its subscriptions."""
 
     def matched(self, topic: str, *, is_own: bool) -> Matched:
-        """Its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
+        """Return its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
 
     @property
     def unfinished(self) -> Unfinished: ...
@@ -251,25 +253,27 @@ class Session(Protocol):
         """Messages that had no room since the broker started."""
 
     def expect(self, expiry_s: int) -> None:
-        """A client is about to be attached: the session ends so long after that is gone, not before."""
+        """Note that a client is about to be attached: the session ends so long after that is gone, not
+        before.
+        """
 
     def attach(self, link: Link) -> None:
-        """A connection is there: everything the client may not have is sent (again), then what waits."""
+        """Take a connection: everything the client may not have is sent (again), then what waits."""
 
     def tell_end(self, call: Callable[[], None]) -> None:
         """Have `call` called when the session is over."""
 
     def expire_after(self, expiry_s: int) -> None:
-        """The client says goodbye, and that it is to end so long after the connection does."""
+        """Note the goodbye of a client: the session is to end so long after the connection does."""
 
     def wake(self) -> None:
-        """The client takes more."""
+        """Send more: the client takes it."""
 
     def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
-        """PUBACK or PUBCOMP, or a refusal: these are finished."""
+        """Take PUBACK or PUBCOMP, or a refusal: these are finished."""
 
     def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
-        """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
+        """Take PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
 
 
 LogCall = Callable[[Log, bool], None]

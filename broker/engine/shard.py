@@ -127,7 +127,7 @@ class Shard:
             self._tasks.append(asyncio.create_task(self._run(loop)))
 
     def wake(self) -> None:
-        """Something was done to the manager: see to commits and loads in this loop turn."""
+        """See to commits and loads in this loop turn, after something was done to the manager."""
         self.wakeups.wake()
 
     # steps
@@ -141,7 +141,7 @@ class Shard:
         return await self.commits.commit_once(everything=everything)
 
     async def load_once(self) -> bool:
-        """Perform the loads that are asked for, until there are none; whether there were any."""
+        """Perform the loads that are asked for, until there are none; returns whether there were any."""
         return await self.loader.load_once()
 
     async def sweep_once(self) -> None:

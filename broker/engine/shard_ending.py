@@ -41,7 +41,7 @@ class Ending:
             raise self._error()
 
     def future(self) -> asyncio.Future[None]:
-        """Something to wait for that raises BrokerStopped if the end comes first, or has come."""
+        """Return something to wait for that raises BrokerStopped if the end comes first, or has come."""
         self.check()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
@@ -62,6 +62,6 @@ class Ending:
 
 
 def resolve(future: asyncio.Future[None]) -> None:
-    """What a future stands for has come, unless nobody waits any more."""
+    """Resolve a future, unless nobody waits any more."""
     if not future.done():
         future.set_result(None)

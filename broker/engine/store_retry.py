@@ -28,7 +28,7 @@ class StoreRetry:
         self._retried = call
 
     def stop(self) -> None:
-        """The shard closes: a step that fails from now on is not taken again."""
+        """Stop: the shard closes, and a step that fails from now on is not taken again."""
         self._stopped = True
 
     async def take(self, step: Callable[[], Awaitable[object]]) -> None:

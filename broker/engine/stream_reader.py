@@ -40,7 +40,7 @@ class _Found:
         times: Iterable[int],
         templates: Iterable[EnvelopeTemplate],
     ) -> None:
-        """More messages."""
+        """Add more messages."""
         self.ids += ids
         self.offsets += offsets
         self.times += times
@@ -57,7 +57,9 @@ class StreamBlockReader:
         self._templates = TemplateCache()
 
     async def read(self, load: StreamLoad) -> tuple[list[Message], int, int]:
-        """Messages from `load.offset` to `load.end`, where it really ended, the log entry to go on at."""
+        """Read messages from `load.offset` to `load.end`, where it really ended, the log entry to go on
+        at.
+        """
         found, sequence = await self._entries(load)
         ids = found.ids
         if not ids:
@@ -91,7 +93,9 @@ class StreamBlockReader:
         ]
 
     async def _entries(self, load: StreamLoad) -> tuple[_Found, int]:
-        """What the log entries from `load.sequence` on say, and the sequence behind the last of them."""
+        """Return what the log entries from `load.sequence` on say, and the sequence behind the last of
+        them.
+        """
         found = _Found()
         sequence = load.sequence
         steps = Steps(FIRST_ENTRIES)

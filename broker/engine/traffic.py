@@ -64,7 +64,7 @@ class Targets(Protocol):
         """The virtual host whose topics it meets, leading through the exchange where those are."""
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
 
 
 class PublishPlan(Protocol):
@@ -160,7 +160,7 @@ class Consumer(Protocol):
         """Give it messages again, from the next `wake` on."""
 
     def came_late(self) -> None:
-        """It settled a claim that it does not hold any more: it is slow, but at work."""
+        """Note that it settled a claim that it does not hold any more: it is slow, but at work."""
 
 
 class Claim(Protocol):
@@ -188,7 +188,7 @@ class Window(Protocol):
     """What a client was sent and has not acknowledged. A front-end gives it: see `ConsumingClient.places`."""
 
     def free(self) -> int:
-        """How many more messages it takes now, of whatever it is sent; below 1: none."""
+        """Return how many more messages it takes now, of whatever it is sent; below 1: none."""
 
     def close(self) -> None:
         """Take nothing until `open`: places became free, and whose turn it is has yet to be found."""
@@ -203,7 +203,7 @@ class Places(Protocol):
     """
 
     def freed(self) -> None:
-        """Places are free again: told once for all that become free together."""
+        """Note that places are free again: told once for all that become free together."""
 
 
 class Sink(Protocol):
@@ -221,7 +221,7 @@ class Sink(Protocol):
         """
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
-        """The leases of `claims` ended: their delivery tags mean nothing any more."""
+        """Forget `claims` whose leases ended: their delivery tags mean nothing any more."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """The consumer is gone because its queue or group is."""
+        """End the consumer, whose queue or group is gone."""

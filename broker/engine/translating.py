@@ -22,8 +22,9 @@ _BY_NAME_ONLY: Final = 1_000  # beyond what is given by place
 
 
 def translated(part: _Part, stated: type, inward: Translate, outward: Translate) -> _Part:
-    """As `part`, which is as the class `stated`, but what is given goes through `inward` and what comes back
-    through `outward`. A default counts as given. Calls that nothing is translated of are the part's own.
+    """Return a part like `part`, which is as the class `stated`, but what is given goes through `inward` and
+    what comes back through `outward`. A default counts as given. Calls that nothing is translated of are the
+    part's own.
     """
     calls = {name: call.over(getattr(part, name), inward, outward) for name, call in _calls(stated).items()}
     return cast("_Part", _Translated(part, calls))
@@ -57,7 +58,7 @@ class _Call(NamedTuple):
     is_awaited: bool
 
     def over(self, method: Callable[..., Any], inward: Translate, outward: Translate) -> Callable[..., Any]:
-        """The call, translated, over the one of a part."""
+        """Return the call, translated, over the one of a part."""
         found = [(each, _translation(each.hint, inward)) for each in self.given]
         wanted = [(each, translation) for each, translation in found if translation is not None]
         back = _translation(self.result, outward)
@@ -108,7 +109,9 @@ def _given(function: FunctionType, hints: Mapping[str, Any]) -> Iterator[_Given]
 
 
 def _translation(hint: Any, translate: Translate) -> Translation | None:
-    """How values of a type are translated: also in an answer, in a sequence, and where there may be none."""
+    """Return how values of a type are translated: also in an answer, in a sequence, and where there may be
+    none.
+    """
     own = translate(hint)
     if own is not None:
         return own

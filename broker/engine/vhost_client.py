@@ -81,17 +81,17 @@ class _Names:
         self.vhost = vhost
 
     def inner(self, name: str) -> str:
-        """The core's name for a queue or exchange."""
+        """Return the core's name for a queue or exchange."""
         return qualified_name(self.vhost, name)
 
     def topic(self, topic: str) -> str:
-        """As `inner`, for a `$queue/...` address."""
+        """Return a name as `inner`, for a `$queue/...` address."""
         if not topic.startswith(PREFIX):
             return topic
         return PREFIX + self.inner(topic[len(PREFIX) :])
 
     def within(self, part: _Part, of: type) -> _Part:
-        """A part of a client, with calls as the class `of` has them, for the virtual host."""
+        """Return a part of a client, with calls as the class `of` has them, for the virtual host."""
         return translated(part, of, self._inward, self._outward)
 
     def _inward(self, hint: Any) -> Translation | None:
@@ -108,7 +108,7 @@ class _Names:
 def _renaming(
     hint: Any, name: Callable[[str], str], topic: Callable[[str], str]
 ) -> Callable[[Any], Any] | None:
-    """How values of a type get other names and addresses; None: they have none."""
+    """Return how values of a type get other names and addresses; None: they have none."""
     told = _told(hint)
     if told is not None:
         return topic if told is Told.ADDRESS else name
@@ -125,7 +125,7 @@ def _renaming(
 
 
 def _told(hint: Any) -> Told | None:
-    """What a text of this type stands for; None: it is no name."""
+    """Return what a text of this type stands for; None: it is no name."""
     return get_args(hint)[1] if get_origin(hint) is Annotated else None
 
 

@@ -23,11 +23,11 @@ class Wakeups:
         self.step = asyncio.Event()
 
     def started(self) -> None:
-        """The loops run from now on."""
+        """Note that the loops run from now on."""
         self.is_running = True
 
     def wake(self) -> None:
-        """Something was done to the manager: see to commits and loads in this loop turn."""
+        """See to commits and loads in this loop turn, after something was done to the manager."""
         manager = self._manager
         if manager.has_to_commit():
             self.commit.set()

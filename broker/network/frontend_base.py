@@ -31,19 +31,21 @@ class Frontend(ABC):
 
     @abstractmethod
     def resume(self) -> None:
-        """Deliveries may go on."""
+        """Go on with deliveries."""
 
     @abstractmethod
     def held_back(self, reason: str) -> None:
-        """Nothing has been read from the client for a while, since the broker cannot take more of it."""
+        """Note that nothing has been read from the client for a while, since the broker cannot take more of
+        it.
+        """
 
     @abstractmethod
     def let_on(self) -> None:
-        """The client is read from again, after `held_back` or without it."""
+        """Note that the client is read from again, after `held_back` or without it."""
 
     @abstractmethod
     def gone(self) -> None:
-        """The transport is gone: give back everything. Called once, last."""
+        """Give back everything: the transport is gone. Called once, last."""
 
     @abstractmethod
     def dissolve(self) -> None:
@@ -51,28 +53,28 @@ class Frontend(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """Who the client is, and what it does."""
+        """Return who the client is, and what it does."""
 
     @abstractmethod
     def dismiss(self, reason: str) -> None:
-        """An operator wants the client gone: close in the protocol's words, and log it."""
+        """Close in the protocol's words, as an operator wants, and log it."""
 
     @abstractmethod
     def shut_down(self) -> None:
-        """The broker stops: say goodbye in the protocol's words."""
+        """Say goodbye in the protocol's words: the broker stops."""
 
     @abstractmethod
     def fail_storage(self) -> None:
-        """The broker's store failed for good: close in the protocol's words, without details."""
+        """Close in the protocol's words, without details: the broker's store failed for good."""
 
     @abstractmethod
     def fail_slow(self, reason: str) -> None:
-        """What the client began to send takes too long: close in the protocol's words, and log it."""
+        """Close in the protocol's words, as what the client began to send takes too long, and log it."""
 
     @abstractmethod
     def fail_access(self, reason: str) -> None:
-        """The client may be in no more: close in the protocol's words, and log it."""
+        """Close in the protocol's words, as the client may be in no more, and log it."""
 
     @abstractmethod
     def fail_internal(self) -> None:
-        """The broker failed at this client's request: close in the protocol's words, without details."""
+        """Close in the protocol's words, without details: the broker failed at this client's request."""

@@ -103,7 +103,7 @@ class Listeners:
             raise
 
     async def in_use(self) -> list[AddressInUse]:
-        """The addresses that somebody else has, of all listeners; takes none. Raises ListenError."""
+        """Return the addresses that another program has, of all listeners; takes none. Raises ListenError."""
         found: list[AddressInUse] = []
         for name, listener in self._settings.items():
             try:
@@ -115,7 +115,7 @@ class Listeners:
         return found
 
     async def bind_within(self, timeout_s: float) -> None:
-        """`bind`, waiting for addresses that are in use to become free."""
+        """Bind as `bind`, waiting for addresses that are in use to become free."""
         deadline = self._clock.monotonic() + timeout_s
         while True:
             try:
@@ -216,8 +216,8 @@ class Listeners:
     def _handed_over(
         self, connection: socket.socket, peer: object, failure: str, task: asyncio.Task[None]
     ) -> None:
-        """The connection is driven, or could not be: `failure` names that where there is more to a connection
-        than the socket.
+        """Note that the connection is driven, or could not be: `failure` names that where there is more to a
+        connection than the socket.
         """
         self._handing_over.discard(task)
         error = None if task.cancelled() else task.exception()
@@ -254,7 +254,7 @@ class Listeners:
             )
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Out of descriptors or memory: who waits is left waiting, and looked at again a little later."""
+        """Leave waiting connections waiting, out of descriptors or memory, and look again a little later."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         loop.call_later(limits.ACCEPT_PAUSE_MS / 1000, self._watch, listening)
@@ -291,7 +291,7 @@ def _watch_for_silence(connection: socket.socket) -> None:
 
 
 async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
-    """A socket for each address that the listener's `bind` stands for."""
+    """Bind a socket for each address that the listener's `bind` stands for."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(

@@ -41,14 +41,14 @@ class Output:
             self._write_some(waiting)
 
     def go_on(self) -> None:
-        """The transport has room again."""
+        """Go on: the transport has room again."""
         if self._parts and not self._is_scheduled:
             self._write_some(self._parts)
             if not self._parts:
                 self._caught_up()
 
     def buffered_bytes(self) -> int:
-        """What was written and the peer has not taken yet."""
+        """Return how much was written that the peer has not taken yet."""
         return self._transport.get_write_buffer_size() + self.pending_bytes
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Output:
                 self._loop.call_later(limits.GOODBYE_TIMEOUT_S, transport.abort)
 
     def dissolve(self) -> None:
-        """The transport is gone: nothing more is written, and nobody referred to."""
+        """Let go of everything: the transport is gone, and nothing more is written."""
         self._parts = None
         self.pending_bytes = 0
         del self._caught_up

@@ -11,7 +11,7 @@ _LISTEN: Final = "0A"
 
 
 def has_port(pid: int, port: int) -> bool | None:
-    """Whether the process listens on the port, of whatever address; None: that cannot be told."""
+    """Return whether the process listens on the port, of whatever address; None: that cannot be told."""
     try:
         inodes = _listening(port)
         descriptors = list(os.scandir(_PROC / str(pid) / "fd"))
@@ -21,7 +21,7 @@ def has_port(pid: int, port: int) -> bool | None:
 
 
 def _listening(port: int) -> set[str]:
-    """The sockets that listen on a port, as the links in `/proc/<pid>/fd` name them."""
+    """Return the sockets that listen on a port, as the links in `/proc/<pid>/fd` name them."""
     found = set()
     for table in ("tcp", "tcp6"):
         path = _PROC / "net" / table

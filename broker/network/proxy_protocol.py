@@ -15,11 +15,11 @@ class Proxied(Protocol):
     """What drives a connection and can be told that it comes from elsewhere than the socket says."""
 
     def come_from(self, peer: str) -> None:
-        """The peer as `host:port`, before `connection_made`."""
+        """Return the peer as `host:port`, before `connection_made`."""
 
 
 async def read_header(connection: socket.socket) -> str:
-    """The peer that a proxy names, "" if it names none; what follows the header stays in the socket.
+    """Return the peer that a proxy names, "" if it names none; what follows the header stays in the socket.
 
     Raises ConnectionError for anything else than a header, TimeoutError.
     """

@@ -22,7 +22,7 @@ _log: Final = structlog.get_logger("sluicemq.transport")
 
 
 def peer_text(name: object) -> str:
-    """The address of a peer as `host:port`; a Unix socket has none."""
+    """Return the address of a peer as `host:port`; a Unix socket has none."""
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name or "unix")
 
 
@@ -80,7 +80,7 @@ class Transport(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer connected."""
+        """Take a peer that connected."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=limits.WRITE_BUFFER_BYTES_HIGH)
         self.output = Output(self._hub.loop, self.transport, self.resume_writing)
@@ -93,7 +93,7 @@ class Transport(asyncio.Protocol):
         self.peer = peer
 
     def ask_for(self, host: str) -> None:
-        """The peer is a page of a browser, which asked for that host (see `Peer`)."""
+        """Note that the peer is a page of a browser, which asked for that host (see `Peer`)."""
         self._asked_for = host
 
     @property
@@ -107,7 +107,7 @@ class Transport(asyncio.Protocol):
         return certificate_names(self.transport.get_extra_info("ssl_object"))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the peer: decode all of them, act, have the answers written this turn."""
+        """Decode all bytes from the peer, act, have the answers written this turn."""
         frontend = self.frontend
         connection = frontend.connection
         events = connection.receive(data, self._monotonic())
@@ -140,7 +140,9 @@ class Transport(asyncio.Protocol):
             self.reading.bound_answers(self.output.buffered_bytes())
 
     def _announce(self, unfinished_bytes: int) -> None:
-        """So much of large messages has yet to come; who is not known by now has a small room."""
+        """Tell how much of large messages has yet to come; a client that is not known by now has a small
+        room.
+        """
         hub = self._hub
         room = hub.bodies if self.frontend.connection.is_let_in else hub.bodies_of_strangers
         if self._room is not room:
@@ -200,11 +202,11 @@ class Transport(asyncio.Protocol):
             self.reading.release()
 
     def eof_received(self) -> bool:
-        """The peer will send no more; nothing of either protocol can go on."""
+        """Take the end of what the peer sends; nothing of either protocol can go on."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone, whatever the cause."""
+        """Take the end of the transport, whatever the cause."""
         self._lost()
         self._hub.disconnected(self)
         self.output.dissolve()
@@ -219,13 +221,13 @@ class Transport(asyncio.Protocol):
         del self.frontend
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: consumers get nothing more until it has caught up."""
+        """Give consumers nothing more until the peer, which reads too slowly, has caught up."""
         if not self.paused:
             self.paused = True
             self.frontend.pause()
 
     def resume_writing(self) -> None:
-        """The peer caught up, or large messages were written to their end."""
+        """Go on: the peer caught up, or large messages were written to their end."""
         self.output.go_on()
         if (
             not self.paused
@@ -262,7 +264,9 @@ class Transport(asyncio.Protocol):
             self._hub.want_flush(self)
 
     def want_answer(self) -> None:
-        """As `want_flush`, before those who only receive: the client waits for what it is told."""
+        """Ask for a flush as `want_flush`, before clients that only receive: this one waits for what it is
+        told.
+        """
         if not self._flush_wanted:
             self._flush_wanted = True
             self._hub.want_answer(self)
@@ -286,7 +290,7 @@ class Transport(asyncio.Protocol):
             self.output.close()
 
     def end(self) -> None:
-        """The client is gone as far as the broker goes, even if its transport takes longer."""
+        """End the client as far as the broker goes, even if its transport takes longer."""
         if not self._ended:
             self._ended = True
             self._forget_unfinished()
@@ -315,7 +319,7 @@ class Transport(asyncio.Protocol):
         self.guard(self.frontend.fail_storage)
 
     def send_away(self, reason: str) -> None:
-        """The client may be in no more."""
+        """Send the client away, as it may be in no more."""
         self.guard(self.frontend.fail_access, reason)
         self.want_flush()
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def bind_unix(path: str) -> socket.socket:
-    """A socket at `path`, in the place of one at which nobody listens any more. Raises OSError."""
+    """Bind a socket at `path`, in the place of one that nobody listens at any more. Raises OSError."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         bound.setblocking(False)
@@ -36,7 +36,7 @@ def unlink_unix(bound: socket.socket) -> None:
 
 
 def _is_listened_at(path: str, besides: socket.socket | None = None) -> bool:
-    """Whether anybody listens there; `besides` stops to listen first."""
+    """Return whether anybody listens there; `besides` stops to listen first."""
     if besides is not None:
         with suppress(OSError):
             besides.shutdown(socket.SHUT_RDWR)

@@ -46,13 +46,13 @@ class WebSocketGate(asyncio.Protocol):
         self._inner.come_from(peer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer connected; its handshake has so much time."""
+        """Take a peer that connected; its handshake has so much time."""
         self._transport = cast(asyncio.Transport, transport)
         self._peer = self._peer or peer_text(transport.get_extra_info("peername"))
         self._patience = self._hub.loop.call_later(limits.MQTT_HANDSHAKE_TIMEOUT_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the peer: a handshake, or frames."""
+        """Take bytes from the peer: a handshake, or frames."""
         server = self._server
         payloads = server.receive(data)
         if server.reason:
@@ -68,11 +68,11 @@ class WebSocketGate(asyncio.Protocol):
             self._transport.close()
 
     def eof_received(self) -> bool:
-        """The peer will send no more."""
+        """Take the end of what the peer sends."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone, whatever the cause."""
+        """Take the end of the transport, whatever the cause."""
         if self._patience is not None:
             self._patience.cancel()
         if self._is_begun:
@@ -81,12 +81,12 @@ class WebSocketGate(asyncio.Protocol):
             self._lost()
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """Tell the protocol that the peer reads too slowly."""
         if self._is_begun:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """Tell the protocol that the peer caught up."""
         if self._is_begun:
             self._inner.resume_writing()
 
@@ -137,19 +137,19 @@ class FramedTransport(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether the end was asked for, or came."""
+        """Return whether the end was asked for, or came."""
         return self._is_closing or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the socket."""
+        """Return what is known of the socket."""
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the protocol is told that the peer reads too slowly."""
+        """Set when the protocol is told that the peer reads too slowly."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """What the peer has not taken yet."""
+        """Return how much the peer has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
@@ -164,6 +164,8 @@ class FramedTransport(asyncio.Transport):
 def gate_maker(
     hub: Hub, make: Callable[[Callable[[], None]], Transport], path: str, origins: Sequence[str]
 ) -> Callable[[Callable[[], None]], WebSocketGate]:
-    """What lets in who speaks MQTT over WebSocket at `path`, from pages of these origins and the own one."""
+    """Return what lets in clients that speak MQTT over WebSocket at `path`, from pages of these origins and
+    the own one.
+    """
     server = partial(WebSocketServer, path, WEBSOCKET_SUBPROTOCOLS, origins)
     return partial(WebSocketGate, hub, make, server)

@@ -114,7 +114,7 @@ def _read_headers(properties: MessageProperties, headers: list[tuple[str, Any]])
 
 
 def write(properties: MessageProperties) -> bytes:
-    """The raw content header of a message, whatever its properties were read from."""
+    """Return the raw content header of a message, whatever its properties were read from."""
     headers = list(properties.headers)
     implied = properties.implied
     fields = content.Properties(
@@ -149,7 +149,7 @@ def write(properties: MessageProperties) -> bytes:
 
 
 def without_shadows(raw: bytes) -> bytes:
-    """`raw` without headers that consumers, or dead-lettering, could take for the broker's."""
+    """Return `raw` without headers that consumers, or dead-lettering, could take for the broker's."""
     for name in OWN_HEADERS:
         raw = content.rename_header(raw, name, ORIGINAL_PREFIX + name)
     return raw
@@ -160,23 +160,23 @@ def _unshadowed(name: str) -> str:
 
 
 def routing_key(topic: str) -> str:
-    """The topic as far as a short string holds it."""
+    """Return the topic as far as a short string holds it."""
     return topic.encode()[:SHORT_STRING_BYTES_MAX].decode(errors="ignore")
 
 
 def headers_of(raw: bytes) -> dict[str, Any]:
-    """The headers by name, as exchanges want them; of several with one name the last counts."""
+    """Return the headers by name, as exchanges want them; of several with one name the last counts."""
     return RoutedHeaders(content.decode_headers(raw), lambda: read(raw))
 
 
 def may_copy(raw: bytes) -> bool:
-    """Whether there may be a header with further routing keys."""
+    """Return whether there may be a header with further routing keys."""
     return b"CC" in raw and (_COPIES_NAME in raw or _BLIND_COPIES_NAME in raw)
 
 
 def copy_keys(raw: bytes) -> list[str]:
-    """The routing keys of the headers CC and BCC; raises InvalidArgument where they are no list, or too
-    many.
+    """Return the routing keys of the headers CC and BCC; raises InvalidArgument where they are no list, or
+    too many.
     """
     headers = headers_of(raw)
     keys: list[str] = []
@@ -193,14 +193,14 @@ def copy_keys(raw: bytes) -> list[str]:
 
 
 def field_type_name(value: object) -> str:
-    """What RabbitMQ calls the type of a field."""
+    """Return RabbitMQ's name for the type of a field."""
     if isinstance(value, int) and not isinstance(value, bool):
         return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
     return _TYPE_NAMES.get(type(value), "longstr")
 
 
 def write_fields(persistent: bool, fields: Mapping[str, Any], headers: Mapping[str, Any] | None) -> bytes:
-    """A raw content header with these of `FIELDS` and these headers.
+    """Return a raw content header with these of `FIELDS` and these headers.
 
     Raises InvalidArgument for what is no field, or has a value that none can have.
     """
@@ -220,56 +220,58 @@ FIELDS: Final = (
 
 
 def read_fields(raw: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The headers by name and those of `FIELDS` that are there, as an AMQP consumer sees them."""
+    """Return the headers by name and those of `FIELDS` that are there, as an AMQP consumer sees them."""
     fields = content.decode_fields(raw)
     return dict(fields.get("headers", ())), {name: fields[name] for name in FIELDS if name in fields}
 
 
 def expiration_of(raw: bytes) -> bytes:
-    """The expiration as the publisher wrote it; b"" when there is none."""
+    """Return the expiration as the publisher wrote it; b"" when there is none."""
     return content.peek_fields(raw)[2] or b""
 
 
 def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
-    """`raw` for a copy that the broker makes: with these headers, each in the place of what had its name, and
-    without an expiration; the rest stays byte for byte.
+    """Return `raw` for a copy that the broker makes: with these headers, each in the place of what had its
+    name, and without an expiration; the rest stays byte for byte.
     """
     return content.without_expiration(content.append_headers(raw, headers))
 
 
 def bare(raw: bytes, names: Iterable[str]) -> bytes:
-    """`raw` without the headers of these names and without an expiration; the rest stays byte for byte."""
+    """Return `raw` without the headers of these names and without an expiration; the rest stays byte for
+    byte.
+    """
     return content.without_expiration(content.without_headers(raw, names))
 
 
 def add_headers(raw: bytes, headers: bytes) -> bytes:
-    """`raw` with headers added that are encoded, see `encode_headers`, and that it does not have."""
+    """Return `raw` with headers added that are encoded, see `encode_headers`, and that it does not have."""
     return content.append_encoded(raw, headers)
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
-    """Headers as `add_headers` takes them."""
+    """Encode headers as `add_headers` takes them."""
     return b"".join([tables.encode_entry(name, value) for name, value in headers])
 
 
 def without_headers(raw: bytes, names: Iterable[str]) -> bytes:
-    """`raw` without the headers of these names; the rest stays byte for byte."""
+    """Return `raw` without the headers of these names; the rest stays byte for byte."""
     return content.without_headers(raw, names)
 
 
 def may_ask(raw: bytes) -> bool:
-    """Whether there may be headers among the properties that the broker acts on."""
+    """Return whether there may be headers among the properties that the broker acts on."""
     return may_have_options(raw) or may_copy(raw)
 
 
 def may_have_options(raw: bytes) -> bool:
-    """Whether `options_of` may find something in the headers."""
+    """Return whether `options_of` may find something in the headers."""
     # all their names have one of these in them; most properties do not
     return (b"x-" in raw or b"deliver" in raw) and any(name in raw for name in _OPTION_NAMES)
 
 
 def options_of(raw: bytes) -> PublishOptions:
-    """What a publish with these properties asks for; raises InvalidArgument."""
+    """Return what a publish with these properties asks for; raises InvalidArgument."""
     _, priority, expiration = content.peek_fields(raw)
     values: dict[str, object] = {}
     if may_have_options(raw):
@@ -284,7 +286,9 @@ def options_of(raw: bytes) -> PublishOptions:
 
 
 def _ttl_ms(expiration: bytes) -> int:
-    """The milliseconds of an expiration; raises InvalidArgument for what is none, in RabbitMQ's words."""
+    """Return the milliseconds of an expiration; raises InvalidArgument for what is none, in RabbitMQ's
+    words.
+    """
     text = expiration.decode(errors="replace")
     number = re.match(r"[+-]?\d+", text, re.ASCII)
     if number is None:
@@ -301,7 +305,7 @@ def _ttl_ms(expiration: bytes) -> int:
 
 
 def _neutral(value: Any) -> HeaderValue:
-    """A decoded field value as the model has it."""
+    """Return a decoded field value as the model has it."""
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, list):
@@ -313,7 +317,7 @@ def _neutral(value: Any) -> HeaderValue:
 
 
 def _field_value(value: HeaderValue) -> Any:
-    """A header value as a field table can hold it: what has no type there is a text."""
+    """Return a header value as a field table can hold it: what has no type there is a text."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, int) and not _INTEGER_MIN <= value <= _INTEGER_MAX:
@@ -332,7 +336,7 @@ def _timestamp(time_ms: int | None) -> datetime | None:
 
 
 def _short(value: Identifier | None, header: str, headers: list[Header]) -> str | None:
-    """The value as a short string; what none can hold becomes a header."""
+    """Return the value as a short string; what none can hold becomes a header."""
     if value is None:
         return None
     text: str | None

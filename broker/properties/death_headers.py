@@ -41,8 +41,8 @@ def note_refused(queue: str, reason: str, is_kept: bool) -> None:
 
 
 def stamp(death: Death) -> Stamped:
-    """The properties of the copies, and who gets none: where the message died before, without anybody who
-    rejected it since, and all, where so too many copies of it were made.
+    """Return the properties of the copies, and the queues that get none: where the message died before,
+    without a reject since, and all, where so too many copies of it were made.
     """
     template = death.message.template
     raw = templates.as_amqp(template)
@@ -72,7 +72,7 @@ def _history(value: HeaderValue) -> list[HeaderMap]:
 
 
 def _with_death(history: list[HeaderMap], death: Death, at: datetime, expiration: bytes) -> list[HeaderMap]:
-    """The history with this death in front; another of the same queue and reason only counts up."""
+    """Return the history with this death in front; another of the same queue and reason only counts up."""
     template = death.message.template
     own: dict[str, HeaderValue] = {"group": death.group_id, "attempts": death.attempts}
     if not any(TOPIC in known for known in history):
@@ -98,7 +98,7 @@ def _with_death(history: list[HeaderMap], death: Death, at: datetime, expiration
 
 
 def _died_in(deaths: list[HeaderMap]) -> Iterator[str]:
-    """The queues that the message died in since it was last rejected."""
+    """Return the queues that the message died in since it was last rejected."""
     for death in deaths:
         queue = death.get("queue")
         if death.get("reason") == REJECTED:
@@ -108,8 +108,8 @@ def _died_in(deaths: list[HeaderMap]) -> Iterator[str]:
 
 
 def _copies(history: list[HeaderMap], death: Death, target_count: int) -> int:
-    """How many copies like these there may be now: what was made of one message since it was last rejected,
-    if all of them go as far.
+    """Return how many copies like these there may be now: what was made of one message since it was last
+    rejected, if all of them go as far.
     """
     before = history[0].get(COPIES) if history else None
     if death.reason == REJECTED or not isinstance(before, int):
@@ -118,7 +118,7 @@ def _copies(history: list[HeaderMap], death: Death, target_count: int) -> int:
 
 
 def origin_of(template: EnvelopeTemplate) -> Origin | None:
-    """Where a dead letter came from and what it was like there; None if it is no dead letter."""
+    """Return where a dead letter came from and what it was like there; None if it is no dead letter."""
     if template.properties_kind != PROPERTIES_AMQP:
         return None
     raw = template.properties

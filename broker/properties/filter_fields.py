@@ -18,7 +18,7 @@ PRIORITY_DEFAULT: Final = 4  # Jakarta Messaging 3.1, 3.4.10
 
 
 def fields_of(template: EnvelopeTemplate) -> Fields:
-    """The fields all messages of the template share."""
+    """Return the fields all messages of the template share."""
     fields: dict[str, object] = {}
     priority: int | None = template.priority or None
     if template.properties and len(template.properties) <= limits.FILTER_PROPERTIES_BYTES_MAX:
@@ -50,13 +50,13 @@ def _add(fields: dict[str, object], properties: MessageProperties) -> None:
 
 
 def _compared(value: object) -> object:
-    """A value as filters compare it."""
+    """Return a value as filters compare it."""
     convert = _CONVERSIONS.get(type(value))
     return value if convert is None else convert(value)
 
 
 def _text(value: object) -> object:
-    """As `_compared`; bytes as the text they are, None if they are none."""
+    """Return a value as `_compared`; bytes as the text they are, None if they are none."""
     if not isinstance(value, bytes):
         return _compared(value)
     try:

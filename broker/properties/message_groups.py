@@ -25,7 +25,7 @@ _NO_KEY: Final = ("", False)
 
 
 def group_key(template: EnvelopeTemplate) -> tuple[str, bool]:
-    """The key ("": none) and whether the message closes its group; worked out once."""
+    """Return the key ("": none) and whether the message closes its group; worked out once."""
     translations = templates.translations_of(template)
     if translations.message_group is None:
         translations.message_group = _read(template)

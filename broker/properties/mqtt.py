@@ -76,7 +76,7 @@ def read(block: bytes) -> MessageProperties:
 
 
 def write(properties: MessageProperties) -> bytes:
-    """The property block of a message, whatever its properties were read from."""
+    """Return the property block of a message, whatever its properties were read from."""
     named: list[tuple[str, HeaderValue]] = []
     response_topic = properties.reply_to or None
     if response_topic is not None and not _is_topic(response_topic):
@@ -115,7 +115,7 @@ def write(properties: MessageProperties) -> bytes:
 
 
 def with_expiry(block: bytes, left_ms: int) -> bytes:
-    """The block with its message expiry interval, if it has one, at what is left [MQTT-3.3.2-6]."""
+    """Return the block with its message expiry interval, if it has one, at what is left [MQTT-3.3.2-6]."""
     position = expiry_interval_at(block)
     if not position:
         return block
@@ -125,7 +125,7 @@ def with_expiry(block: bytes, left_ms: int) -> bytes:
 
 
 def without_shadows(block: bytes) -> bytes:
-    """The block of a delivery: user properties of the publisher that are called as one of
+    """Return the block of a delivery: user properties of the publisher that are called as one of
     `DELIVERY_PROPERTIES` move under `x-original-` and their name.
     """
     if not _MAY_SHADOW.search(block):
@@ -139,8 +139,8 @@ def without_shadows(block: bytes) -> bytes:
 
 
 def options_of(block: bytes) -> PublishOptions:
-    """What a publish with these properties asks for; raises InvalidArgument, also for a user property the
-    broker acts on that is there twice.
+    """Return what a publish with these properties asks for; raises InvalidArgument, also for a user property
+    the broker acts on that is there twice.
     """
     if not block:
         return PLAIN
@@ -155,20 +155,20 @@ def options_of(block: bytes) -> PublishOptions:
 
 
 def expiry_ms(block: bytes) -> int | None:
-    """The message expiry interval of a publish."""
+    """Return the message expiry interval of a publish."""
     interval_s = decode_properties(block, c.PUBLISH).message_expiry_interval_s if block else None
     return None if interval_s is None else interval_s * 1000
 
 
 def without_stage(block: bytes) -> bytes:
-    """The property block of a staged publish as its consumers are to see it."""
+    """Return the property block of a staged publish as its consumers are to see it."""
     properties = decode_properties(block, c.PUBLISH)
     left = [(name, text) for name, text in properties.user_properties if name not in TAG_NAMES]
     return encode_properties(properties.copy(user_properties=left), c.PUBLISH)
 
 
 def as_text(value: Any) -> str:
-    """A header value as the text of a user property."""
+    """Return a header value as the text of a user property."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -218,5 +218,5 @@ def _fits(text: str) -> bool:
 
 
 def _clean(text: str) -> str:
-    """U+0000 may not stand in an MQTT string [MQTT-1.5.4-2]."""
+    """Take U+0000 away, which may not stand in an MQTT string [MQTT-1.5.4-2]."""
     return text.replace("\0", "\ufffd")

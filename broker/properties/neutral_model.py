@@ -66,11 +66,11 @@ class MessageProperties:
     implied: frozenset[str] = frozenset()
 
     def header_values(self) -> dict[str, HeaderValue]:
-        """The headers by name, each with the value that counts."""
+        """Return the headers by name, each with the value that counts."""
         return dict(self.headers if self.last_header_counts else reversed(self.headers))
 
     def routed(self) -> RoutedHeaders:
-        """What exchanges route by."""
+        """Return what exchanges route by."""
         return RoutedHeaders(self.header_values(), lambda: self)
 
 

@@ -11,7 +11,7 @@ from queue_manager.errors import InvalidArgument
 def single_values(
     headers: Iterable[tuple[str, Any]], what: str, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The values of these names (None: all).
+    """Return the values of these names (None: all).
 
     Raises InvalidArgument if a name is there twice, since either could be meant. `what` they are is for the
     reason.
@@ -27,7 +27,8 @@ def single_values(
 
 
 def aliased_value(values: dict[str, Any], names: Iterable[str]) -> tuple[str, Any]:
-    """What one of several names for the same thing says, with that name; ("", None) if none does.
+    """Return the value of one of several names for the same thing, with that name; ("", None) if there is
+    none.
 
     Raises InvalidArgument if two say different things.
     """

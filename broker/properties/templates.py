@@ -21,7 +21,7 @@ class Codec(Protocol):
         """Read a block of that protocol."""
 
     def write(self, properties: MessageProperties, /) -> bytes:
-        """The block of a message; never raises, whatever the properties are."""
+        """Return the block of a message; never raises, whatever the properties are."""
 
 
 _CODECS: Final[dict[int, Codec]] = {PROPERTIES_AMQP: amqp, PROPERTIES_MQTT: mqtt}
@@ -41,7 +41,7 @@ class Translations:
 
 
 def translations_of(template: EnvelopeTemplate) -> Translations:
-    """The translations of a template."""
+    """Return the translations of a template."""
     translations = template.context
     if translations is None:
         translations = template.context = Translations()
@@ -50,7 +50,7 @@ def translations_of(template: EnvelopeTemplate) -> Translations:
 
 
 def read(template: EnvelopeTemplate) -> MessageProperties:
-    """What the publisher of messages of this template said of them."""
+    """Read what the publisher of messages of this template said of them."""
     codec = _CODECS.get(template.properties_kind)
     if codec is None:
         properties = MessageProperties()
@@ -64,12 +64,14 @@ def read(template: EnvelopeTemplate) -> MessageProperties:
 
 
 def headers_of(template: EnvelopeTemplate) -> HeaderMap:
-    """The headers of messages of this template, or the user properties, by name, as exchanges want them."""
+    """Return the headers of messages of this template, or the user properties, by name, as exchanges want
+    them.
+    """
     return read(template).routed()
 
 
 def copies_of(template: EnvelopeTemplate) -> list[str]:
-    """The further routing keys that a message was published with; blind ones are gone."""
+    """Return the further routing keys that a message was published with; blind ones are gone."""
     raw = template.properties
     if template.properties_kind != PROPERTIES_AMQP or not amqp.may_copy(raw):
         return []
@@ -80,7 +82,7 @@ def copies_of(template: EnvelopeTemplate) -> list[str]:
 
 
 def template_of(published: PublishedAs) -> EnvelopeTemplate:
-    """What is asked here of a message that was browsed."""
+    """Return what is asked here of a message that was browsed."""
     return EnvelopeTemplate(
         published.topic,
         published.properties_kind,
@@ -93,28 +95,30 @@ def template_of(published: PublishedAs) -> EnvelopeTemplate:
 
 
 def as_amqp(template: EnvelopeTemplate) -> bytes:
-    """The raw AMQP 0.9.1 content header (flags and list) of messages of this template."""
+    """Return the raw AMQP 0.9.1 content header (flags and list) of messages of this template."""
     if template.properties_kind == PROPERTIES_AMQP:
         return template.properties
     return _translated(template, PROPERTIES_AMQP)
 
 
 def as_published(published: PublishedAs) -> bytes:
-    """As `as_amqp`, of a message that was browsed."""
+    """Return the header as `as_amqp`, of a message that was browsed."""
     if published.properties_kind == PROPERTIES_AMQP:
         return published.properties
     return as_amqp(template_of(published))
 
 
 def as_mqtt(template: EnvelopeTemplate) -> bytes:
-    """The MQTT 5 property block (without length) of messages of this template."""
+    """Return the MQTT 5 property block (without length) of messages of this template."""
     if template.properties_kind == PROPERTIES_MQTT:
         return template.properties
     return _translated(template, PROPERTIES_MQTT)
 
 
 def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
-    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6]."""
+    """Return the block as `as_mqtt`, with the message expiry interval less the time the message waited
+    [MQTT-3.3.2-6].
+    """
     block = as_mqtt(template) if template.properties else b""
     if not template.expires_at_ms:
         return block
@@ -122,8 +126,8 @@ def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> 
 
 
 def as_mqtt_delivery(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:
-    """As `as_mqtt`, with the message expiry interval less the time the message waited [MQTT-3.3.2-6], and
-    without user properties that could be taken for those that the broker adds.
+    """Return the block as `as_mqtt`, with the message expiry interval less the time the message waited
+    [MQTT-3.3.2-6], and without user properties that could be taken for those that the broker adds.
     """
     block = template.properties
     if block:

@@ -16,7 +16,7 @@ class BackupClient:
         self._commits = commits
 
     async def cut(self) -> Cut:
-        """A cut with everything done so far, kept for `limits.CUT_LIFETIME_S`.
+        """Return a cut with everything done so far, kept for `limits.CUT_LIFETIME_S`.
 
         Raises PreconditionFailed where the storage is in memory, LimitReached where too many are kept.
         """

@@ -45,7 +45,7 @@ async def read_page(
     limit: int,
     bodies: bool = True,
 ) -> BrowsedPage:
-    """One page of a queue's messages in a state; see `MessageClient.browse`."""
+    """Read one page of a queue's messages in a state; see `MessageClient.browse`."""
     if state not in STATES:
         raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
     if not 1 <= limit <= limits.LISTED_MESSAGES_MAX:
@@ -102,7 +102,7 @@ def _published(template: EnvelopeTemplate) -> PublishedAs:
 async def find(
     shard: Shard, queue: Queue, group: Group | None, state: State, *, after: str | None, limit: int
 ) -> tuple[list[Found], bool]:
-    """At most `limit` messages of a listing, and whether there are more."""
+    """Return at most `limit` messages of a listing, and whether there are more."""
     found: list[Found] = []
     async for item in _listing(shard, queue, group, state, after):
         found.append(item)
@@ -114,7 +114,9 @@ async def find(
 
 
 async def read_bodies(shard: Shard, messages: list[Message]) -> tuple[dict[int, bytes], int]:
-    """Payloads by message ID, and of how many messages they are: about `limits.LOAD_BYTES_MAX` at most."""
+    """Read payloads by message ID, and of how many messages they are: about `limits.LOAD_BYTES_MAX` at
+    most.
+    """
     missing = [message.message_id for message in messages if message.body is None]
     read, read_count = await shard.reader.read_payloads(missing) if missing else ({}, 0)
     known = set(missing[:read_count])
@@ -138,7 +140,7 @@ async def read_bodies(shard: Shard, messages: list[Message]) -> tuple[dict[int, 
 async def _listing(
     shard: Shard, queue: Queue, group: Group | None, state: State, after: str | None
 ) -> AsyncIterator[Found]:
-    """The messages in delivery order: those of the highest priority first."""
+    """Return the messages in delivery order: those of the highest priority first."""
     if state == "scheduled":
         async for item in _scheduled(shard, queue, after):
             yield item
@@ -215,7 +217,7 @@ async def _ready(shard: Shard, part: Part, cursor: Cursor | None, after: int) ->
 
 
 async def _settled(shard: Shard, cursor: Cursor, state: State, after: int) -> AsyncIterator[Found]:
-    """Done or failed messages, in order of their claims."""
+    """Return done or failed messages, in order of their claims."""
     if not cursor.log.durable:
         return
     await shard.sweeper.retention_known()
@@ -270,7 +272,7 @@ async def _scheduled(shard: Shard, queue: Queue, after: str | None) -> AsyncIter
 
 
 def scheduled_key(text: str) -> tuple[int, int]:
-    """The (due_ms, message ID) in the name of a scheduled message; raises InvalidArgument."""
+    """Return the (due_ms, message ID) in the name of a scheduled message; raises InvalidArgument."""
     due, dot, message_id = text.partition(".")
     if not dot:
         raise InvalidArgument(f"{text!r} does not name a scheduled message")

@@ -17,7 +17,7 @@ class CommitClient:
         self._manager = shard.manager
 
     def stats(self) -> CommitView:
-        """What was seen of commits since the start."""
+        """Return what was seen of commits since the start."""
         return self._shard.commits.stats.view()
 
     def wait(self, waiter: Waiter, token: int) -> None:
@@ -25,12 +25,12 @@ class CommitClient:
         self._manager.context.commit.wait(waiter, token)
 
     def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
-        """As `wait`, for many tokens."""
+        """Wait as `wait`, for many tokens."""
         self._manager.context.commit.wait_for(waiter, tokens)
 
     def wait_up_to(self, waiter: Waiter, token: int) -> bool:
-        """As `wait`, but of the tokens of one commit only the last is told; whether it is the first of its
-        commit.
+        """Wait as `wait`, but of the tokens of one commit only the last is told; returns whether it is the
+        first of its commit.
         """
         return self._manager.context.commit.wait_up_to(waiter, token)
 

@@ -20,7 +20,7 @@ from queue_manager.queue.stream import Stream
 
 
 def queue_view(queue: Queue) -> QueueView:
-    """A queue as it is now; what failed and is done is known from `Shard.retention_known` on."""
+    """Return a queue as it is now; what failed and is done is known from `Shard.retention_known` on."""
     groups = list(queue.groups)
     is_stream = isinstance(queue, Stream)
     return QueueView(
@@ -57,14 +57,14 @@ def queue_view(queue: Queue) -> QueueView:
 
 
 def _delivered_count(group: Group) -> int:
-    """Deliveries, the first and later ones of each message."""
+    """Count deliveries, the first and later ones of each message."""
     if isinstance(group, StreamGroup):
         return group.position + group.redelivered_count()
     return sum(cursor.claims.buckets.next_claim for cursor in group.cursors) + group.redelivered_count()
 
 
 def _settled_count(group: Group) -> int:
-    """Messages claimed once and done with: claims that are neither in flight, nor wait, nor failed."""
+    """Count messages claimed once and done with: claims that are neither in flight, nor wait, nor failed."""
     if isinstance(group, StreamGroup):
         return group.cursor.committed_offset()
     claimed = sum(cursor.claims.buckets.next_claim for cursor in group.cursors)
@@ -75,12 +75,14 @@ def _settled_count(group: Group) -> int:
 
 
 def has_name(group: Group) -> bool:
-    """Whether it is a group that can be asked for: not one of a single reader of a stream."""
+    """Return whether it is a group that can be asked for: not one of a single reader of a stream."""
     return not (isinstance(group, StreamGroup) and group.is_anonymous)
 
 
 async def group_view(shard: Shard, group: Group) -> GroupView:
-    """A group as it is now; see `queue_view`. May read one log claim for the age of its oldest message."""
+    """Return a group as it is now; see `queue_view`. May read one log claim for the age of its oldest
+    message.
+    """
     oldest_ms = min([ms for cursor in group.cursors if (ms := await _oldest_ms(shard, cursor))], default=0)
     ready, delayed, in_flight = group.ready_count(), group.delayed_count(), group.in_flight_count()
     lag = ready + delayed + in_flight
@@ -114,25 +116,25 @@ async def group_view(shard: Shard, group: Group) -> GroupView:
 
 
 def held_claims(cursor: Cursor) -> list[Claim]:
-    """Claims in flight, in order of their messages."""
+    """Return claims in flight, in order of their messages."""
     priority = priority_of(cursor.log.head_offset)
     held = [claim for consumer in cursor.consumers for claim in consumer.in_flight.values()]
     return _sorted(claim for claim in held if priority_of(claim.message.offset) == priority)
 
 
 def returned_claims(cursor: Cursor) -> list[Claim]:
-    """What came back, or was placed for a consumer, and may be claimed at once; in order."""
+    """Return what came back, or was placed for a consumer, and may be claimed at once; in order."""
     cursor.returning.finish()
     return _sorted(cursor.claims.returned.available() + cursor.dispatcher.held(cursor))
 
 
 def delayed_claims(cursor: Cursor) -> list[Claim]:
-    """What came back and waits for its next attempt, in order of the messages."""
+    """Return what came back and waits for its next attempt, in order of the messages."""
     return _sorted(cursor.claims.delays.claims())
 
 
 def done_count(group: Group) -> int:
-    """Messages done and still kept for that; as far as they are in the log."""
+    """Count messages done and still kept for that; as far as they are in the log."""
     if not group.log.durable or isinstance(group, StreamGroup):
         return 0
     return sum(_done_offsets(cursor).count() for cursor in group.cursors)
@@ -153,7 +155,7 @@ def _sorted(claims: Iterable[Claim]) -> list[Claim]:
 
 
 async def _oldest_ms(shard: Shard, cursor: Cursor) -> int:
-    """When the oldest message the group has not done was published; 0 if there is none."""
+    """Return when the oldest message the group has not done was published; 0 if there is none."""
     log = cursor.log
     claims = [*held_claims(cursor), *returned_claims(cursor), *delayed_claims(cursor)]
     times = [claim.message.received_at_ms for claim in claims]

@@ -51,7 +51,7 @@ class EpochClient:
 
     @answered
     def status(self, queue: Name, caller: str, producer: str, tag: StageTag | None) -> EpochStatus:
-        """The last epoch of a producer, and how many rows an attempt has staged."""
+        """Return the last epoch of a producer, and how many rows an attempt has staged."""
         manager = self._shard.manager
         found = find(self._shard, queue, caller)
         last = manager.last_epoch(found, producer)
@@ -62,12 +62,14 @@ class EpochClient:
         )
 
     def producers(self, queue: Name) -> list[str]:
-        """Whose last epoch is known or who staged rows, in no order; raises QueueNotFound."""
+        """Return the producers whose last epoch is known or that staged rows, in no order; raises
+        QueueNotFound.
+        """
         found = find(self._shard, queue)
         return found.rules.stage.producers if found.rules.has_stage else []
 
     def views(self, queue: Name, producers: Collection[str]) -> list[ProducerView]:
-        """What is known of these producers, in their order; raises QueueNotFound."""
+        """Return what is known of these producers, in their order; raises QueueNotFound."""
         found = find(self._shard, queue)
         if not found.rules.has_stage:
             return []

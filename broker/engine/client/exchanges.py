@@ -43,7 +43,7 @@ class ExchangeClient:
 
     @answered
     def look(self, name: Name) -> ExchangeView:
-        """An exchange that exists. Comes to ExchangeNotFound."""
+        """Return an exchange that exists. Comes to ExchangeNotFound."""
         return _view(self._exchanges.find(name))
 
     @answered
@@ -89,7 +89,7 @@ class ExchangeClient:
 
     @answered
     def views(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[ExchangeView]:
-        """All exchanges of a virtual host, by name."""
+        """Return all exchanges of a virtual host, by name."""
         views = [_view(exchange) for exchange in self._exchanges.of_vhost(vhost)]
         return sorted(views, key=lambda exchange: exchange.name)
 
@@ -102,9 +102,8 @@ class ExchangeClient:
         exchange: Name | None = None,
         vhost: VhostName = DEFAULT_VHOST,
     ) -> list[BindingDefinition]:
-        """The bindings of one exchange as their source, those to a queue, those to an exchange, or all of a
-        virtual host.
-        Comes to ExchangeNotFound, QueueNotFound.
+        """Return the bindings of one exchange as their source, those to a queue, those to an exchange, or all
+        of a virtual host. Comes to ExchangeNotFound, QueueNotFound.
         """
         return [_definition(found) for found in self._bindings(source, queue, exchange, vhost)]
 

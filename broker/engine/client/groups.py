@@ -136,8 +136,8 @@ class GroupClient:
         await self._commits.durable()
 
     async def delete_passing(self) -> int:
-        """After a start: delete the groups that should have gone with their clients before it; gives how many
-        they were.
+        """Delete, after a start, the groups that should have gone with their clients before it; gives how
+        many they were.
         """
         shard = self._shard
         left = [(queue, group) for queue in shard.manager.queues for group in queue.groups if _passes(group)]
@@ -151,12 +151,12 @@ class GroupClient:
         return len(left)
 
     async def view(self, queue: Name, group: str) -> GroupView:
-        """One group; raises QueueNotFound, GroupNotFound."""
+        """Return one group; raises QueueNotFound, GroupNotFound."""
         await self._shard.sweeper.retention_known()
         return await counting.group_view(self._shard, find(self._shard, queue).groups.find(group))
 
     async def views(self, queue: Name) -> list[GroupView]:
-        """The groups of a queue that have a name, by their IDs; raises QueueNotFound."""
+        """Return the groups of a queue that have a name, by their IDs; raises QueueNotFound."""
         await self._shard.sweeper.retention_known()
         named = [group for group in find(self._shard, queue).groups if counting.has_name(group)]
         named.sort(key=lambda group: group.group_id)
@@ -167,7 +167,7 @@ class GroupClient:
 
 
 def chosen(queue: Queue, group_id: str | None) -> Group | None:
-    """The group of that ID; without one the default group, or the only one; None: there is none.
+    """Return the group of that ID; without one the default group, or the only one; None: there is none.
 
     Raises GroupNotFound, InvalidArgument when there are several to choose from.
     """
@@ -181,7 +181,7 @@ def chosen(queue: Queue, group_id: str | None) -> Group | None:
 
 
 async def cursor_at(shard: Shard, queue: Queue, start: GroupStart) -> str | None:
-    """Behind which cursor a listing of ready messages begins at `start`."""
+    """Return the cursor behind which a listing of ready messages begins at `start`."""
     if len(queue.parts) > 1:
         raise InvalidArgument(f"queue {queue.name!r} has priorities: it is looked at from its beginning")
     offset, _ = await _place_in(shard, queue.log, start)
@@ -189,7 +189,7 @@ async def cursor_at(shard: Shard, queue: Queue, start: GroupStart) -> str | None
 
 
 async def _place_in(shard: Shard, log: QueueLog, start: GroupStart) -> Place:
-    """The offset that `start` means in a log, and a log sequence at or before it (0: not known)."""
+    """Return the offset that `start` means in a log, and a log sequence at or before it (0: not known)."""
     if start.time_ms is not None:
         offset = await log_view.offset_at(shard, log, start.time_ms)
     else:

@@ -20,7 +20,7 @@ Place = tuple[int, int, int]  # sequence, offset and receipt time of the first m
 
 
 async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[list[Message]]:
-    """The messages of a log from `offset` on, in parts, those on the store without body. Nothing is
+    """Return the messages of a log from `offset` on, in parts, those on the store without body. Nothing is
     touched.
 
     Messages whose payload was let go of are among them, as far as the log still tells of them.
@@ -56,7 +56,7 @@ async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[l
 
 
 async def sequence_of(shard: Shard, log: QueueLog, offset: int) -> int:
-    """A metadata-log sequence at or before the entry that holds `offset`, near it."""
+    """Return a metadata-log sequence at or before the entry that holds `offset`, near it."""
     known = log.sequence_at(offset)
     if known is not None:
         return known
@@ -65,7 +65,7 @@ async def sequence_of(shard: Shard, log: QueueLog, offset: int) -> int:
 
 
 async def offset_at(shard: Shard, log: QueueLog, time_ms: int) -> int:
-    """The offset of the first message kept that was published at `time_ms` or later."""
+    """Return the offset of the first message kept that was published at `time_ms` or later."""
     await shard.barrier()
     start = log.head_offset
     if log.durable and start < log.tail.first_offset:
@@ -80,7 +80,9 @@ async def offset_at(shard: Shard, log: QueueLog, time_ms: int) -> int:
 
 
 async def _last_entry(shard: Shard, log: QueueLog, is_before: Callable[[Place], bool]) -> Place | None:
-    """The last entry of the queue's log that `is_before`, which holds for all entries up to some place."""
+    """Return the last entry of the queue's log that `is_before`, which holds for all entries up to some
+    place.
+    """
     low, high = log.head_sequence, shard.manager.context.metadata_log.next_sequence
     found = None
     for _ in range(SEARCH_STEPS_MAX):

@@ -68,33 +68,33 @@ class PublishingClient:
         return self._manager.queues.auto_create
 
     def match(self, topic: Address) -> traffic.Targets:
-        """The queues that are bound to a `$queue/...` address."""
+        """Return the queues that are bound to a `$queue/...` address."""
         return self._manager.queues.bindings.route(topic)
 
     def route(self, topic: Address, now_ms: int) -> traffic.Targets:
-        """As `match`, but a queue in memory is made if there is none. Raises QueueNotFound where that is not
-        allowed, InvalidAddress, LimitReached.
+        """Return the queues as `match`, but a queue in memory is made if there is none. Raises QueueNotFound
+        where that is not allowed, InvalidAddress, LimitReached.
         """
         return self._manager.publisher.route(topic, now_ms)
 
     def named(self, name: Name) -> traffic.Targets:
-        """The queue of that name, if there is one."""
+        """Return the queue of that name, if there is one."""
         return self._manager.queues.route_to(name)
 
     def through(self, exchange: Name, keys: Sequence[str], headers: Callable[[], Headers]) -> traffic.Targets:
-        """The queues that an exchange other than the default one gives messages with these routing keys (one,
-        and what CC and BCC add) and headers, which are asked for where they matter. They are not current
-        where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
+        """Return the queues that an exchange other than the default one gives messages with these routing
+        keys (one, and what CC and BCC add) and headers, which are asked for where they matter. They are not
+        current where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
         """
         return self._manager.queues.exchanges.route(exchange, keys, headers)
 
     def joined(self, targets: Iterable[traffic.Targets]) -> traffic.Targets:
-        """All these queues, each once; not current, so that it is asked for again."""
+        """Return all these queues, each once; not current, so that it is asked for again."""
         return joined(cast("Iterable[Route]", targets))
 
     def unconditional(self, exchange: Name, key: str) -> traffic.Targets:
-        """As `through`, if headers do not matter and it is the same for all messages; otherwise, and if
-        clients may not publish there, there are none.
+        """Return the queues as `through`, if headers do not matter and it is the same for all messages;
+        otherwise, and if clients may not publish there, there are none.
         """
         return self._manager.queues.exchanges.unconditional_route(exchange, key)
 
@@ -107,7 +107,7 @@ class PublishingClient:
         options: PublishOptions = PLAIN,
         exchange: str = "",
     ) -> traffic.PublishPlan:
-        """What publishes of this topic and these properties have in common; to be aimed."""
+        """Return what publishes of this topic and these properties have in common; to be aimed."""
         return self._manager.plan(topic, properties_kind, properties, persistent, options, exchange)
 
     def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets, keys: Sequence[str] = ()) -> None:
@@ -139,11 +139,15 @@ class PublishingClient:
         return self._manager.publisher.apply(cast(Judgement, judged), now_ms)
 
     def is_remembered(self, plan: traffic.PublishPlan, outcome: int) -> bool:
-        """Whether a refusal is to be told only when the open commit, which remembers it, is durable."""
+        """Return whether a refusal is to be told only when the open commit, which remembers it, is
+        durable.
+        """
         return is_remembered(cast(PublishPlan, plan), outcome)
 
     def next_offset(self, name: Name) -> int:
-        """The offset that the next message without a priority gets in a queue; raises QueueNotFound."""
+        """Return the offset that the next message without a priority gets in a queue; raises
+        QueueNotFound.
+        """
         return find(self._shard, name).log.next_offset
 
 
@@ -155,26 +159,26 @@ class ConsumingClient:
         self._manager = shard.manager
 
     def find(self, name: Name, caller: str = OPERATOR) -> traffic.Source:
-        """The queue; raises QueueNotFound, ResourceLocked."""
+        """Return the queue; raises QueueNotFound, ResourceLocked."""
         return find(self._shard, name, caller)
 
     def find_or_create(self, name: Name, caller: str, now_ms: int) -> traffic.Source:
-        """As `find`, but an unknown name makes a queue in memory where that is allowed."""
+        """Return the queue as `find`, but an unknown name makes a queue in memory where that is allowed."""
         return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms)
 
     def is_stream(self, name: Name) -> bool:
-        """Whether there is a stream of that name."""
+        """Return whether there is a stream of that name."""
         return isinstance(self._manager.queues.get(name), Stream)
 
     def credit(self, credit_max: int) -> traffic.Credit:
-        """A limit that consumers share, of so many unsettled messages."""
+        """Return a limit that consumers share, of so many unsettled messages."""
         return CreditPool(credit_max)
 
     def places(
         self, window: traffic.Window, fill: Callable[[], None], session: session_traffic.Session | None
     ) -> traffic.Places:
-        """What is free of a client's window, for its consumers. `session`: that of the client, which sends by
-        the same window; `fill` sends what else waits for it, as long as there is a place.
+        """Return what is free of a client's window, for its consumers. `session`: that of the client, which
+        sends by the same window; `fill` sends what else waits for it, as long as there is a place.
         """
         return Places(self._manager.context, window, fill, cast("Session | None", session))
 
@@ -236,7 +240,7 @@ class ConsumingClient:
             self._manager.consumption.unsubscribe(taken, now_ms, keep_claims=keep_claims)
 
     def wake(self, consumer: traffic.Consumer) -> None:
-        """The consumer's credit grew or it is no longer paused."""
+        """Deliver again: the consumer's credit grew or it is no longer paused."""
         self._manager.consumption.wake(cast(Consumer, consumer))
 
     def puller(
@@ -249,7 +253,7 @@ class ConsumingClient:
         group_name: str = "",
         is_told_offsets: bool = False,
     ) -> traffic.Consumer:
-        """A consumer of a group that is given nothing by itself and takes by `pull`."""
+        """Return a consumer of a group that is given nothing by itself and takes by `pull`."""
         consumption = self._manager.consumption
         source = cast(Queue, queue)
         group = consumption.group(source, group_name, MATCH_ALL) if group_name else None
@@ -273,34 +277,36 @@ class ConsumingClient:
         cast(Consumer, consumer).group.when_loaded(call)
 
     def ready_count(self, consumer: traffic.Consumer) -> int:
-        """Messages that wait for a claim in the consumer's group."""
+        """Count the messages that wait for a claim in the consumer's group."""
         taken = cast(Consumer, consumer)
         queue = self._manager.queues.of_log(taken.group.log)
         group = None if queue is None else queue.groups.get(taken.group.group_id)
         return 0 if group is None else group.ready_count()
 
     def is_consumer_of(self, consumer: traffic.Consumer, queue: traffic.Source) -> bool:
-        """Whether the queue, and not an older one of its name, is what the consumer reads."""
+        """Return whether the queue, and not an older one of its name, is what the consumer reads."""
         return self._manager.queues.of_log(cast(Consumer, consumer).group.log) is queue
 
     def is_gone(self, consumer: traffic.Consumer) -> bool:
-        """Whether the consumer's queue was deleted."""
+        """Return whether the consumer's queue was deleted."""
         return cast(Consumer, consumer).group.log.deleted
 
     def primary_group(self, consumer: traffic.Consumer) -> str:
-        """The group of the consumer's stream whose progress deliveries tell; "" for none."""
+        """Return the group of the consumer's stream whose progress deliveries tell; "" for none."""
         return cast(Consumer, consumer).group.log.policy.primary_group
 
     def gap(self, consumer: traffic.Consumer) -> int:
-        """Messages lost to retention that no consumer of the stream's group was told of yet."""
+        """Return how many messages were lost to retention that no consumer of the stream's group was told of
+        yet.
+        """
         return cast(StreamGroup, consumer.group).cursor.backlog.gap
 
     def take_gap(self, consumer: traffic.Consumer) -> int:
-        """As `gap`; they are told now."""
+        """Return the gap as `gap`; it is told now."""
         return cast(StreamGroup, consumer.group).cursor.backlog.take_gap()
 
     def primary_committed(self, consumer: traffic.Consumer) -> int:
-        """How far that group is."""
+        """Return how far that group is."""
         queue = self._manager.queues.of_log(cast(Consumer, consumer).group.log)
         return queue.primary_committed() if isinstance(queue, Stream) else 0
 
@@ -332,20 +338,20 @@ class SettlingClient:
         return self._manager.consumption.extend(cast(Claim, claim), lease_ms, now_ms)
 
     def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> traffic.Claim:
-        """The claim a control topic names; raises GroupNotFound, InvalidAddress."""
+        """Return the claim a control topic names; raises GroupNotFound, InvalidAddress."""
         return self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset)
 
     def durable_group_of(self, claim: traffic.Claim) -> traffic.Group | None:
-        """The group of a claim that is in flight, if its queue is stored; None otherwise."""
+        """Return the group of a claim that is in flight, if its queue is stored; None otherwise."""
         consumer = cast(Claim, claim).consumer
         return consumer.group if consumer is not None and consumer.group.log.durable else None
 
     def holder(self, claim: traffic.Claim) -> traffic.Consumer | None:
-        """The consumer that has, or had, the claim."""
+        """Return the consumer that has, or had, the claim."""
         return cast(Claim, claim).consumer
 
     def is_claim_of(self, claim: traffic.Claim, queue: traffic.Source) -> bool:
-        """Whether a claim that is in flight is of this queue."""
+        """Return whether a claim that is in flight is of this queue."""
         consumer = cast(Claim, claim).consumer
         return consumer is not None and self._manager.queues.of_log(consumer.group.log) is queue
 
@@ -365,8 +371,8 @@ class TurnClient:
         self.uncommitted_bytes = shard.manager.context.uncommitted_bytes
 
     def announce(self) -> None:
-        """Something may have been done to the core, and more may be in this loop turn: have it committed once
-        `settle` was called, which follows at the end of the turn.
+        """Have the core committed once `settle` was called, which follows at the end of the turn: something
+        may have been done to it, and more may be in this turn.
         """
         if self.has_work():
             self._shard.wakeups.commit.set()

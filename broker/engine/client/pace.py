@@ -45,19 +45,19 @@ class Pace:
             await self._ending.sleep(max(0.001, self._gone / self._per_second - elapsed_s))
 
     def went(self, count: int) -> None:
-        """So many went."""
+        """Count so many that went."""
         self._gone += count
 
 
 def bounded(limit: int | None, most: int) -> int:
-    """How many messages a call may touch; raises InvalidArgument."""
+    """Return how many messages a call may touch; raises InvalidArgument."""
     if limit is not None and limit < 0:
         raise InvalidArgument(f"a limit is at least 0, not {limit}")
     return most if limit is None else min(limit, most)
 
 
 def note(shard: Shard, pace: Pace, count: int) -> int:
-    """So many went: have them delivered and written."""
+    """Count so many: have them delivered and written."""
     pace.went(count)
     shard.manager.dispatch(shard.clock.now_ms())
     shard.wake()

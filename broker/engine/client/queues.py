@@ -21,7 +21,7 @@ from storage.errors import StorageError
 
 
 def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
-    """The queue a caller names; raises QueueNotFound, ResourceLocked."""
+    """Return the queue a caller names; raises QueueNotFound, ResourceLocked."""
     if caller != OPERATOR:
         return shard.manager.queues.find(name, sys.intern(caller))
     queue = shard.manager.queues.get(name)
@@ -31,7 +31,7 @@ def find(shard: Shard, name: str, caller: str = OPERATOR) -> Queue:
 
 
 def status_of(queue: Queue, *, is_new: bool = False) -> QueueStatus:
-    """A queue as it is now."""
+    """Return a queue as it is now."""
     return QueueStatus(
         name=queue.name,
         durable=queue.durable,
@@ -51,7 +51,7 @@ class QueueClient:
         self._waiting: set[asyncio.Task[None]] = set()
 
     def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
-        """The queue of that name, made if it is not there.
+        """Return the queue of that name, made if it is not there.
 
         Waits while one of that name is being deleted. Comes to PreconditionFailed when it exists with another
         definition, ResourceLocked, ReservedName, InvalidAddress, LimitReached.
@@ -122,12 +122,14 @@ class QueueClient:
 
     @answered
     def exists(self, name: Name) -> bool:
-        """Whether there is a queue of that name."""
+        """Return whether there is a queue of that name."""
         return name in self._shard.manager.queues
 
     @answered
     def look(self, name: Name, caller: str, *, is_use: bool = False) -> QueueStatus:
-        """A queue that exists; `is_use`: asking counts as use. Comes to QueueNotFound, ResourceLocked."""
+        """Return a queue that exists; `is_use`: asking counts as use. Comes to QueueNotFound,
+        ResourceLocked.
+        """
         queue = find(self._shard, name, caller)
         if is_use:
             queue.use.note(self._shard.clock.now_ms())
@@ -168,20 +170,22 @@ class QueueClient:
         return Dropped(count, queue.durable)
 
     def forget_caller(self, caller: str) -> None:
-        """The caller is gone: its exclusive queues go with it."""
+        """Forget the caller, which is gone: its exclusive queues go with it."""
         for queue in self._exclusive.pop(caller, ()):
             if not queue.deleted:
                 self._shard.manager.queues.delete(queue, self._shard.clock.now_ms())
 
     async def view(self, name: Name) -> QueueView:
-        """One queue; raises QueueNotFound."""
+        """Return one queue; raises QueueNotFound."""
         await self._shard.sweeper.retention_known()
         return counting.queue_view(find(self._shard, name))
 
     async def views(
         self, names: Sequence[Name] | None = None, *, vhost: VhostName = DEFAULT_VHOST
     ) -> list[QueueView]:
-        """The queues of these names that are there, in this order; None: all of a virtual host, by name."""
+        """Return the queues of these names that are there, in this order; None: all of a virtual host, by
+        name.
+        """
         await self._shard.sweeper.retention_known()
         views: list[QueueView] = []
         queues = self._shard.manager.queues
@@ -195,7 +199,7 @@ class QueueClient:
         return views
 
     async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:
-        """The names of all queues of a virtual host, sorted."""
+        """Return the names of all queues of a virtual host, sorted."""
         names = (queue.name for queue in self._shard.manager.queues)
         return sorted(name for name in names if vhost_of(name) == vhost)
 

@@ -23,13 +23,13 @@ class RetainedClient:
         return self._retained.keep(template, qos, body, self._clock.now_ms())
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
-        """The messages a filter matches that have not expired, and None after so many topics, for who goes
-        through them in steps; what is retained later than this call is not given.
+        """Yield the messages a filter matches that have not expired, and None after so many topics, for a
+        walk in steps; what is retained later than this call is not given.
         """
         return self._retained.matching(topic_filter, self._clock.now_ms())
 
     def topics(self) -> list[str]:
-        """The topics that have a message, in no order."""
+        """Return the topics that have a message, in no order."""
         return self._retained.topics
 
     @property

@@ -26,7 +26,7 @@ class ScheduledMessage:
 async def list_scheduled(
     shard: Shard, queue_name: str, *, after: Key = (0, 0), limit: int = 100
 ) -> list[ScheduledMessage]:
-    """The next scheduled messages of a queue, at most `limit`, in the order they are due.
+    """Return the next scheduled messages of a queue, at most `limit`, in the order they are due.
 
     `after` is the (due_ms, message_id) of the last one of the page before. Raises QueueNotFound,
     StorageError.

@@ -29,7 +29,7 @@ class SessionClient:
         self._clock = shard.clock
 
     def within(self, vhost: str) -> SessionClient:
-        """The same for another virtual host."""
+        """Return the same for another virtual host."""
         return SessionClient(self._shard, vhost)
 
     @property
@@ -51,11 +51,11 @@ class SessionClient:
         self._sessions.limit(bounds)
 
     def find(self, client_id: str) -> traffic.Session | None:
-        """The session of a client."""
+        """Return the session of a client."""
         return cast("traffic.Session | None", self._sessions.find(client_id, self._clock.now_ms()))
 
     def totals(self) -> Totals:
-        """All sessions together."""
+        """Return all sessions together."""
         return self._sessions.totals()
 
     @property
@@ -64,23 +64,23 @@ class SessionClient:
         return self._sessions.losses
 
     def all(self) -> list[traffic.Session]:
-        """All sessions."""
+        """Return all sessions."""
         return cast("list[traffic.Session]", list(self._sessions))
 
     def of_user(self, user: str) -> list[traffic.Session]:
-        """The sessions of a user."""
+        """Return the sessions of a user."""
         return cast("list[traffic.Session]", self._sessions.of_user(user))
 
     def begin(self, client_id: str, user: str, expiry_s: int) -> traffic.Session:
-        """A new session of a client that has none; raises LimitReached."""
+        """Begin a new session of a client that has none; raises LimitReached."""
         return cast("traffic.Session", self._sessions.begin(client_id, user, expiry_s))
 
     def leave(self, session: traffic.Session) -> None:
-        """The connection of a session is gone."""
+        """Note that the connection of a session is gone."""
         self._sessions.leave(cast(Session, session), self._clock.now_ms())
 
     def end(self, session: traffic.Session) -> None:
-        """A session is over."""
+        """End a session."""
         self._sessions.end(cast(Session, session), self._clock.now_ms())
 
     def subscribe(
@@ -109,7 +109,7 @@ class SessionClient:
         self._sessions.send_own(cast(Session, session), topic_filter, messages)
 
     def has_room(self, logs: Sequence[traffic.Log], count: int, body_bytes: int) -> bool:
-        """Whether no session that reads these logs is full, where publishers are to be told that."""
+        """Return whether no session that reads these logs is full, where publishers are to be told that."""
         return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), count, body_bytes)
 
     def publish(

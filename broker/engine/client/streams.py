@@ -21,8 +21,8 @@ class StreamClient:
     def status(
         self, queue: Name, caller: str, *, group: str | None, start: StreamStart | None
     ) -> StreamStatus:
-        """Which offsets there are, and the committed one of a group, which is made at `start` if it is not
-        there; without a group the offset of `start`. Comes to InvalidAddress, LimitReached.
+        """Return which offsets there are, and the committed one of a group, which is made at `start` if it is
+        not there; without a group the offset of `start`. Comes to InvalidAddress, LimitReached.
         """
         stream = find(self._shard, queue, caller)
         if not isinstance(stream, Stream):
@@ -36,5 +36,5 @@ class StreamClient:
 
     @answered
     def commit_offset(self, queue: Name, caller: str, group_id: str, offset: int) -> None:
-        """Everything up to and with `offset` is done with in the group. Comes to GroupNotFound."""
+        """Note that everything up to and with `offset` is done with in the group. Comes to GroupNotFound."""
         self._shard.manager.commit_offset(find(self._shard, queue, caller), group_id, offset)

@@ -16,7 +16,7 @@ _Now = Callable[[QueuePolicy], object]
 
 
 def _number(field: str, least: int = 0) -> tuple[_Holds, _Now]:
-    """A number of which 0 stands for none."""
+    """Return a number of which 0 stands for none."""
     return (
         lambda declared, policy: bool(max(least, declared) == getattr(policy, field)),
         lambda policy: getattr(policy, field) or None,
@@ -92,7 +92,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[_Holds, _Now]]] = {
 
 
 def told_arguments(arguments: Mapping[str, object] | None, policy: QueuePolicy) -> dict[str, object]:
-    """What was declared; where the policy says something else now, that instead."""
+    """Return what was declared; where the policy says something else now, that instead."""
     told: dict[str, object] = {}
     for name, declared in declared_arguments(arguments).items():
         known = _ARGUMENTS.get(name)

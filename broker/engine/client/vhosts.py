@@ -16,7 +16,7 @@ class VhostRecords:
         self._shard = shard
 
     def kept(self) -> Mapping[str, StoredVhost]:
-        """All of them, by name."""
+        """Return all of them, by name."""
         return dict(self._vhosts.by_name)
 
     def keep(self, name: str, vhost: StoredVhost) -> None:

@@ -34,7 +34,7 @@ async def restore_buckets(store: Store, cursors: dict[str, Cursor], now_ms: int)
 async def _open_buckets(
     store: Store, cursors: dict[str, Cursor]
 ) -> list[tuple[tuple[str, int], StoredBucket]]:
-    """Storage ID of the cursor and bucket ID of each, in order, with what the scans tell of it."""
+    """Yield storage ID of the cursor and bucket ID of each, in order, with what the scans tell of it."""
     found: dict[tuple[str, int], StoredBucket] = {}
     async for key, value in scan_prefix(store, active.prefix()):
         found[active.parse_key(key)] = StoredBucket(active=value)

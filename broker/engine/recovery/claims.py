@@ -16,7 +16,7 @@ from storage.store import Store
 async def restore_released(
     store: Store, manager: QueueManager, cursors: dict[str, Cursor], groups: dict[Cursor, Group]
 ) -> None:
-    """What groups claimed or passed out of order, and what was let go of where they cannot tell."""
+    """Restore what groups claimed or passed out of order, and what was let go of where they cannot tell."""
     async for (storage_id, chunk), bitmap in scan_records(store, claimed_bitmap):
         if storage_id in cursors:
             cursor = cursors[storage_id]
@@ -32,7 +32,7 @@ async def restore_released(
 
 
 async def restore_attempts(store: Store, cursors: dict[str, Cursor]) -> None:
-    """What is known of the attempts at messages that are not done."""
+    """Restore what is known of the attempts at messages that are not done."""
     async for (storage_id, message_id), made in scan_records(store, attempts):
         cursor = cursors.get(storage_id)
         if cursor is not None:

@@ -67,7 +67,7 @@ class _SettledRecords:
         self._scheduled = {cursor: {purge.bucket_id for purge in cursor.done_purges} for cursor in cursors}
 
     async def read(self, cursor: Cursor) -> _Settled:
-        """Those of one cursor."""
+        """Read those of one cursor."""
         settled = _Settled()
         rows = limits.RECOVERY_DONE_ROWS_PER_SCAN
         async for key, value in scan_prefix(self._store, failed.prefix(cursor.storage_id), rows):
@@ -84,7 +84,9 @@ class _SettledRecords:
         return settled
 
     def _is_closed(self, cursor: Cursor, bucket_id: int) -> bool:
-        """Whether the bucket was full at the start, and is of the group's life since its last reset."""
+        """Return whether the bucket was full at the start, and is of the group's life since its last
+        reset.
+        """
         number = bucket_id & layout.NUMBER_MASK
         return (
             cursor.claims.buckets.first_claim <= number < self._last_claims[cursor]

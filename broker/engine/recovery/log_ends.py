@@ -19,7 +19,7 @@ from storage.store import Store
 
 
 async def read_log_ends(store: Store) -> dict[int, EntryHead]:
-    """What stands before the messages of each log's newest entry; logs without entries are not there."""
+    """Read what stands before the messages of each log's newest entry; logs without entries are not there."""
     ends: dict[int, EntryHead] = {}
     long_logs: list[int] = []
     async for part in _parts(store, long_logs):
@@ -38,7 +38,7 @@ async def read_log_ends(store: Store) -> dict[int, EntryHead]:
 
 
 async def _parts(store: Store, long_logs: list[int]) -> AsyncIterator[list[tuple[bytes, bytes]]]:
-    """The entries in order but for the rest of logs that fill a part; those are added to `long_logs`.
+    """Yield the entries in order but for the rest of logs that fill a part; those are added to `long_logs`.
 
     A part is about as long as a look-up takes where logs are long, and longer where they are short.
     """
@@ -69,7 +69,7 @@ def _log_of(row: tuple[bytes, bytes]) -> int:
 
 
 def _end_of(log: int) -> bytes:
-    """A key behind all entries of a log and before those of others."""
+    """Return a key behind all entries of a log and before those of others."""
     end = prefix_end(filter_log_entry.prefix(log))
     assert end is not None
     return end

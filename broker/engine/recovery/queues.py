@@ -88,7 +88,7 @@ class _Places:
         self.positions = positions
 
     def of(self, storage_id: str, specs: dict[str, QueueSpec]) -> StoredCursor:
-        """What the records tell of one group in one log."""
+        """Return what the records tell of one group in one log."""
         spec = specs.get(storage_id)
         return StoredCursor(
             self.positions.get(storage_id),
@@ -99,7 +99,7 @@ class _Places:
 
     @classmethod
     async def read(cls, store: Store) -> _Places:
-        """All groups' places."""
+        """Return all groups' places."""
         cursors = {key.queue_id: sequence async for key, sequence in scan_records(store, log_cursor)}
         claims = {queue_id: state async for queue_id, state in scan_records(store, claim_state)}
         positions = {queue_id: offset async for queue_id, offset in scan_records(store, group_position)}
@@ -113,7 +113,7 @@ async def _restore_chunks(store: Store, stream: Stream, now_ms: int) -> None:
 
 
 async def _log_ends(store: Store, log: MetadataLog, specs: dict[str, QueueSpec]) -> dict[str, int]:
-    """The offset behind the last message in the log of each queue, by the queue's name."""
+    """Return the offset behind the last message in the log of each queue, by the queue's name."""
     ends: dict[str, int] = {}
     names = [name for name in specs if layout.GROUP_SEPARATOR not in name]
     for first in range(0, len(names), SCANS_AT_ONCE):

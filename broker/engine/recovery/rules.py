@@ -33,7 +33,7 @@ async def _rows_by_queue(store: Store, kind: RecordType) -> dict[str, list[Row]]
 
 
 async def _ends_of_runs(store: Store, kind: RecordType) -> AsyncIterator[Row]:
-    """Of each run the first row, and the last where that is wanted."""
+    """Yield of each run the first row, and the last where that is wanted."""
     record, run_fields = kind.record, kind.run_fields
     start: bytes | None = record.prefix()
     end = prefix_end(record.prefix())

@@ -61,7 +61,7 @@ class _StoredLogs:
         self._restored: dict[int, FilterLog] = {}
 
     def restored(self, number: int, of_vhost: Sessions) -> FilterLog:
-        """The log of that number, for a subscription there."""
+        """Return the log of that number, for a subscription there."""
         log = self._restored.get(number)
         if log is None:
             stored = self._stored.pop(number, None)
@@ -85,7 +85,7 @@ async def _read_logs(store: Store) -> dict[int, _StoredLog]:
 
 
 def _extent(newest: EntryHead | None) -> tuple[int, int]:
-    """How many messages, and bytes of body, a log ever got, by its last entry; 0 if it has none."""
+    """Return how many messages, and bytes of body, a log ever got, by its last entry; 0 if it has none."""
     if newest is None:
         return 0, 0
     return newest.first_count + newest.message_count, newest.first_bytes + newest.body_bytes

@@ -30,7 +30,7 @@ from storage.store import Store
 
 
 async def open_log(store: Store, instance_id: str) -> MetadataLog:
-    """The metadata log as it was left. A store keeps the instance ID that its logs were begun with."""
+    """Open the metadata log as it was left. A store keeps the instance ID that its logs were begun with."""
     start, end = segment_meta_bounds()
     rows = await store.scan(start, end, limit=100_000)
     block = await store.get(SEQ_BLOCK_KEY)
@@ -48,7 +48,7 @@ async def _stored_instance_id(store: Store, segment_ids: list[int]) -> str | Non
 
 
 async def open_message_ids(store: Store) -> SequenceAllocator:
-    """The message IDs, beginning after everything that may have been given out."""
+    """Open the message IDs, beginning after everything that may have been given out."""
     block = await store.get(message_ids.key())
     return SequenceAllocator(message_ids.key(), None if block is None else decode_block(block))
 
@@ -74,7 +74,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
 
 
 async def _restore_removals(store: Store, manager: QueueManager) -> None:
-    """Deletions of queues that were under way go on."""
+    """Go on with deletions of queues that were under way."""
     async for log_id, pending in scan_records(store, removal):
         head_offset, released = 0, None
         if pending.released is not None:

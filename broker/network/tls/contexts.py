@@ -18,16 +18,16 @@ class TlsContexts:
     """The contexts of a broker's listeners, by name. A connection keeps the one it began with."""
 
     def __init__(self, settings: Mapping[str, TlsSettings]) -> None:
-        """Raises ConfigError for a certificate, key or authority that cannot be used."""
+        """Make the contexts. Raises ConfigError for a certificate, key or authority that cannot be used."""
         self._contexts = _contexts_of(settings)
         self._taking_plain = _taking_plain(settings)
 
     def takes_plain(self, listener: str) -> bool:
-        """Whether clients without TLS may use its port."""
+        """Return whether clients without TLS may use its port."""
         return listener in self._taking_plain
 
     def get(self, listener: str) -> ssl.SSLContext | None:
-        """That of a listener, None: it has no TLS."""
+        """Return the context of a listener, None: it has no TLS."""
         return self._contexts.get(listener)
 
     def take(self, others: TlsContexts) -> None:
@@ -37,7 +37,7 @@ class TlsContexts:
 
 
 def make_context(listener: str, settings: TlsSettings) -> ssl.SSLContext:
-    """A server's context; raises ConfigError."""
+    """Make a server's context; raises ConfigError."""
     context = _context(listener, settings, settings.cert, settings.key)
     others = {other.name: _context(listener, settings, other.cert, other.key) for other in settings.names}
     if others:
@@ -46,7 +46,7 @@ def make_context(listener: str, settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _context(listener: str, settings: TlsSettings, cert: str, key: str) -> ssl.SSLContext:
-    """One that shows this certificate, and is as strict as the listener is."""
+    """Make one that shows this certificate, and is as strict as the listener is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.set_ciphers(_CIPHERS)
@@ -113,5 +113,5 @@ def _problem(listener: str, files: str, error: Exception) -> ConfigError:
 
 
 def _no_password() -> str:
-    """A key with a password would have the broker ask for it at the terminal."""
+    """Refuse a key with a password, which would have the broker ask for it at the terminal."""
     raise ValueError("the key has a password, which nobody could type at a start")

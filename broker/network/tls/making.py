@@ -30,7 +30,7 @@ class Authority:
 
     @classmethod
     def made(cls, name: str = "SluiceMQ test authority") -> Authority:
-        """A new one."""
+        """Make a new one."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(name)
         builder = _builder(subject, subject, key, _DAYS)
@@ -44,7 +44,9 @@ class Authority:
     def issue(
         self, name: str, hosts: Sequence[str] = (), *, is_server: bool, days: int = _DAYS
     ) -> tuple[Key, x509.Certificate]:
-        """A key and a certificate for it; `hosts` are names and IP addresses. Negative days: it has ended."""
+        """Make a key and a certificate for it; `hosts` are names and IP addresses. Negative days: it has
+        ended.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_subject(name), self.certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -95,7 +97,7 @@ def write_pair(directory: Path, name: str, key: Key, certificate: x509.Certifica
 
 
 def own_hosts() -> list[str]:
-    """The names and addresses by which this machine's own clients call it."""
+    """Return the names and addresses by which this machine's own clients call it."""
     return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname()]))
 
 

@@ -18,8 +18,8 @@ _ALTERNATIVES: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
 
 
 def certificate_names(connection: ssl.SSLObject | None) -> tuple[str, ...]:
-    """The names of a client's certificate that was verified, as users have them: `cn:`, `dns:`, `uri:`,
-    `email:`, `dn:` (as RFC 4514 writes it) and `sha256:`. None where there is no such certificate.
+    """Return the names of a client's certificate that was verified, as users have them: `cn:`, `dns:`,
+    `uri:`, `email:`, `dn:` (as RFC 4514 writes it) and `sha256:`. None where there is no such certificate.
     """
     found: Any = None if connection is None else connection.getpeercert()
     if connection is None or not found:
