@@ -26,7 +26,7 @@ from broker.engine.shard import Shard
 from broker.http.late import LateHttp
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
-from broker.mqtt.consuming.passing_groups import delete_left
+from broker.mqtt.consuming.temporary_groups import delete_left
 from broker.network.listening import AddressInUse, ListenError, Listeners
 from broker.network.port_owner import has_port
 from broker.network.tls.contexts import TlsContexts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.access.credentials import Credentials, LoginRefused
-from broker.access.login import Login
+from broker.access.login import Identity, Login
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 
@@ -36,3 +36,25 @@ async def _log_in(
     transport.guard(then, found)
     transport.want_flush()
     hub.settle_turn()
+
+
+class Presence:
+    """A client that is in its virtual host: counted there, and known to access control."""
+
+    __slots__ = ("_hub", "_identity")
+
+    def __init__(self, hub: Hub, transport: Transport, identity: Identity) -> None:
+        """Raises LoginRefused, VhostFull."""
+        self._hub = hub
+        self._identity = identity
+        hub.vhost.enter()
+        try:
+            hub.access.present.enter(identity, transport.send_away)
+        except LoginRefused:
+            hub.vhost.leave()
+            raise
+
+    def end(self) -> None:
+        """The client is gone."""
+        self._hub.access.present.leave(self._identity)
+        self._hub.vhost.leave()

@@ -17,7 +17,6 @@ from broker.access.credentials import (
 from broker.access.login import NotPermitted
 from broker.clients.entrance import Found, log_in
 from broker.mqtt.connection.authentication import Authentication
-from broker.mqtt.connection.durable_call import DurableCall
 from broker.mqtt.connection.errors import connect_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.publishing import publish
@@ -71,7 +70,7 @@ class Admission:
         packet = event.packet
         client = self._frontend.client
         connects = self._shared.connects
-        if connects is not None and not connects.take(1, client.hub.clock.monotonic()):
+        if connects is not None and not connects.take(1, client.clock.monotonic()):
             client.refuse(packet.client_id, c.CONNECTION_RATE_EXCEEDED, "too many connections a second")
             return
         method = packet.properties.authentication_method
@@ -105,7 +104,7 @@ class Admission:
     def _authenticate(self, packet: Connect, method: str) -> None:
         client = self._frontend.client
         found = partial(self._found, packet)
-        self._authentication = Authentication(client, self._shared.methods, found)
+        self._authentication = Authentication(client, found)
         if not self._authentication.begin(method, packet.properties.authentication_data or b""):
             reason = f"no authentication method {method!r}"
             client.refuse(packet.client_id, c.BAD_AUTHENTICATION_METHOD, reason)
@@ -175,8 +174,7 @@ class Admission:
         else:
             self._shared.wills.session_ended(client.client_id)
         if opened.waits:
-            call = partial(self._let_in, opened, properties)
-            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+            client.when_durable(self._let_in, opened, properties)
         else:
             self._let_in(opened, properties)
 

@@ -56,17 +56,13 @@ class MqttFrontend(Frontend):
 
     def _enter(self, shared: Shared, transport: Transport) -> None:
         """Be a client in that virtual host."""
+        self._shared = shared
         self.client = MqttClient(shared.hub, transport, self.connection)
         self.outbound = Outbound(self.client)
-        self._publisher = ClientPublisher(self.client, shared.pubsub, self.outbound)
-        self._subscriptions = Subscriptions(
-            self.client, self.outbound, shared.pubsub, shared.system, shared.shares, shared.retained
-        )
+        self._publisher: ClientPublisher
+        self._subscriptions: Subscriptions | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.ConnectReceived: self._admission.on_connect,
-            ev.AckRun: self.outbound.on_acks,
-            ev.SubscribeReceived: self._subscriptions.on_subscribe,
-            ev.UnsubscribeReceived: self._subscriptions.on_unsubscribe,
             ev.DisconnectReceived: self._admission.on_disconnect,
             ev.AuthReceived: self._admission.on_auth,
             ev.ConnectionLost: self._on_lost,
@@ -76,13 +72,22 @@ class MqttFrontend(Frontend):
         self._enter(shared, self.client.transport)
 
     def let_in(self, link: SessionLink | None, events: list[Any]) -> None:
+        client, outbound, shared = self.client, self.outbound, self._shared
+        session = None if link is None else link.session
+        self._publisher = ClientPublisher(client, shared.pubsub, outbound, session)
+        self._subscriptions = subscriptions = Subscriptions(
+            client, outbound, shared.pubsub, shared.system, shared.shares, shared.retained, link
+        )
         if link is not None:
-            self._publisher.belong_to(link.session)
-            self.outbound.belong_to(link.session)
-            self._subscriptions.belong_to(link)
-            self._handlers[ev.AckRun] = link.on_acks
+            outbound.belong_to(link.session)
+            subscriptions.resume()
             link.attach()
-        self.outbound.tell_room(self._subscriptions.wake)
+        self._handlers |= {
+            ev.AckRun: outbound.on_acks if link is None else link.on_acks,
+            ev.SubscribeReceived: subscriptions.on_subscribe,
+            ev.UnsubscribeReceived: subscriptions.on_unsubscribe,
+        }
+        outbound.tell_room(subscriptions.wake)
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:
@@ -100,7 +105,7 @@ class MqttFrontend(Frontend):
     def _is_within_rate(self, rate: Rate, events: list[Any]) -> bool:
         """Whether the client publishes no faster than it may; if not, it is sent away."""
         count = sum(event.count for event in events if type(event) is ev.PublishRun)
-        if not count or rate.take(count, self.client.hub.clock.monotonic()):
+        if not count or rate.take(count, self.client.clock.monotonic()):
             return True
         per_s = self.client.hub.settings.mqtt.message_rate
         self.client.disconnect(c.MESSAGE_RATE_TOO_HIGH, f"more than {per_s} messages a second")
@@ -113,7 +118,8 @@ class MqttFrontend(Frontend):
         if not self.connection.closed:
             self.outbound.caught_up()
             self.client.consumers.resume()
-            self._subscriptions.wake()
+            if self._subscriptions is not None:
+                self._subscriptions.wake()
 
     def held_back(self, reason: str) -> None:
         """See `Frontend.held_back`: MQTT has no words for it."""
@@ -123,7 +129,8 @@ class MqttFrontend(Frontend):
 
     def gone(self) -> None:
         self.outbound.tell_room(None)
-        self._subscriptions.end()
+        if self._subscriptions is not None:
+            self._subscriptions.end()
         self._admission.leave()
 
     def dissolve(self) -> None:
@@ -142,7 +149,7 @@ class MqttFrontend(Frontend):
             vhost=client.vhost if is_in else "",
             client_id=client.client_id,
             consumers=client.consumers.views(),
-            subscriptions=self._subscriptions.views(),
+            subscriptions=() if self._subscriptions is None else self._subscriptions.views(),
         )
 
     def dismiss(self, reason: str) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from broker.mqtt.bridges.bridge import has_bridges, start_bridges
-from broker.mqtt.connection.authentication import Methods
 from broker.mqtt.connection.mqtt_client import Clients
 from broker.mqtt.connection.rate import Rate
-from broker.mqtt.connection.scram_method import ScramMethods
 from broker.mqtt.consuming.retained_sending import RetainedTurns
 from broker.mqtt.consuming.system_topics import SystemTopics
 from broker.mqtt.publishing.foreign_publishes import MqttTopics
 from broker.mqtt.publishing.will import Wills
 from broker.mqtt.sessions.lasting_sessions import LastingSessions
 from broker.mqtt.sessions.shares import KeptShares
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from config.mqtt_settings import MqttSettings
 from protocols.mqtt.offer import Offer
@@ -22,20 +20,12 @@ from protocols.mqtt.offer import Offer
 class Shared:
     """What the MQTT clients in a virtual host share."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        methods: Methods | None = None,
-        of_hubs: dict[Hub, Shared] | None = None,
-    ) -> None:
-        """`methods` are those of enhanced authentication, instead of the broker's own; `of_hubs` those of
-        all virtual hosts that clients came into.
-        """
+    def __init__(self, hub: Hub, of_hubs: dict[Hub, Shared] | None = None) -> None:
+        """`of_hubs` are those of all virtual hosts that clients came into."""
         self._of_hubs = {} if of_hubs is None else of_hubs
         self._of_hubs[hub] = self
         settings = hub.settings.mqtt
         self.hub = hub
-        self.methods = methods or ScramMethods(hub.access)
         self.clients = Clients()
         self.pubsub = PubSub(settings.shared_subscriptions)
         hub.access.on_reload(self.pubsub.forget_routes)
@@ -56,7 +46,7 @@ class Shared:
         hub = self.hub.of_vhost(name)
         found = self._of_hubs.get(hub)
         if found is None:
-            found = Shared(hub, self.methods, self._of_hubs)
+            found = Shared(hub, self._of_hubs)
         return found
 
     def end(self) -> None:

@@ -29,6 +29,7 @@ USER_PROPERTY: Final = 0x26
 SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 TOPIC_ALIAS: Final = 0x23
+_USER_PROPERTY: Final = bytes((USER_PROPERTY,))
 
 _u16 = Struct(">H")
 _u32 = Struct(">I")
@@ -231,6 +232,13 @@ def encode_properties(properties: Properties, packet_type: int) -> bytes:
             parts.append(bytes((identifier,)))
             parts.append(encode(one))
     return b"".join(parts)
+
+
+def encode_user_property(name: bytes, value: bytes) -> bytes:
+    """Encode a user property as it stands in a property block, without looking at what it holds."""
+    return b"".join(
+        (_USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
+    )
 
 
 def encode_sized_properties(properties: Properties, packet_type: int, version: int) -> bytes:

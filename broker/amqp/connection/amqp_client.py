@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
 from broker.amqp.connection.shared import Shared
+from broker.clients.entrance import Presence
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.amqp091.connection import AmqpConnection
@@ -28,7 +28,7 @@ class AmqpClient:
     """
 
     __slots__ = (
-        "_is_in",
+        "_presence",
         "caller",
         "cancel_notify",
         "client_properties",
@@ -50,7 +50,7 @@ class AmqpClient:
         self.vhost = DEFAULT_VHOST
         self.login: Login
         self.identity: Identity
-        self._is_in = False
+        self._presence: Presence | None = None
         self.cancel_notify = False
         self.client_properties: dict[str, str] = {}
 
@@ -66,23 +66,16 @@ class AmqpClient:
         hub = self.hub.of_vhost(vhost)
         self.login = hub.access.current(self.login)  # that was a while ago
         identity = self.login.enter(vhost)
-        hub.vhost.enter()
-        try:
-            hub.access.present.enter(identity, self.transport.send_away)
-        except LoginRefused:
-            hub.vhost.leave()
-            raise
+        self._presence = Presence(hub, self.transport, identity)
         self.hub = hub
         self.identity = identity
         self.vhost = vhost
-        self._is_in = True
 
     def leave(self) -> None:
         """The client is gone."""
-        if self._is_in:
-            self._is_in = False
-            self.hub.access.present.leave(self.identity)
-            self.hub.vhost.leave()
+        if self._presence is not None:
+            self._presence.end()
+            self._presence = None
 
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
         """Who a client is that was let in, and what it says of itself."""

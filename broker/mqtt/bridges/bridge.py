@@ -17,7 +17,7 @@ from broker.mqtt.bridges.bridge_link import BRIDGE_USER
 from broker.mqtt.bridges.bridge_publisher import BridgePublisher
 from broker.mqtt.bridges.bridge_topics import local_filter
 from broker.mqtt.bridges.dialect import Dialects
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from config import limits
 from config.bridge_settings import BridgeSettings

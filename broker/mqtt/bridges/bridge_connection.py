@@ -8,12 +8,12 @@ from typing import Final
 
 import structlog
 
+from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import NEVER_S, Session
 from broker.mqtt.bridges.bridge_link import BridgeLink
-from broker.mqtt.bridges.bridge_publisher import Answer, BridgePublisher
-from broker.mqtt.bridges.bridge_topics import echoing, inward, remote_filter
+from broker.mqtt.bridges.bridge_publisher import BridgePublisher
+from broker.mqtt.bridges.bridge_topics import echoing, has_passed, inward, remote_filter, with_bridge
 from broker.mqtt.bridges.dialect import Dialect
-from broker.mqtt.bridges.path import has_passed, with_bridge
 from broker.mqtt.publishing import publish
 from broker.vhosts.hub import Hub
 from config import limits
@@ -118,7 +118,7 @@ class BridgeConnection:
         if not answer.session_present:
             # it has forgotten what it sent: its packet identifiers are free
             received = session.received
-            received.complete(list(received.packet_ids()), Answer(lambda tokens: None))
+            received.complete(list(received.packet_ids()), WhenDurable(lambda tokens: None))
         properties = answer.properties
         self._link.limit(
             properties.receive_maximum or 65_535,
@@ -170,7 +170,7 @@ class BridgeConnection:
         elif isinstance(packet, packets.PubRec):
             self._on_pubrec(packet)
         elif isinstance(packet, packets.PubRel):
-            if not self._session.received.complete([packet.packet_id], Answer(self._complete)):
+            if not self._session.received.complete([packet.packet_id], WhenDurable(self._complete)):
                 self._complete([packet.packet_id])
         elif isinstance(packet, packets.SubAck):
             for rule, code in zip(self._fetched, packet.reason_codes, strict=False):

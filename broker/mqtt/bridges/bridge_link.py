@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.engine.session_traffic import Delivery, Matched, Session
-from broker.mqtt.bridges.bridge_topics import outward
-from broker.mqtt.bridges.path import has_passed, with_bridge
+from broker.mqtt.bridges.bridge_topics import has_passed, outward, with_bridge
 from broker.mqtt.settling.window import OutboundWindow
 from broker.properties.templates import as_mqtt_at
 from broker.vhosts.hub import Hub

@@ -9,10 +9,11 @@ from typing import Final
 import structlog
 
 from broker.access.login import Identity
+from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import Session
 from broker.engine.traffic import Source
-from broker.mqtt.settling.publish_answers import DurableAnswer
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.settling.publish_answers import Publisher
+from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
@@ -21,15 +22,12 @@ from protocols.mqtt.events import PublishRun
 _log: Final = structlog.get_logger("sluicemq.bridge")
 
 
-class BridgePublisher:
-    """A `Publisher` that answers another broker."""
+class BridgePublisher(Publisher):
+    """Answers another broker."""
 
-    __slots__ = ("_name", "_write", "hub", "identity", "pubsub", "session")
+    __slots__ = ("_name", "_write")
 
-    client = None
-    subscriber = None
-    protocol_version = 0
-    durable_answers: Sequence[DurableAnswer] = ()
+    session: Session
 
     def __init__(
         self,
@@ -40,10 +38,7 @@ class BridgePublisher:
         name: str,
         write: Callable[[bytes], None],
     ) -> None:
-        self.hub = hub
-        self.pubsub = pubsub
-        self.identity = identity
-        self.session = session
+        super().__init__(hub, pubsub, identity, session)
         self._name = name
         self._write = write
 
@@ -52,16 +47,8 @@ class BridgePublisher:
             self.session.received.note(packet_ids)
         self.answer(qos, packet_ids)
 
-    def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
-        self.accept(packet_ids, qos)
-
-    def accept_stored(self, run: PublishRun, note: str = "") -> None:
-        qos = run.shape.qos
-        if not run.packet_ids:
-            return
-        if qos == 2:
-            self.session.received.take(run.packet_ids, self.hub.clock.now_ms())
-        self.hub.client.commits.wait_for(Answer(partial(self.answer, qos)), run.packet_ids)
+    def answer_when_durable(self, packet_ids: list[int], qos: int, note: str = "") -> None:
+        self.hub.client.commits.wait_for(WhenDurable(partial(self.answer, qos)), packet_ids)
 
     def answer(self, qos: int, packet_ids: list[int]) -> None:
         """PUBACK, or PUBREC."""
@@ -80,28 +67,8 @@ class BridgePublisher:
         self._log_refused(run, reason)
         self.accept_stored(run)
 
-    def _log_refused(self, run: PublishRun, reason: str) -> None:
-        _log.warning("bridge.publish_refused", bridge=self._name, topic=run.shape.topic, reason=reason)
-
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         self.accept(packet_ids, qos)
 
-    def refuse_when_durable(
-        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
-    ) -> None:
-        self.refuse(run, reason_code, reason)
-
-
-class Answer:
-    """Tells the other broker what is durable; tokens are packet identifiers.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[list[int]], None]) -> None:
-        self._send = send
-
-    def committed(self, tokens: list[int]) -> None:
-        self._send(tokens)
+    def _log_refused(self, run: PublishRun, reason: str) -> None:
+        _log.warning("bridge.publish_refused", bridge=self._name, topic=run.shape.topic, reason=reason)

@@ -1,1 +1,1 @@
-"""An MQTT client, as the other parts see it: authentication, errors, calls that wait to be durable."""
+"""An MQTT client, as the other parts see it: authentication, errors, rates."""

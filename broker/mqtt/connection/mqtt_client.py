@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import structlog
 
-from broker.access.credentials import LoginRefused
 from broker.access.login import Identity
 from broker.clients.client_consumers import Consumers
+from broker.clients.entrance import Presence
+from broker.clients.when_durable import WhenDurable
 from broker.engine.traffic import Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
@@ -24,16 +25,18 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class MqttClient:
     """Who the client is, how it is spoken to, and its consumers of queues by topic filter.
 
-    `caller` is what the core knows it by, `vhost` where its queues and topics are.
+    `caller` is what the core knows it by, `core` the way there, `vhost` where its queues and topics are.
     """
 
     __slots__ = (
         "_is_end_logged",
-        "_is_in",
+        "_presence",
         "caller",
         "client_id",
+        "clock",
         "connection",
         "consumers",
+        "core",
         "has_assigned_id",
         "hub",
         "identity",
@@ -43,6 +46,8 @@ class MqttClient:
 
     def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
         self.hub = hub
+        self.core = hub.client
+        self.clock = hub.clock
         self.caller = hub.new_caller()
         self.transport = transport
         self.connection = connection
@@ -52,30 +57,32 @@ class MqttClient:
         self.client_id = ""
         self.has_assigned_id = False
         self._is_end_logged = False
-        self._is_in = False
+        self._presence: Presence | None = None
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
         """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
 
         Raises LoginRefused, VhostFull.
         """
-        self.hub.vhost.enter()
-        try:
-            self.hub.access.present.enter(identity, self.transport.send_away)
-        except LoginRefused:
-            self.hub.vhost.leave()
-            raise
+        self._presence = Presence(self.hub, self.transport, identity)
         self.identity = identity
-        self._is_in = True
         self.client_id = client_id
         self.has_assigned_id = is_assigned
 
     def leave(self) -> None:
         """The client is gone."""
-        if self._is_in:
-            self._is_in = False
-            self.hub.access.present.leave(self.identity)
-            self.hub.vhost.leave()
+        if self._presence is not None:
+            self._presence.end()
+            self._presence = None
+
+    def answer(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call what answers the client."""
+        self.transport.guard(call, *arguments)
+        self.transport.want_answer()
+
+    def when_durable(self, call: Callable[..., None], *arguments: Any) -> None:
+        """As `answer`, when what was done so far is durable."""
+        self.core.commits.wait(WhenDurable(lambda tokens: self.answer(call, *arguments)), 0)
 
     def own_group(self) -> str:
         """The group this client is by itself; '@' stands before a pattern in group IDs."""
@@ -125,7 +132,7 @@ class MqttClient:
             others["queue"] = topic.split("/", 2)[1]
         self.hub.refusals.note(
             others.get("queue", topic),
-            self.hub.clock.now_ms(),
+            self.clock.now_ms(),
             count,
             peer=self.transport.peer,
             client_id=self.client_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from broker.engine.traffic import Claim, Consumer, Message
 from broker.mqtt.connection.mqtt_client import MqttClient
@@ -12,11 +11,10 @@ from broker.mqtt.settling.outgoing import Outgoing
 from broker.properties.templates import as_mqtt_delivery
 from config import limits
 from protocols.mqtt import constants as c
+from protocols.mqtt.properties import encode_user_property
 from protocols.mqtt.topic_filters import matches, split_shared
 from queue_manager.address import routing_key
 from storage.envelope import EnvelopeTemplate
-
-_USER_PROPERTY: Final = b"\x26"
 
 
 class MqttConsumer:
@@ -30,6 +28,7 @@ class MqttConsumer:
         "_addresses",
         "_client",
         "_constant",
+        "_message_id",
         "_outbound",
         "_topic_filter",
         "consumer",
@@ -56,12 +55,17 @@ class MqttConsumer:
         self.explicit = explicit
         self.identifiers = identifiers
         self.consumer: Consumer
-        self._constant = b""
         self._topic_filter = split_shared(topic_filter)[1]
         self._addresses: dict[str, tuple[bytes, bytes]] = {}
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer
+        group = consumer.group
+        queue = group.queue_name.encode()
+        self._message_id = queue + b":"
+        self._constant = encode_user_property(b"group-id", group.group_id.encode()) + encode_user_property(
+            b"queue", queue
+        )
 
     def deliver(
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
@@ -72,7 +76,7 @@ class MqttConsumer:
         client = self._client
         held = None if self.consumer.no_ack else claims
         if client.connection.protocol_version == c.MQTT_5:
-            now_ms = client.hub.clock.now_ms()
+            now_ms = client.clock.now_ms()
             for index, message in enumerate(messages):
                 attempts = 1 if claims is None else claims[index].attempts
                 self._deliver_5(message, None if held is None else held[index], attempts, now_ms)
@@ -116,35 +120,29 @@ class MqttConsumer:
             start = end
 
     def _deliver_5(self, message: Message, claim: Claim | None, attempts: int, now_ms: int) -> None:
-        if not self._constant:
-            group = self.consumer.group
-            self._constant = user_property(b"group-id", (group.group_id or "").encode()) + user_property(
-                b"queue", group.queue_name.encode()
-            )
         offset = str(message.offset).encode()
         topic, original_topic = self._address(message.template)
-        block = b"".join(
+        properties = b"".join(
             (
                 as_mqtt_delivery(message.template, message.received_at_ms, now_ms),
-                user_property(b"message-id", self.consumer.group.queue_name.encode() + b":" + offset),
+                encode_user_property(b"message-id", self._message_id + offset),
                 self._constant,
-                user_property(b"offset", offset),
-                user_property(b"attempts", str(attempts).encode()),
-                original_topic,
+                encode_user_property(b"offset", offset),
+                encode_user_property(b"attempts", str(attempts).encode()),
+                self._added(message, offset, attempts, original_topic),
+                self.identifiers,
             )
         )
-        block += self.identifiers
+        claims = None if claim is None else [claim]
+        payloads = [message.body or b""]
+        by_ack = not self.explicit
         self._outbound.send_claimed(
-            Outgoing(
-                topic,
-                self.qos,
-                False,
-                block,
-                [message.body or b""],
-                None if claim is None else [claim],
-                by_ack=not self.explicit,
-            )
+            Outgoing(topic, self.qos, False, properties, payloads, claims, by_ack=by_ack)
         )
+
+    def _added(self, message: Message, offset: bytes, attempts: int, original_topic: bytes) -> bytes:
+        """The user properties behind those that all deliveries have."""
+        return original_topic
 
     def _address(self, template: EnvelopeTemplate) -> tuple[bytes, bytes]:
         """The topic of a delivery, and the user property that has the topic published to if it is another.
@@ -168,16 +166,9 @@ class MqttConsumer:
             topic = root
         if published_to in (topic, title):
             return topic.encode(), b""
-        return topic.encode(), user_property(b"original-topic", published_to.encode())
+        return topic.encode(), encode_user_property(b"original-topic", published_to.encode())
 
 
 def _valid(topic: str) -> str:
     """The topic without what AMQP routing keys may hold and topics may not."""
     return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
-
-
-def user_property(name: bytes, value: bytes) -> bytes:
-    """A user property as it stands in a property block."""
-    return b"".join(
-        (_USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
-    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from broker.engine.traffic import RetainedMessage
+from broker.mqtt.settling.outbound import Outbound
 from config import limits
 
 Found = Iterator[RetainedMessage | None]
@@ -57,29 +57,16 @@ class RetainedTurns:
             self._schedule()
 
 
-class Client(Protocol):
-    """Who is sent retained messages."""
-
-    def hold(self) -> None:
-        """Have plain messages wait for older ones that are sent in steps."""
-
-    def release(self) -> bool:
-        """Send a part of what `hold` had wait; give whether that was all, and nothing waits any more."""
-
-    def guard_retained(self, call: Callable[[], None]) -> bool:
-        """Call what sends, and have it written; False: that failed, and the connection ends."""
-
-
 class RetainedSending:
     """What one client is to be sent, subscription by subscription. What else comes for it meanwhile waits, so
     that nothing overtakes an older message.
     """
 
-    __slots__ = ("_client", "_is_waiting", "_todo", "_turns")
+    __slots__ = ("_is_waiting", "_outbound", "_todo", "_turns")
 
-    def __init__(self, turns: RetainedTurns, client: Client) -> None:
+    def __init__(self, turns: RetainedTurns, outbound: Outbound) -> None:
         self._turns = turns
-        self._client = client
+        self._outbound = outbound
         self._todo: deque[tuple[Found, Callable[[RetainedMessage], bool], Callable[[], None]]] = deque()
         self._is_waiting = False
 
@@ -99,17 +86,17 @@ class RetainedSending:
         """It goes on in another turn."""
         if not self._is_waiting:
             self._is_waiting = True
-            self._client.hold()
+            self._outbound.hold()
 
     def step(self) -> bool:
         """Send a part; give whether that was all."""
-        if self._todo and not self._client.guard_retained(self._send):
+        if self._todo and not self._outbound.guard_retained(self._send):
             self._todo.clear()
         if self._todo:
             return False
         if self._is_waiting:
             self._turns.spend(limits.HELD_RUNS_RELEASED_MAX * limits.RETAINED_MESSAGE_COST)
-            self._is_waiting = not self._client.release()
+            self._is_waiting = not self._outbound.release()
         return not self._is_waiting
 
     def _send(self) -> None:

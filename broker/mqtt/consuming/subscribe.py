@@ -14,20 +14,19 @@ from broker.clients.client_consumers import ConsumerRequest, find_or_create
 from broker.connections.connection_views import SubscriptionView
 from broker.engine.session_traffic import SubscriptionOptions
 from broker.engine.traffic import RetainedMessage, Source
-from broker.mqtt.connection.durable_call import DurableCall
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.consuming.delivery import MqttConsumer
-from broker.mqtt.consuming.passing_groups import PassingGroups
 from broker.mqtt.consuming.retained_sending import RetainedSending, RetainedTurns
 from broker.mqtt.consuming.stream_delivery import MqttStreamConsumer
 from broker.mqtt.consuming.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
 from broker.mqtt.consuming.system_topics import SystemTopics
+from broker.mqtt.consuming.temporary_groups import TemporaryGroups
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.sessions.shares import KeptShares
 from broker.mqtt.settling.outbound import Outbound
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.subscription import Subscription, encode_identifier
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import Subscription, encode_identifier
 from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
@@ -53,7 +52,7 @@ class Subscriptions:
         "_codes",
         "_link",
         "_outbound",
-        "_passing",
+        "_temporary",
         "_plain",
         "_pubsub",
         "_reasons",
@@ -70,25 +69,27 @@ class Subscriptions:
         system: SystemTopics,
         shares: KeptShares,
         turns: RetainedTurns,
+        link: SessionLink | None,
     ) -> None:
+        """`link` is the way to the client's lasting session, if it has one."""
         self._client = client
         self._outbound = outbound
         self._pubsub = pubsub
         self._system = system
         self._shares = shares
         self._plain: dict[str, Subscription] = {}
-        self._passing = PassingGroups(client.hub)
-        self._link: SessionLink | None = None
+        self._temporary = TemporaryGroups(client.hub)
+        self._link = link
         # of the packet whose filters come just now
         self._codes: list[int] = []
         self._reasons: list[str] = []
         self._after: list[Callable[[], None]] = []
         self._retained = RetainedSending(turns, outbound)
 
-    def belong_to(self, link: SessionLink) -> None:
-        """The client has a lasting session: take up what it is subscribed to beside its logs."""
-        self._link = link
-        for subscription in list(link.session.subscriptions.values()):
+    def resume(self) -> None:
+        """Take up what the lasting session is subscribed to beside its logs."""
+        subscribed = {} if self._link is None else self._link.session.subscriptions
+        for subscription in list(subscribed.values()):
             if not subscription.is_logged:
                 self._resume(subscription.filter, subscription.options)
 
@@ -144,8 +145,7 @@ class Subscriptions:
         if self._link is None:
             call()
         else:
-            client = self._client
-            client.hub.client.commits.wait(DurableCall(client.transport, call), 0)
+            self._client.when_durable(call)
 
     def _count(self) -> int:
         if self._link is None:
@@ -212,7 +212,7 @@ class Subscriptions:
             self._pubsub.unsubscribe(subscription)
         self._plain.clear()
         self._client.consumers.end_all()
-        self._passing.end()
+        self._temporary.end()
 
     def _subscribe(
         self, event: SubscribeReceived, request: SubscriptionRequest, after: list[Callable[[], None]]
@@ -331,8 +331,8 @@ class Subscriptions:
         if parsed.verb:
             raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
         client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
-        options = read_options(event.user_properties, client.hub.clock.now_ms())
-        is_stream = client.hub.client.consuming.is_stream(parsed.name)
+        options = read_options(event.user_properties, client.clock.now_ms())
+        is_stream = client.core.consuming.is_stream(parsed.name)
         group = options.group or share or self._own_group(is_stream=is_stream)
         client.identity.check(Action.READ, Kind.GROUP, group)
         if options.stream is not None and not is_stream:
@@ -355,7 +355,7 @@ class Subscriptions:
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
         client.consumers.subscribe(request.filter, wanted, sink)
         if group.startswith(PASSING_GROUP_PREFIX):
-            self._passing.note(queue.name, sink.consumer.group.group_id)
+            self._temporary.note(queue.name, sink.consumer.group.group_id)
         if is_replacement:
             self._outbound.forget_ended()
 
@@ -391,7 +391,7 @@ class Subscriptions:
         client = self._client
         if not client.has_assigned_id:
             return client.own_group()
-        return "" if is_stream else self._passing.name_for(client.client_id)
+        return "" if is_stream else self._temporary.name_for(client.client_id)
 
     def _is_explicit(self, options: SubscribeOptions, *, is_stream: bool) -> bool:
         if options.ack is not None:

@@ -13,7 +13,7 @@ from broker.access.login import Identity, NotPermitted
 from broker.engine.traffic import RetainedMessage
 from broker.mqtt.connection.mqtt_client import Clients
 from broker.mqtt.publishing.topic_audience import Audience
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub
 from broker.version import VERSION
 from broker.vhosts.hub import Hub
 from protocols.mqtt.events import PublishShape

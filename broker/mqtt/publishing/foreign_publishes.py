@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.mqtt.publishing.topic_audience import Audience
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub
 from broker.properties.templates import as_mqtt
 from broker.topics import topic_of
 from broker.vhosts.hub import Hub

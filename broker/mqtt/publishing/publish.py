@@ -10,11 +10,10 @@ from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import PublishPlan, Targets
 from broker.mqtt.connection.errors import publish_code
-from broker.mqtt.controls.control_topics import ControlTarget, SettleTarget
-from broker.mqtt.controls.offset_commits import CommitTarget
 from broker.mqtt.publishing.topic_audience import Audience, singles
 from broker.mqtt.settling.publish_answers import Publisher
-from broker.mqtt.topics.subscription import Subscriber
+from broker.mqtt.settling.settle_topics import CommitTarget, ControlTarget, SettleTarget
+from broker.mqtt.topology.subscription import Subscriber
 from broker.properties.mqtt import options_of, read, without_stage
 from broker.publication.publish_addresses import addressed
 from protocols.mqtt import constants as c
@@ -242,7 +241,7 @@ class TopicTarget:
                     shape,
                     subscriber=publisher.subscriber,
                     session=publisher.session,
-                    protocol_version=publisher.protocol_version,
+                    protocol_version=publisher.client.connection.protocol_version if publisher.client else 0,
                 )
         if targets.queues:
             if self._plan is None:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from broker.engine.session_traffic import Session
 from broker.mqtt.sessions.logged import LoggedFilter
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.sharing import ShareGroup
-from broker.mqtt.topics.subscription import Subscriber, Subscription, one_for_each_client
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
 from broker.properties.mqtt import expiry_ms
 from broker.vhosts.hub import Hub
 from protocols.mqtt.events import PublishRun, PublishShape

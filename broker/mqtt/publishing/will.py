@@ -5,7 +5,6 @@ a while later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -14,9 +13,9 @@ from broker.access.accounts_of_file import USERS_FILE
 from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
 from broker.engine.session_traffic import CONNECTED, Session, WillValue
-from broker.engine.traffic import Source
 from broker.mqtt.publishing import publish
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.settling.publish_answers import Publisher
+from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt import packets
@@ -80,7 +79,7 @@ class Will:
         client's, if it outlives the connection.
         """
         target = publish.target_of(self._run.shape, identity)
-        target.publish(WillPublisher(hub, pubsub, identity, session), self._run)
+        target.publish(Publisher(hub, pubsub, identity, session), self._run)
 
     def refusal(self) -> tuple[int, str] | None:
         """Reason code and reason if a client may not have this will."""
@@ -190,46 +189,3 @@ class Wills:
         identity = Identity(login, before.vhost, before.client_id)
         session = self._hub.client.sessions.find(before.client_id)
         waiting.will.publish(self._hub, self._pubsub, identity, session)
-
-
-class WillPublisher:
-    """A `Publisher` that is not there any more: only the log is told of refusals."""
-
-    __slots__ = ("hub", "identity", "pubsub", "session")
-
-    client = None
-    subscriber = None
-    protocol_version = 0
-    durable_answers = ()
-
-    def __init__(self, hub: Hub, pubsub: PubSub, identity: Identity, session: Session | None = None) -> None:
-        self.hub = hub
-        self.identity = identity
-        self.pubsub = pubsub
-        self.session = session
-
-    def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
-        """See `Publisher`."""
-
-    def accept_unmatched(self, packet_ids: list[int], qos: int) -> None:
-        """See `Publisher`."""
-
-    def accept_stored(self, run: PublishRun, note: str = "") -> None:
-        """See `Publisher`."""
-
-    def note_unretained(self, topic: str, reason: str) -> None:
-        _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
-
-    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
-        _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
-
-    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
-        self.refuse(run, c.QUOTA_EXCEEDED, reason, full)
-
-    def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
-        """See `Publisher`."""
-
-    def refuse_when_durable(
-        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
-    ) -> None:
-        self.refuse(run, reason_code, reason)

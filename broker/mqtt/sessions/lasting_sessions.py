@@ -9,7 +9,7 @@ from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.sessions.logged import LoggedFilters
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.settling.outbound import Outbound
-from broker.mqtt.topics.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt.packets import Connect

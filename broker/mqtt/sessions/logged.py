@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from broker.engine.session_traffic import Log, Matched, Session
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.subscription import Subscription
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import Subscription
 from protocols.mqtt.events import PublishRun
 
 

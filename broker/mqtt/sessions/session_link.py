@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
+from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import Delivery, Matched, Session, SubscriptionOptions
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.outbound import Outbound
-from broker.mqtt.topics.subscription import Subscription, encode_identifier
+from broker.mqtt.topology.subscription import Subscription, encode_identifier
 from broker.properties.templates import as_mqtt_at
 from config import limits
 from protocols.mqtt import constants as c
@@ -25,7 +27,7 @@ class SessionLink:
         self.session = session
         self._client = client
         self._outbound = outbound
-        self._completed = _Completed(client)
+        self._completed = WhenDurable(partial(client.answer, client.connection.send_pubcomp_run))
         self._plain: dict[Matched, Subscription] = {}
 
     def attach(self) -> None:
@@ -66,7 +68,7 @@ class SessionLink:
         connection = self._client.connection
         if connection.closed:
             return
-        now_ms = self._client.hub.clock.now_ms()
+        now_ms = self._client.clock.now_ms()
         for _, group in groupby(deliveries, _likeness):
             alike = list(group)
             first = alike[0]
@@ -104,7 +106,7 @@ class SessionLink:
         self._finish(packet_ids)
 
     def _finish(self, packet_ids: list[int]) -> None:
-        self.session.acknowledge(packet_ids, self._client.hub.clock.now_ms())
+        self.session.acknowledge(packet_ids, self._client.clock.now_ms())
         self._outbound.free_up(packet_ids)
 
     def pass_on(self, run: PublishRun, matched: Matched) -> None:
@@ -133,14 +135,12 @@ class SessionLink:
     def subscribe(self, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool) -> bool:
         """Have the session subscribed to a filter; whether it was not."""
         self._plain.clear()
-        return self._client.hub.client.sessions.subscribe(
-            self.session, topic_filter, options, is_logged=is_logged
-        )
+        return self._client.core.sessions.subscribe(self.session, topic_filter, options, is_logged=is_logged)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """Have the session subscribed to a filter no more; whether it was."""
         self._plain.clear()
-        return self._client.hub.client.sessions.unsubscribe(self.session, topic_filter)
+        return self._client.core.sessions.unsubscribe(self.session, topic_filter)
 
     # what the client says
 
@@ -155,32 +155,16 @@ class SessionLink:
             if session.received.complete(ids, self._completed):
                 return
         elif kind == c.PUBREC and event.reason_code < c.UNSPECIFIED_ERROR:
-            known = set(session.receive(ids, self._client.hub.clock.now_ms()))
+            known = set(session.receive(ids, self._client.clock.now_ms()))
             if known:
                 ids = [packet_id for packet_id in ids if packet_id not in known]
                 if not ids:
                     return
                 event = AckRun(kind, ids, event.reason_code)
         else:
-            session.acknowledge(ids, self._client.hub.clock.now_ms())
+            session.acknowledge(ids, self._client.clock.now_ms())
         self._outbound.on_acks(event)
         session.wake()
-
-
-class _Completed:
-    """Sends PUBCOMP for publishes whose packet identifiers are durably free.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: MqttClient) -> None:
-        self._client = client
-
-    def committed(self, tokens: list[int]) -> None:
-        self._client.transport.guard(self._client.connection.send_pubcomp_run, tokens)
-        self._client.transport.want_flush()
 
 
 def _likeness(delivery: Delivery) -> tuple[int, int, int, bool, bool, int]:

@@ -13,9 +13,8 @@ import structlog
 
 from broker.engine.session_traffic import NEVER_S, Delivery, Matched, Session, SubscriptionOptions
 from broker.mqtt.settling.window import OutboundWindow
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.sharing import ShareGroup
-from broker.mqtt.topics.subscription import Subscription
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import ShareGroup, Subscription
 from broker.properties.templates import as_mqtt_at
 from broker.vhosts.hub import Hub
 from config import limits
@@ -34,7 +33,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class KeptShare:
-    """One such group: a `Keeper`, and the `Link` of its session."""
+    """One such group: a `ShareBacklog`, and the `Link` of its session."""
 
     __slots__ = ("_group", "_hub", "_members", "_packets", "_undelivered", "_window", "session")
 
@@ -58,7 +57,7 @@ class KeptShare:
         self._members.discard(session)
         return not self._members
 
-    # as a keeper
+    # as a backlog
 
     def joined(self, group: ShareGroup) -> None:
         self._group = group

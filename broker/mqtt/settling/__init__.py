@@ -1,1 +1,1 @@
-"""Acknowledgements, both ways: answers to publishes, and deliveries within Receive Maximum."""
+"""Acknowledgements, both ways: answers to publishes, `$ack` and the like, and the Receive Maximum."""

@@ -14,7 +14,7 @@ from broker.engine.traffic import Claim, Places, RetainedMessage
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.outgoing import Outgoing, WaitingRoom
 from broker.mqtt.settling.window import OutboundWindow
-from broker.mqtt.topics.subscription import Group, Subscription
+from broker.mqtt.topology.subscription import ShareGroup, Subscription
 from broker.properties.templates import as_mqtt_at
 from config import limits
 from protocols.mqtt import constants as c
@@ -33,7 +33,7 @@ class Outbound:
 
     `claims`: what the acknowledgement of a packet identifier settles. `_places`: the window as the credit of
     consumers, once there was one. `_shared`: what of share groups is sent and not acknowledged, by packet
-    identifier. Implements `Subscriber` and `Client`.
+    identifier. Implements `Subscriber`.
     """
 
     __slots__ = (
@@ -64,10 +64,10 @@ class Outbound:
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
         self.claims: dict[int, Claim] = {}
         self._places: Places | None = None
-        self._shared: dict[int, tuple[Group, PublishRun, int]] = {}
+        self._shared: dict[int, tuple[ShareGroup, PublishRun, int]] = {}
         self._aliases: OutboundAliases | None = None
         self._session: Session | None = None
-        self._waiting = WaitingRoom(client.hub.clock.now_ms)
+        self._waiting = WaitingRoom(client.clock.now_ms)
         self._unchecked_bytes = 0
         self._held: deque[tuple[PublishRun, Subscription | None]] | None = None
         self._held_bytes = 0
@@ -116,7 +116,7 @@ class Outbound:
     def places(self) -> Places:
         """The credit of a consumer whose deliveries the client acknowledges."""
         if self._places is None:
-            consuming = self._client.hub.client.consuming
+            consuming = self._client.core.consuming
             self._places = consuming.places(self.window, self._fill, self._session)
         return self._places
 
@@ -217,6 +217,7 @@ class Outbound:
             self.send(Outgoing(message.topic.encode(), qos, True, properties, [message.body]))
 
     def guard_retained(self, call: Callable[[], None]) -> bool:
+        """Call what sends, and have it written; False: that failed, and the connection ends."""
         transport = self._client.transport
         is_well = transport.guard(call)
         self._want_flush()
@@ -453,4 +454,4 @@ class Outbound:
         client.hub.counters.drop_too_large(count)
         if skipped.claims:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
-            client.hub.client.settling.reject(skipped.claims, client.hub.clock.now_ms())
+            client.core.settling.reject(skipped.claims, client.clock.now_ms())

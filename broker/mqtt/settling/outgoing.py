@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.engine.traffic import Claim
-from broker.mqtt.topics.subscription import Group
+from broker.mqtt.topology.subscription import ShareGroup
 from broker.properties.mqtt import expiry_ms, with_expiry
 from config import limits
 from protocols.mqtt.events import PublishRun
@@ -30,7 +30,7 @@ class Outgoing:
         payloads: list[bytes],
         claims: Sequence[Claim] | None = None,
         by_ack: bool = True,
-        shared: tuple[Group, PublishRun, int] | None = None,
+        shared: tuple[ShareGroup, PublishRun, int] | None = None,
     ) -> None:
         self.topic_bytes = topic_bytes
         self.qos = qos

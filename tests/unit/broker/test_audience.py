@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.mqtt.publishing.topic_audience import Audience
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.subscription import Subscription
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import Subscription
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 

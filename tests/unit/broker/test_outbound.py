@@ -6,7 +6,7 @@ import pytest
 
 from broker.mqtt.settling.outbound import Outbound
 from broker.mqtt.settling.outgoing import Outgoing
-from broker.mqtt.topics.subscription import Subscription
+from broker.mqtt.topology.subscription import Subscription
 from broker.process.counters import Counters
 from config import limits
 from config.settings import Settings
@@ -40,6 +40,7 @@ class Client:
             clock=SimpleNamespace(now_ms=lambda: 0),
             settings=Settings(mqtt=settings),
         )
+        self.core, self.clock = self.hub.client, self.hub.clock
         self.client_id = "c"
         self.outbound = Outbound(self)
         self.outbound.limit(receive_maximum, 0)

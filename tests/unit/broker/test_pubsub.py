@@ -1,4 +1,4 @@
-"""broker.mqtt.topics.pubsub: who gets a topic, share groups in turn."""
+"""broker.mqtt.topology.pubsub: who gets a topic, share groups in turn."""
 
 import gc
 from functools import cache
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import broker.mqtt.topics.pubsub as pubsub_module
-from broker.mqtt.topics.pubsub import PubSub
-from broker.mqtt.topics.subscription import Subscription, encode_identifier, one_for_each_client
+import broker.mqtt.topology.pubsub as pubsub_module
+from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.subscription import Subscription, encode_identifier, one_for_each_client
 from protocols.mqtt.topic_filters import matches
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.mqtt.controls.control_topics import offset_of
+from broker.mqtt.settling.settle_topics import offset_of
 from broker.properties.single import aliased_value, single_values
 from queue_manager.errors import InvalidArgument
 

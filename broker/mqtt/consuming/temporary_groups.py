@@ -15,7 +15,7 @@ from queue_manager.errors import QueueManagerError
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
-class PassingGroups:
+class TemporaryGroups:
     """The groups that one client made, by queue and group ID."""
 
     __slots__ = ("_hub", "_made")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.mqtt.topics.sharing import Keeper, ShareGroup
-from broker.mqtt.topics.subscription import Subscriber, Subscription
+from broker.mqtt.topology.subscription import ShareBacklog, ShareGroup, Subscriber, Subscription
 from config import limits
 from queue_manager.validity import Version
 
@@ -45,7 +44,7 @@ class PubSub:
         self._root = _Node()
         self._routes: dict[str, Route] = {}
         self._share_strategy = share_strategy
-        self._keepers: dict[tuple[str, str], Keeper] = {}
+        self._backlogs: dict[tuple[str, str], ShareBacklog] = {}
         self.version = Version()
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -66,22 +65,22 @@ class PubSub:
         group = node.groups.get(subscription.share)
         if group is None:
             group = node.groups[subscription.share] = ShareGroup(self._share_strategy)
-            group.keep(self._keepers.get((subscription.share, subscription.filter)))
+            group.keep(self._backlogs.get((subscription.share, subscription.filter)))
         subscription.join(group)
         group.join(subscription)
 
-    def keep_share(self, share: str, topic_filter: str, keeper: Keeper | None) -> None:
-        """Have what a share group is published with QoS 1 and 2 come by `keeper`, or by none."""
-        if keeper is None:
-            self._keepers.pop((share, topic_filter), None)
+    def keep_share(self, share: str, topic_filter: str, backlog: ShareBacklog | None) -> None:
+        """Have what a share group is published with QoS 1 and 2 come by `backlog`, or by none."""
+        if backlog is None:
+            self._backlogs.pop((share, topic_filter), None)
         else:
-            self._keepers[share, topic_filter] = keeper
+            self._backlogs[share, topic_filter] = backlog
         node: _Node | None = self._root
         for level in topic_filter.split("/"):
             node = None if node is None else node.children.get(level)
         group = None if node is None else node.groups.get(share)
         if group is not None:
-            group.keep(keeper)
+            group.keep(backlog)
         self._changed()
 
     def unsubscribe(self, subscription: Subscription) -> None:

@@ -3,7 +3,10 @@
 `$ack`, `$nack`, `$reject`, `$extend` settle. MQTT 5 user properties: `message-id` (`<queue>:<offset>` or the
 offset) and `group-id`, both required; `attempts` (refused when it is not the current one; without it the
 message must be in flight at this client), `reason` (logged), for `$nack` `delay`, for `$extend` `lease` in
-ms. `$commit` is in `committing`.
+ms.
+
+`$commit` commits an offset of a stream's group: `group-id` (else the client's own group), and `offset` or
+`message-id` (also with `x-` before them, as over AMQP); without any of these the payload is the offset.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from broker.engine.answers import Answer
 from broker.engine.traffic import Claim
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.publish_answers import Publisher
-from broker.properties.single import single_values
+from broker.properties.single import aliased_value, single_values
+from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.properties import NO_PROPERTIES, Properties, decode_properties
@@ -30,6 +34,8 @@ from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 
 _PROPERTIES: Final = ("message-id", "group-id", "attempts", "delay", "lease", "reason")
+OFFSET_PROPERTIES: Final = ("offset", "x-offset", "message-id")
+GROUP_PROPERTIES: Final = ("group-id", "x-group-id")
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
@@ -74,11 +80,10 @@ class ControlTarget(ABC):
             else:
                 self._refuse(client, packet_ids, error.reason)
             return
-        qos = self._shape.qos
         if packet_ids and waits:
-            publisher.hub.client.commits.wait_for(publisher.durable_answers[qos - 1], packet_ids)
+            publisher.answer_when_durable(packet_ids, self._shape.qos)
         else:
-            publisher.accept(packet_ids, qos)
+            publisher.accept(packet_ids, self._shape.qos)
 
     def _finish_later(
         self, publisher: Publisher, client: MqttClient, packet_ids: list[int], answer: Answer[bool]
@@ -117,9 +122,9 @@ class SettleTarget(ControlTarget):
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
         values = user_properties(self._shape.properties, _PROPERTIES)
-        settling = client.hub.client.settling
-        now_ms = client.hub.clock.now_ms()
-        queue = client.hub.client.consuming.find(self._address.name, client.caller)
+        settling = client.core.settling
+        now_ms = client.clock.now_ms()
+        queue = client.core.consuming.find(self._address.name, client.caller)
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
@@ -140,6 +145,37 @@ class SettleTarget(ControlTarget):
         if group is not None:
             settling.write_soon(group)
         return Answer.given(group is not None)
+
+
+class CommitTarget(ControlTarget):
+    """A `$commit` topic; answered once the offset is durable."""
+
+    __slots__ = ()
+
+    def _perform(self, client: MqttClient, payload: bytes) -> Answer[bool]:
+        queue = self._address.name
+        values = user_properties(self._shape.properties, (*GROUP_PROPERTIES, *OFFSET_PROPERTIES))
+        _, group_id = aliased_value(values, GROUP_PROPERTIES)
+        if group_id is None:
+            group_id = client.own_group()
+        check_group(client, group_id)
+        name, text = aliased_value(values, OFFSET_PROPERTIES)
+        if text is None:
+            name, text = "offset", payload.decode("ascii", "replace")
+            if not text:
+                raise InvalidArgument("$commit needs a user property offset, or the offset as payload")
+        offset = offset_of(text, queue, name)
+        if offset > limits.STREAM_OFFSET_MAX:
+            raise InvalidArgument(f"offset {offset} is beyond the stream")
+        committed = client.core.streams.commit_offset(queue, client.caller, group_id, offset)
+        return committed.map(lambda _: True)
+
+    def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
+        """MQTT 3.1.1 has no other way to be told than the end of the connection ([MQTT-3.3.5-2])."""
+        if client.connection.protocol_version == c.MQTT_5 or not packet_ids:
+            super()._refuse(client, packet_ids, reason)
+        else:
+            client.end(c.TOPIC_NAME_INVALID, reason)
 
 
 def check_group(client: MqttClient, group_id: str) -> None:

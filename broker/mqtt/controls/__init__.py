@@ -1,1 +1,0 @@
-"""Publishes to `$queue/...` that are calls: claims, positions, offsets."""
