@@ -123,7 +123,7 @@ class Completing(Protocol):
     """Who is told that packet identifiers are durably free; as `queue_manager.shard.commit.Waiter`."""
 
     def committed(self, tokens: list[int]) -> None:
-        """Note that these are durable."""
+        """Note that these are durably free."""
 
 
 class Unfinished(Protocol):
