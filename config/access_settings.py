@@ -94,7 +94,7 @@ class TopicPermissionSettings(Section):
 
 
 class PermissionSettings(Section):
-    """What may be done in a virtual host. Regular expressions, found anywhere in a name; "" is nothing."""
+    """The rights in a virtual host. Regular expressions, found anywhere in a name; "" is nothing."""
 
     vhost: str = "/"
     """`*`: every virtual host that has no entry of its own."""
@@ -187,7 +187,7 @@ class HookSettings(Section):
 
     url: str
     token_file: str = ""
-    """What the broker shows the service, as a bearer token."""
+    """The secret that the broker shows the service, as a bearer token."""
     timeout_ms: PositiveDurationMs = Field(default=2_000, validation_alias="timeout")
     cache_ms: DurationMs = Field(default=60_000, validation_alias="cache")
     cache_refused_ms: DurationMs = Field(default=5_000, validation_alias="cache_refused")
@@ -212,7 +212,7 @@ def check_url(url: str) -> str:
 
 
 class AccessSettings(Section):
-    """Who may come in."""
+    """The rules of login."""
 
     users_file: str = ""
     """Where users stand; without one there is one, guest with password guest, on this machine only."""
@@ -229,7 +229,7 @@ class AccessSettings(Section):
     jwt: TokenSettings | None = None
     http: HookSettings | None = None
     order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")
-    """Who is asked about a password, one after the other, until somebody knows it."""
+    """The sources that are asked about a password, one after the other, until one knows it."""
     certificate_user: Literal["none", "cn", "dns", "uri", "email", "dn"] = "none"
     """Which name of a client certificate is the name of the user; users may name certificates, too."""
 

@@ -36,7 +36,7 @@ BridgeProtocol = Literal["auto", "mqttv50", "mqttv311"]
 
 
 class BridgeTopicSettings(Section):
-    """What goes one way: `local_prefix` + `topic` here is `remote_prefix` + `topic` there."""
+    """The topics that go one way: `local_prefix` + `topic` here is `remote_prefix` + `topic` there."""
 
     topic: Annotated[str, Field(min_length=1)]
     """A topic filter, behind the prefixes."""
@@ -53,7 +53,7 @@ class BridgeSettings(Section):
     address: Annotated[str, AfterValidator(_check_address)]
     """`host:port`."""
     protocol: BridgeProtocol = "auto"
-    """What is spoken: MQTT 5 or 3.1.1; `auto`: 3.1.1 with a broker that refuses 5."""
+    """The version that is spoken: MQTT 5 or 3.1.1; `auto`: 3.1.1 with a broker that refuses 5."""
     vhost: str = DEFAULT_VHOST
     """The virtual host whose topics are exchanged."""
     client_id: str = ""
@@ -67,11 +67,11 @@ class BridgeSettings(Section):
     out_topics: tuple[BridgeTopicSettings, ...] = Field(
         default=(), validation_alias="out", max_length=limits.BRIDGE_TOPICS_MAX
     )
-    """What is sent there."""
+    """The topics that are sent there."""
     in_topics: tuple[BridgeTopicSettings, ...] = Field(
         default=(), validation_alias="in", max_length=limits.BRIDGE_TOPICS_MAX
     )
-    """What is fetched from there."""
+    """The topics that are fetched from there."""
 
     @model_validator(mode="after")
     def _has_topics(self) -> "BridgeSettings":

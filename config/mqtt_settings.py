@@ -37,7 +37,7 @@ class MqttSettings(Section):
     sys_interval_ms: DurationMs = Field(default=10_000, validation_alias="sys_interval")
     """How often `$SYS/...` is published, in ms; 0: not at all."""
     sys_readers: Literal["monitoring", "everyone"] = "monitoring"
-    """Who may read it: users with the tag monitoring (or administrator), or all clients."""
+    """The clients that may read it: users with the tag monitoring (or administrator), or all clients."""
     sessions: MqttSessionSettings = MqttSessionSettings()
     bridges: tuple[BridgeSettings, ...] = Field(default=(), max_length=limits.BRIDGES_MAX)
     """Other MQTT brokers, and what is exchanged with them."""
@@ -56,7 +56,7 @@ class MqttSettings(Section):
     max_keep_alive_ms: DurationMs = Field(default=0, validation_alias="max_keep_alive")
     """A client's longer keep alive, or none, becomes this one, in ms; 0: clients have what they ask for."""
     response_information: Annotated[str, Field(max_length=1_024)] = ""
-    """What clients are told who ask for response information: where their answers may go."""
+    """The answer to clients that ask for response information: where their answers may go."""
     server_reference: Annotated[str, Field(max_length=1_024)] = ""
     """Where clients are sent when the broker stops."""
     shared_subscriptions: Literal["balanced", "sticky", "random"] = "balanced"
@@ -67,7 +67,9 @@ class MqttSettings(Section):
         ge=limits.SUBSCRIBER_BUFFER_BYTES_MIN,
         le=limits.SUBSCRIBER_BUFFER_BYTES_CEILING,
     )
-    """What waits for a client that reads too slowly; beyond that it misses messages, which are counted."""
+    """The output that may wait for a client that reads too slowly; beyond that it misses messages, which are
+    counted.
+    """
     ignore_colons_in_username: bool = False
     """Whether `vhost:user` is the name of a user, and not a user in a virtual host."""
     connect_rate: Count = Field(default=0, ge=0, le=1_000_000)

@@ -1,4 +1,4 @@
-"""What queue names, topic filters, bind addresses and storage URLs may look like."""
+"""The rules of queue names, topic filters, bind addresses and storage URLs."""
 
 import ipaddress
 import re

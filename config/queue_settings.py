@@ -46,7 +46,7 @@ class RetrySettings(Section):
     max_backoff_ms: PositiveDurationMs = Field(default=300_000, validation_alias="max_backoff")
     """Longest wait in ms."""
     multiplier: Fraction = Field(default=2.0, ge=1, le=limits.RETRY_MULTIPLIER_MAX)
-    """What each wait is longer by than the one before."""
+    """The factor between each wait and the one before."""
     jitter: Fraction = Field(default=0.0, ge=0, le=1)
     """The part of a wait by which it may be longer or shorter."""
 
@@ -135,7 +135,7 @@ class GroupSettings(Section):
     name: str
     """1 to 255 bytes of UTF-8 without `@`."""
     pattern: str = "#"
-    """What the part of the topic below the queue must be like, with MQTT's `+` and `#`."""
+    """The pattern of the part of the topic below the queue, with MQTT's `+` and `#`."""
     selector: str = ""
     """A JMS message selector; "" is none. It cannot change later."""
     start: str | int = "earliest"
@@ -166,7 +166,7 @@ class QueueSettings(Section):
     """Whether `topics` may be ordinary ones: what devices publish there goes into the queue, too."""
     """MQTT topic filters whose publishes the queue takes; never empty (default `$queue/<name>/#`)."""
     description: Annotated[str, AfterValidator(name_rules.check_description)] = ""
-    """What the queue is for."""
+    """The purpose of the queue, in words."""
     type: Literal["classic", "ephemeral", "stream"] = "classic"
     visibility_timeout_ms: PositiveDurationMs | None = Field(
         default=None, validation_alias="visibility_timeout"
@@ -198,7 +198,7 @@ class QueueSettings(Section):
     overflow: Literal["reject-publish", "reject-publish-dlx", "drop-head"] = "reject-publish"
     """Beyond `max_depth` or `max_bytes`: the publish is refused, and dead-lettered, or the oldest go."""
     unmatched: Literal["keep", "dead_letter", "drop"] = "keep"
-    """What becomes of messages that no group of those there are wants: kept for groups to come, or not."""
+    """The treatment of messages that no group wants: kept for groups to come, or not."""
 
     @field_validator("dlq", mode="before")
     @classmethod

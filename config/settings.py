@@ -253,7 +253,7 @@ class VhostSettings(Section):
 
 
 class QueueManagerSettings(Section):
-    """What holds for all queues."""
+    """The settings of all queues."""
 
     auto_create: bool = True
     """Publishing or subscribing to a queue that does not exist creates an ephemeral one."""
@@ -270,7 +270,7 @@ class QueueManagerSettings(Section):
 
 
 class LogSettings(Section):
-    """What the broker says about itself."""
+    """The settings of the log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"

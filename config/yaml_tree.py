@@ -15,7 +15,9 @@ _TAG: Final = "tag:yaml.org,2002:"
 _PLAIN_TAGS: Final = {_TAG + name for name in ("map", "seq", "str", "timestamp", "value")}
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
 _QUOTED: Final = re.compile(r"'[^'<][^']{2,}'")
-"""What a syntax error quotes of the file, such as an alias: it may be a password that begins with `*`."""
+"""The part of the file that a syntax error quotes, such as an alias: it may be a password that begins with
+`*`.
+"""
 _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
     _TAG + "null": _CONSTRUCTOR.construct_yaml_null,
     _TAG + "bool": _CONSTRUCTOR.construct_yaml_bool,
@@ -25,7 +27,7 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class YamlTree:
-    """What `read_yaml` gives."""
+    """The result of `read_yaml`."""
 
     __slots__ = ("lines", "problems", "value")
 

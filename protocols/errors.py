@@ -1,4 +1,4 @@
-"""What can go wrong on a wire: the peer's fault, or ours."""
+"""Errors on a wire: the peer's fault, or ours."""
 
 
 class ProtocolError(Exception):

@@ -13,7 +13,7 @@ _V1: Final = b"PROXY "
 _V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _V2_HEAD: Final = Struct(">12sBBH")
 UNKNOWN_PEER: Final = "unknown:0"
-"""Whom a proxy does not name: not this machine, where the proxy itself may be."""
+"""A peer that a proxy does not name: not this machine, where the proxy itself may be."""
 _LOCAL: Final = 0
 _PROXY: Final = 1
 _V2_ADDRESSES: Final = {
@@ -23,7 +23,7 @@ _V2_ADDRESSES: Final = {
 
 
 class ProxyError(Exception):
-    """What came is no header of the PROXY protocol."""
+    """The bytes that came are no header of the PROXY protocol."""
 
 
 def decode_header(data: bytes) -> tuple[int, str] | None:

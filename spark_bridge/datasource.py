@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver; `part` None: there is nothing to commit."""
+    """The report of a task to the driver; `part` None: there is nothing to commit."""
 
     part: StagedPart | None
 

@@ -92,7 +92,7 @@ def _sink(producer: str, settings: WriteSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """What a task tells the driver: its attempt at one part. The checksum ignores the order of rows."""
+    """The report of a task to the driver: its attempt at one part. The checksum ignores the order of rows."""
 
     epoch: Epoch
     part: int

@@ -1,4 +1,4 @@
-"""What goes wrong, said so that whoever reads a Spark stack trace knows which option to look at."""
+"""Errors, said so that whoever reads a Spark stack trace knows which option to look at."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What stands before the numbers: it is that of every message whose content header begins like this."""
+    """The bytes before the numbers: those of every message whose content header begins like this."""
 
     flags: int
     table_end: int

@@ -1,4 +1,6 @@
-"""What waits in a queue, failed, or is done: a snapshot for analysis, which disturbs nothing (`$browse`)."""
+"""The messages that wait in a queue, failed, or are done: a snapshot for analysis, which disturbs nothing
+(`$browse`).
+"""
 
 from __future__ import annotations
 

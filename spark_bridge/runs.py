@@ -87,7 +87,7 @@ class RunReader(Connection):
 
 
 class _Pattern:
-    """What a delivery consists of: `constants`, and between them tag, two numbers, message ID and body."""
+    """The parts of a delivery: `constants`, and between them tag, two numbers, message ID and body."""
 
     __slots__ = ("constants", "is_time_first", "is_used", "layout", "message")
 

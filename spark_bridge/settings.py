@@ -1,4 +1,4 @@
-"""What the options of a read or write say: plain data, pickled to executors."""
+"""The options of a read or write: plain data, pickled to executors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class ListSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What to read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest", "latest".
+    """The settings of a read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest",
+    "latest".
 
     Times are ms since 1970; -1: not by time. `group` "": nobody is told how far the query is.
     """

@@ -1,4 +1,4 @@
-"""What a task does with its rows."""
+"""The work of a task with its rows."""
 
 from __future__ import annotations
 

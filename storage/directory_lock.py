@@ -1,4 +1,4 @@
-"""Who has a local storage directory: one process at a time.
+"""The lock of a local storage directory: one process at a time has it.
 
 An advisory lock (`flock`) on the file `lock` in the directory. The kernel lets go of it when its holder ends,
 however it ends; the file stays, and means nothing by itself. In it stand the holder's process ID and machine;

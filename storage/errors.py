@@ -1,4 +1,4 @@
-"""What storage may raise. Callers outside this folder need to know no other exception of it."""
+"""The exceptions of storage. Callers outside this folder need to know no other exception of it."""
 
 
 class StorageError(Exception):

@@ -13,7 +13,7 @@ from storage.records import RECORDS, metadata
 
 
 class Rows(Protocol):
-    """What is looked through."""
+    """The rows of a storage that is inspected."""
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[tuple[bytes, bytes]]:
         """See `storage.store.Store.scan`."""
@@ -42,7 +42,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Inspection:
-    """What was found, by the names of kinds. `problems` are the first ones, `problem_count` all."""
+    """The findings, by the names of kinds. `problems` are the first ones, `problem_count` all."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the records have in common: their version, queue IDs, and how claim and bucket IDs are made.
+"""The common parts of records: their version, queue IDs, and how claim and bucket IDs are made.
 
 Every key of `storage.records` begins `01 TT` (layout version, number of the record). The metadata log beside
 them begins `03 01` (see `storage.metadata_log`), so the two never meet in one database.

@@ -30,7 +30,7 @@ STATE_DIRECTORIES: Final = (MANIFEST_DIRECTORY, COMPACTIONS_DIRECTORY)
 
 
 class OnDisk(NamedTuple):
-    """What was there when a sweep began, which is on disk since it ended, with all it refers to.
+    """The files that were there when a sweep began, which is on disk since it ended, with all it refers to.
 
     The numbers are those of the newest manifest and compaction state, 0 if there was none. `next_wal_id`: the
     first log object that was not synced, and is still to be found by `sync_wal`.

@@ -1,4 +1,4 @@
-"""Who has a database in an object store open: one broker, as long as it says so.
+"""The holder of a database in an object store: one broker, as long as it says so.
 
 There is no lock between machines. So a broker writes a record that says who it is, again every few seconds,
 and deletes it when it stops. A start that finds the record waits while it goes on changing. A record that has

@@ -54,7 +54,9 @@ class SequenceAllocator:
 
     @property
     def next_value(self) -> int:
-        """What the next allocation will begin with; everything below has been given out or skipped."""
+        """The number that the next allocation will begin with; everything below has been given out or
+        skipped.
+        """
         return self._next
 
     def allocate(self, count: int) -> tuple[int, tuple[bytes, bytes] | None]:

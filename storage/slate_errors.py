@@ -6,7 +6,7 @@ from slatedb.uniffi._slatedb_uniffi.slatedb import InternalError
 from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
 
 SLATE_ERRORS = (Error, InternalError)
-"""What the binding raises: the library's errors, and its panics."""
+"""The exceptions of the binding: the library's errors, and its panics."""
 
 _NO_ROOM = ("no space left", "os error 28", "disk quota exceeded", "quotaexceeded")
 

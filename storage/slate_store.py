@@ -173,7 +173,7 @@ class SlateStore:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What keeps `make_durable` from its end, as far as that is known."""
+        """The cause that keeps `make_durable` from its end, as far as that is known."""
         return None if self._durable_watch is None else self._durable_watch.trouble
 
     @property

@@ -9,7 +9,7 @@ from storage.errors import StorageError
 
 
 class Replay(NamedTuple):
-    """What an opening found confirmed and not yet in the database."""
+    """The commits that an opening found confirmed and not yet in the database."""
 
     commit_count: int
     body_bytes: int
@@ -85,17 +85,17 @@ class Store(Protocol):
 
     @property
     def cuts(self) -> Cuts | None:
-        """What makes cuts that other processes can read; None where they cannot reach the data."""
+        """The maker of cuts that other processes can read; None where they cannot reach the data."""
         ...
 
     @property
     def trouble(self) -> StorageError | None:
-        """What keeps the store from working in the background at the moment, if that is known."""
+        """The cause that keeps the store from working in the background at the moment, if that is known."""
         ...
 
     @property
     def journal(self) -> JournalView | None:
-        """What the journal holds; None where there is none."""
+        """The figures of the journal; None where there is none."""
         ...
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""What may happen on a channel, as a table, and the content being put together on it."""
+"""The legal methods of a channel, as a table, and the content being put together on it."""
 
 from collections.abc import Callable
 from io import BytesIO

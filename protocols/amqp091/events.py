@@ -1,4 +1,4 @@
-"""What an `AmqpConnection` tells its front-end.
+"""The events of an `AmqpConnection` for its front-end.
 
 Events come in the order of the wire. A run stands for many messages; everything else for one frame.
 """
@@ -78,7 +78,7 @@ class MethodReceived:
 
 @dataclass(slots=True, eq=False)
 class PublishAddress:
-    """What the basic.publish method says; shared by all shapes with the same method bytes.
+    """The fields of a basic.publish method; shared by all shapes with the same method bytes.
 
     `context` is the front-end's to use: it survives when every message has other properties. `unseen` counts
     the publishes since one had properties seen before.

@@ -7,7 +7,7 @@ from protocols.mqtt.properties import TOPIC_ALIAS
 
 
 class InboundAliases:
-    """What the client's aliases stand for; 1 to `maximum` are allowed, 0 allows none."""
+    """The topics of the client's aliases; 1 to `maximum` are allowed, 0 allows none."""
 
     __slots__ = ("_bytes", "_topics", "maximum")
 

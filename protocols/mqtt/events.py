@@ -1,4 +1,4 @@
-"""What a connection tells its front-end, in the order the client said it."""
+"""The events of a connection for its front-end, in the order the client caused them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ class ConnectReceived:
 
 
 class PublishShape:
-    """What consecutive publishes have in common: everything but packet identifier and payload.
+    """The common part of consecutive publishes: everything but packet identifier and payload.
 
     `properties` are the raw bytes of an MQTT 5 property block without its length (b"" in 3.1.1), validated,
     and without a topic alias: `alias`, which is 0 if there was none, is the client's own. `is_text`: payloads

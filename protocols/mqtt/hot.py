@@ -1,4 +1,4 @@
-"""What runs once per message: whole runs of equal packets at a time.
+"""The code that runs once per message: whole runs of equal packets at a time.
 
 Packets of one shape and one payload size lie at equal distances, so a run is checked column by column (one
 strided slice per byte of the head, all packets at once) and packet identifiers are read and stamped with two

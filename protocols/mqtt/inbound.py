@@ -1,4 +1,4 @@
-"""What a client has sent and we have not finished answering: QoS 2 identifiers and the Receive Maximum."""
+"""Publishes of a client that are not answered to the end: QoS 2 identifiers and the Receive Maximum."""
 
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What a server offers its clients, told in CONNACK, section 3.2.2.3."""
+"""The offer of a server to its clients, told in CONNACK, section 3.2.2.3."""
 
 from dataclasses import dataclass
 from typing import Final

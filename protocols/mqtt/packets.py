@@ -81,7 +81,7 @@ class Publish(Packet):
 
 @dataclass(slots=True)
 class PublishAnswer(Packet):
-    """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common, sections 3.4 to 3.7."""
+    """The common part of PUBACK, PUBREC, PUBREL and PUBCOMP, sections 3.4 to 3.7."""
 
     packet_id: int
     reason_code: int = 0

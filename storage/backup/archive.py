@@ -41,7 +41,7 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """What a backup is. `sequence` is SlateDB's number of the last write in it, `journal_sequence` the
+    """The index of a backup. `sequence` is SlateDB's number of the last write in it, `journal_sequence` the
     journal's, and `database_id` the number that database and journal bear; the last two are None where there
     was no journal. `made_at`: when the cut was made, ISO 8601.
     """

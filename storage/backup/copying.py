@@ -30,7 +30,7 @@ _JOURNAL: Final = journal_state.key()
 
 
 class Source(Protocol):
-    """What is copied."""
+    """The source of a copy."""
 
     def pages(self) -> AsyncIterator[list[Row]]:
         """Yield all rows in key order."""
@@ -39,7 +39,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What the index says besides what is found while copying."""
+    """The fields of the index that are known before copying."""
 
     made_by: str
     made_at: str

@@ -1,4 +1,6 @@
-"""What the journal holds and SlateDB does not: seen by reads, and handed over behind the commits."""
+"""The commits that the journal holds and SlateDB does not: seen by reads, and handed over behind the
+commits.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -24,7 +26,7 @@ class _Filled(NamedTuple):
 
 
 class Database(Protocol):
-    """What a `storage.slate_store.SlateStore` does for the journal before it."""
+    """The calls of a `storage.slate_store.SlateStore` for the journal before it."""
 
     async def apply(self, batch: WriteBatch) -> None:
         """Have reads see the batch, durable or not."""

@@ -1,4 +1,4 @@
-"""What a start needs to know of a large journal while that is still being handed over to the database.
+"""The part of a large journal that a start needs while that is still being handed over to the database.
 
 Nearly all of it are payloads, which nobody reads before there are consumers. The other rows lie in memory
 meanwhile, and are seen by reads as if the database had them.

@@ -37,7 +37,7 @@ BODY_BYTES_MAX: Final = (1 << 32) - 1
 
 
 class SegmentHead(NamedTuple):
-    """What a segment says of itself; `first` is the sequence number of its first frame."""
+    """The head of a segment; `first` is the sequence number of its first frame."""
 
     database_id: int
     generation: int
@@ -47,7 +47,7 @@ class SegmentHead(NamedTuple):
 
 
 class Signs(NamedTuple):
-    """What the frames of one segment are known by."""
+    """The signs by which the frames of one segment are known."""
 
     mark: int
     generation: int
@@ -55,7 +55,7 @@ class Signs(NamedTuple):
 
     @property
     def mark_bytes(self) -> bytes:
-        """What each frame begins with."""
+        """The first bytes of each frame."""
         return struct.pack("<I", self.mark)
 
 

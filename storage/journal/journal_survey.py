@@ -26,7 +26,7 @@ class JournalDamaged(StorageError):
 
 @dataclass
 class Survey:
-    """What a journal holds for a database that has the commits up to `held`."""
+    """The commits of a journal for a database that has the commits up to `held`."""
 
     held: EndRecord
     last: EndRecord

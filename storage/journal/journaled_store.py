@@ -36,8 +36,8 @@ class _Prepared:
 
 
 class Replaying(NamedTuple):
-    """What an opening leaves to the store: handing over, with `work`, the commits up to `last`, of which
-    reads see `early` meanwhile.
+    """The work that an opening leaves to the store: handing over, with `work`, the commits up to `last`, of
+    which reads see `early` meanwhile.
     """
 
     early: Early

@@ -30,7 +30,7 @@ class Portion:
         self.rows: Rows = {}
         self.last = EndRecord(0, 0)
         self.journal_bytes = 0
-        """What the commits take up in the journal."""
+        """The bytes that the commits take up in the journal."""
         self.small_bytes = 0
         """The same but for large values."""
         self.held: dict[bytes, int] = {}
@@ -43,7 +43,7 @@ class Portion:
 
     @property
     def size_bytes(self) -> int:
-        """What is to be handed over."""
+        """The bytes to be handed over."""
         return self.small_bytes + sum(self.held.values())
 
     def add(self, commit: EndRecord, rows: Rows, journal_bytes: int, held: dict[bytes, int]) -> None:
@@ -78,7 +78,7 @@ class Waiting:
         self._small_bytes = 0
         self._viewer_count = 0
         self.journal_bytes = 0
-        """What all of them take up in the journal."""
+        """The bytes that all of them take up in the journal."""
 
     def __bool__(self) -> bool:
         return bool(self._portions)

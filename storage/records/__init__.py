@@ -91,7 +91,8 @@ publish that uses an ID of the block.
 """
 
 format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FORMAT)
-"""What the database is: written when it is created, verified at each open before anything else is read.
+"""The identity of the database: written when it is created, verified at each open before anything else is
+read.
 
 The version rises when an existing key's layout changes; new kinds of records do not need that. Version 2: a
 journal beside the database may hold confirmed commits that the database does not.
@@ -248,7 +249,7 @@ producer: Final = Record(
 
 QueueSpec = queue_spec_values.QueueSpec
 queue_spec: Final = Record("queue specification", 0x06, _OF_QUEUE, queue_spec_values.SPEC)
-"""What a queue or group is set up to do. A scan of them lists all queues and groups."""
+"""The settings of a queue or group. A scan of them lists all queues and groups."""
 
 
 class QueueMeta(NamedTuple):
@@ -321,7 +322,7 @@ class AccountBytes(NamedTuple):
 
 ACCOUNT_BYTES: Final = value_of(AccountBytes)
 queue_account: Final = Record("queue account", 0x14, special_codecs.ACCOUNT_KEY, value("account", bytes_rest))
-"""What a queue keeps count of beside its log, by kind.
+"""The counts that a queue keeps beside its log, by kind.
 
 While the policy bounds the queue's bytes: those appended to the queue (1), and of them those that a group has
 taken or let go of (2); the difference waits for the group. Each holds only if its offset is that of the log's
@@ -360,7 +361,7 @@ class SettlementsKey(NamedTuple):
 
 
 settlements: Final = Record("settlements", 0x21, key_of(SettlementsKey), SETTLEMENTS)
-"""What was settled in a bucket since its done record was written, one for each write: messages that are done,
+"""The settlements of a bucket since its done record was written, one for each write: messages that are done,
 and claim IDs of those let go of at once (`done_retention: 0`). Neither is active any more, whatever the
 active record says. The first done messages of a bucket go into its done record.
 
@@ -420,9 +421,9 @@ class ClaimedBitmapKey(NamedTuple):
 
 
 claimed_bitmap: Final = Record("claimed bitmap", 0x15, key_of(ClaimedBitmapKey), special_codecs.BITMAP)
-"""What a group has claimed or passed over beyond its position, as groups with selectors do: bit `i % 8` of
-byte `i // 8` stands for offset `chunk * 4096 + i`, bits below the position mean nothing. Written with the
-buckets of the claims, deleted with the position that passes it.
+"""The offsets that a group has claimed or passed over beyond its position, as groups with selectors do: bit
+`i % 8` of byte `i // 8` stands for offset `chunk * 4096 + i`, bits below the position mean nothing. Written
+with the buckets of the claims, deleted with the position that passes it.
 """
 
 RELEASE: Final = 0
@@ -438,7 +439,7 @@ class GroupRemovalKey(NamedTuple):
 
 
 class PendingGroupRemoval(NamedTuple):
-    """What goes, by `mode`. 0: the payloads at the offsets `log_ranges`, as the queue's log tells. 1,
+    """The parts that go, by `mode`. 0: the payloads at the offsets `log_ranges`, as the queue's log tells. 1,
     deleted: besides, the group's buckets of claim numbers below `claim_end` with the payloads of
     `row_ranges`; a group of that name gives out numbers from there on. 2, reset: as 1, but failed messages
     below offset `failed_below` stay; of the other rows go the payloads below offset `head`, as those were
@@ -478,7 +479,7 @@ releases them, or with the group.
 
 
 class StagedKey(NamedTuple):
-    """Whose rows, and which of them is the first. Keys sort as the rows of an epoch go into the queue."""
+    """The producer of rows, and the first of them. Keys sort as the rows of an epoch go into the queue."""
 
     queue_id: TerminatedText
     producer: TerminatedText
@@ -567,7 +568,7 @@ TO_EXCHANGE: Final = 0x01
 
 
 class BindingKey(NamedTuple):
-    """What a binding is known by; `digest` tells its arguments from others, so a key stands for one binding,
+    """The identity of a binding; `digest` tells its arguments from others, so a key stands for one binding,
     and bindings are a set.
     """
 
@@ -660,7 +661,7 @@ session_subscription: Final = Record(
 """A subscription of a session, by its topic filter as it came (`$share/...` and all)."""
 
 session_progress: Final = Record("session progress", 0x2A, _OF_SESSION, special_codecs.PROGRESS)
-"""What was sent and is not finished: messages with IDs below `read_to` are done, but for those listed.
+"""The deliveries that are not finished: messages with IDs below `read_to` are done, but for those listed.
 Without this record a session has everything since its number. Written before a message of QoS 2 is sent and
 before PUBREL is; otherwise now and then, as a message sent twice with QoS 1 is no harm.
 """

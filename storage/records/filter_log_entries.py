@@ -30,7 +30,7 @@ _ENVELOPE_HEAD_BYTES: Final = 18
 
 
 class EntryHead(NamedTuple):
-    """What stands before the messages."""
+    """The head, before the messages."""
 
     message_count: int
     body_bytes: int

@@ -29,7 +29,7 @@ _SIZE: Final = struct.Struct("<I")
 
 
 class StagedHead(NamedTuple):
-    """What the beginning of a value tells: bytes of the attempt before it, rows and bytes in it, and when."""
+    """The beginning of a value: bytes of the attempt before it, rows and bytes in it, and when."""
 
     bytes_before: int
     row_count: int
