@@ -44,7 +44,7 @@ class Presence:
     __slots__ = ("_hub", "_identity")
 
     def __init__(self, hub: Hub, transport: Transport, identity: Identity) -> None:
-        """Raises LoginRefused, VhostFull."""
+        """Enter the virtual host. Raises LoginRefused, VhostFull."""
         self._hub = hub
         self._identity = identity
         hub.vhost.enter()
@@ -55,6 +55,6 @@ class Presence:
             raise
 
     def end(self) -> None:
-        """The client is gone."""
+        """Leave: the client is gone."""
         self._hub.access.present.leave(self._identity)
         self._hub.vhost.leave()
