@@ -6,25 +6,23 @@ from typing import Any
 
 from broker.amqp.connection.amqp_client import AmqpClient
 from broker.amqp.connection.errors import channel_error
-from broker.vhosts.hub import Hub
 from protocols.amqp091 import constants as c
 
 
 class AmqpChannel:
     """A channel of a client; `last_queue` is what an empty queue name stands for (queue.declare, 1.7.2.1)."""
 
-    __slots__ = ("client", "closed", "last_queue", "number")
+    __slots__ = ("client", "closed", "connection", "core", "hub", "last_queue", "number", "transport")
 
     def __init__(self, client: AmqpClient, number: int) -> None:
         self.client = client
+        self.connection = client.connection
+        self.transport = client.transport
+        self.hub = client.hub
+        self.core = client.hub.client
         self.number = number
         self.closed = False
         self.last_queue = ""
-
-    @property
-    def hub(self) -> Hub:
-        """The broker's."""
-        return self.client.hub
 
     def close(self) -> None:
         """Nothing more is to be done for it."""
@@ -42,12 +40,12 @@ class AmqpChannel:
 
     def is_open(self) -> bool:
         """Whether the client still wants to hear something on it."""
-        return not self.closed and self.client.connection.channel_is_open(self.number)
+        return not self.closed and self.connection.channel_is_open(self.number)
 
     def send(self, method: Any) -> None:
         """Send a method."""
-        self.client.connection.send_method(self.number, method)
+        self.connection.send_method(self.number, method)
 
     def send_content(self, method: Any, properties: bytes, body: bytes) -> None:
         """Send a method with a message."""
-        self.client.connection.send_content(self.number, method, properties, body)
+        self.connection.send_content(self.number, method, properties, body)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.clients.when_durable import WhenDurable
 from broker.engine.answers import Answer
 from config import limits
 
@@ -38,7 +39,7 @@ class HeldEvents:
     def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
         """`handle` takes the events once they may go on."""
         self._channel = channel
-        self._commits = channel.hub.client.commits
+        self._commits = channel.core.commits
         self._handle = handle
         self._events: deque[Any] = deque()
         self._is_unread = False
@@ -56,7 +57,7 @@ class HeldEvents:
         """Handle nothing more before `release`."""
         if not self.is_holding:
             self.is_holding = True
-            self._channel.client.transport.reading.hold()
+            self._channel.transport.reading.hold()
 
     def hold_with(self, event: Any) -> None:
         """As `hold`; then `event` comes first."""
@@ -95,7 +96,7 @@ class HeldEvents:
             return
         self._promised_count += 1
         self.has_promised = True
-        self._commits.wait(_PromisedReply(self, method), 0)
+        self._commits.wait(WhenDurable(lambda tokens: self._keep_promise(method)), 0)
 
     def hold_behind_replies(self, event: Any) -> None:
         """As `hold_with`, until everything promised was told; `has_promised`."""
@@ -111,13 +112,13 @@ class HeldEvents:
         self._is_let_off = True
         self.has_promised = False
 
-    def keep_promise(self, method: Any) -> None:
+    def _keep_promise(self, method: Any) -> None:
         """What was promised is durable: say so."""
         self._promised_count -= 1
         if self._channel.closed or self._is_let_off:
             return
         self._channel.send(method)
-        self._channel.client.transport.want_flush()
+        self._channel.transport.want_flush()
         self.has_promised = self._promised_count > 0
         if self._is_behind_replies and not self.has_promised:
             self.release()
@@ -125,7 +126,12 @@ class HeldEvents:
     def reply_when_durable(self, method: Any) -> None:
         """Answer with `method` once all that was done so far is durable; what follows waits for it."""
         self.hold()
-        self._commits.wait(_DurableReply(self._channel, self, method), 0)
+        self._commits.wait(WhenDurable(lambda tokens: self._reply_and_release(method)), 0)
+
+    def _reply_and_release(self, method: Any) -> None:
+        if not self._channel.closed:
+            self._channel.send(method)
+            self.release()
 
     def caught_up(self) -> None:
         """The client has read what was sent."""
@@ -134,7 +140,7 @@ class HeldEvents:
 
     def release(self) -> None:
         """Go on with what was held back."""
-        self._channel.client.transport.guard(self._release)
+        self._channel.transport.guard(self._release)
 
     def go_on(self, act: Callable[[], None], index: int) -> None:
         """As `release`, and call `act` first; what it raises is on account of the method of this index."""
@@ -148,7 +154,7 @@ class HeldEvents:
         events, self._events = self._events, deque()
         if self.is_holding:
             self.is_holding = False
-            self._channel.client.transport.reading.release()
+            self._channel.transport.reading.release()
         return events
 
     def _release(self) -> None:
@@ -158,7 +164,7 @@ class HeldEvents:
             if self.is_holding:
                 self._events.extend(waiting)
                 break
-        self._channel.client.transport.want_flush()
+        self._channel.transport.want_flush()
         self._channel.hub.settle_turn()
 
 
@@ -170,35 +176,3 @@ class Resumption:
     def __init__(self, act: Callable[[], None], index: int) -> None:
         self.act = act
         self.index = index
-
-
-class _PromisedReply:
-    """Sends a method when its commit is durable. Implements `queue_manager.shard.commit.Waiter`."""
-
-    __slots__ = ("_held", "_method")
-
-    def __init__(self, held: HeldEvents, method: Any) -> None:
-        self._held = held
-        self._method = method
-
-    def committed(self, tokens: list[int]) -> None:
-        self._held.keep_promise(self._method)
-
-
-class _DurableReply:
-    """Sends a method when its commit is durable, then lets the channel go on.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_channel", "_held", "_method")
-
-    def __init__(self, channel: AmqpChannel, held: HeldEvents, method: Any) -> None:
-        self._channel = channel
-        self._held = held
-        self._method = method
-
-    def committed(self, tokens: list[int]) -> None:
-        if not self._channel.closed:
-            self._channel.send(self._method)
-            self._held.release()

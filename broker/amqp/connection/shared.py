@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from config import limits
 from queue_manager.errors import LimitReached
 
-
-class ReplyTaker(Protocol):
-    """A requester that takes replies directly."""
-
-    def take_replies(self, properties: list[bytes], bodies: list[bytes]) -> None:
-        """Replies to this requester, in order; it may have no room for them."""
-
-
-class ReplyAddresses:
-    """The requesters that wait for direct replies, by the routing key replies to them have."""
-
-    __slots__ = ("_takers",)
-
-    def __init__(self) -> None:
-        self._takers: dict[str, ReplyTaker] = {}
-
-    def add(self, key: str, taker: ReplyTaker) -> None:
-        """A requester begins to wait."""
-        self._takers[key] = taker
-
-    def remove(self, key: str) -> None:
-        """A requester waits no longer."""
-        self._takers.pop(key, None)
-
-    def find(self, key: str) -> ReplyTaker | None:
-        """The requester behind a routing key, if it still waits."""
-        return self._takers.get(key)
+ReplyTaker = Callable[[list[bytes], list[bytes]], None]
+"""Takes properties and bodies of replies to one requester, in order; there may be no room for them."""
 
 
 class TransactionRoom:
@@ -80,11 +55,11 @@ class BrowseSlots:
 
 
 class Shared:
-    """One per broker."""
+    """One per broker. `reply_takers`: those who wait for direct replies, by the routing key these have."""
 
-    __slots__ = ("browse_slots", "reply_addresses", "transaction_room")
+    __slots__ = ("browse_slots", "reply_takers", "transaction_room")
 
     def __init__(self) -> None:
         self.browse_slots = BrowseSlots()
-        self.reply_addresses = ReplyAddresses()
+        self.reply_takers: dict[str, ReplyTaker] = {}
         self.transaction_room = TransactionRoom()

@@ -53,11 +53,11 @@ class Consuming:
         self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked, replies: DirectReplies
     ) -> None:
         self._channel = channel
-        self._calls = channel.hub.client.consuming
+        self._calls = channel.core.consuming
         self._held = held
         self._unacked = unacked
         self._replies = replies
-        self._consumers = Consumers(channel.hub, is_paused=channel.client.transport.paused)
+        self._consumers = Consumers(channel.hub, is_paused=channel.transport.paused)
         self._pullers = Consumers(channel.hub)
         self._prefetch = 0
         self._pool: Credit | None = None
@@ -159,9 +159,9 @@ class Consuming:
     def get(self, method: commands.Basic.Get) -> None:
         """Give one message; none to a client who has ended the channel by now, for it could not be told."""
         channel = self._channel
-        if not channel.client.connection.channel_is_open(channel.number):
+        if not channel.connection.channel_is_open(channel.number):
             return
-        if channel.client.transport.paused:
+        if channel.transport.paused:
             self._held.hold_until_read(MethodReceived(channel.number, method))
             return
         queue, pattern = self._source(method.queue)
@@ -188,7 +188,7 @@ class Consuming:
 
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
-        if not self._channel.client.connection.channel_is_open(self._channel.number):
+        if not self._channel.connection.channel_is_open(self._channel.number):
             return
         if self._calls.is_gone(puller):
             raise channel_error(c.NOT_FOUND, f"no queue '{address.local_name(puller.group.queue_name)}'")
@@ -216,7 +216,7 @@ class Consuming:
     def _new_puller(self, queue: Source) -> Consumer:
         channel = self._channel
         sink = AmqpConsumer(channel, self._unacked, self._pullers, queue.name, "")
-        peer = channel.client.transport.peer
+        peer = channel.transport.peer
         puller = self._calls.puller(
             queue, sink, f"{peer}/{channel.number}/get", lease_ms=self._lease_ms(queue)
         )
@@ -232,7 +232,7 @@ class Consuming:
             return False
         if not delivered:
             channel.send(commands.Basic.GetEmpty())
-            channel.client.transport.want_flush()
+            channel.transport.want_flush()
         return True
 
     def _wait_for_load(self, puller: Consumer, method: commands.Basic.Get) -> None:

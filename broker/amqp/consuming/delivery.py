@@ -61,9 +61,9 @@ class AmqpConsumer:
         self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, name: str, tag: str
     ) -> None:
         self._channel = channel
-        self._calls = channel.hub.client.consuming
-        self._connection = channel.client.connection
-        self._transport = channel.client.transport
+        self._calls = channel.core.consuming
+        self._connection = channel.connection
+        self._transport = channel.transport
         self._unacked = unacked
         self._consumers = consumers
         self._name = name

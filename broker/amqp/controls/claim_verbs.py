@@ -26,7 +26,7 @@ def settle(
 
     Raises QueueNotFound, InvalidArgument; the channel holds the delivery then as before.
     """
-    shard = channel.hub.client
+    shard = channel.core
     settling = shard.settling
     queue = shard.consuming.find(name, channel.client.caller)
     tag = headers.get(TAG)

@@ -13,8 +13,9 @@ from broker.amqp.connection import permissions
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.controls import claim_verbs, staging, stream_status
 from broker.amqp.controls.browse import Browse
-from broker.amqp.controls.replying import DurableReply
+from broker.amqp.controls.replying import publish_json
 from broker.amqp.settling.unacked import Unacked
+from broker.clients.when_durable import WhenDurable
 from broker.engine.answers import Answer
 from broker.properties.single import single_values
 from protocols.amqp091 import content
@@ -62,7 +63,7 @@ class Call:
                 f"{parsed.verb} follows the queue's name: {address.address_of(parsed.name)}/{parsed.verb}"
             )
             return Answer.failed(InvalidArgument(reason))
-        queues = self._channel.hub.client.queues
+        queues = self._channel.core.queues
         found = queues.look(parsed.name, self._channel.client.caller)
         return found.chain(lambda queue: self._begin(body, now_ms))
 
@@ -77,7 +78,13 @@ class Call:
             hub.counters.refuse_control()
             told = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
         if self._reply_to and told is not None:
-            hub.client.commits.wait(DurableReply(hub, self._reply_to, self._correlation_id, told), 0)
+            answered = told
+            hub.client.commits.wait(WhenDurable(lambda tokens: self._publish(answered)), 0)
+
+    def _publish(self, told: dict[str, object]) -> None:
+        """Answer, now that what the answer says is durable."""
+        if publish_json(self._channel.hub, self._reply_to, self._correlation_id, told):
+            self._channel.hub.settle_turn()
 
     def _begin(self, body: bytes, now_ms: int) -> Answer[Told]:
         """Begin what is asked of a queue that is there; raises QueueManagerError."""

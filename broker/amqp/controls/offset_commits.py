@@ -37,7 +37,7 @@ def commit(channel: AmqpChannel, shape: PublishShape) -> Answer[None]:
         raise InvalidArgument(f"$commit needs the header {names.GROUP}, the name of a group")
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= limits.STREAM_OFFSET_MAX:
         raise InvalidArgument(f"$commit needs the header {names.OFFSET}, an offset, not {offset!r}")
-    streams = channel.hub.client.streams
+    streams = channel.core.streams
     return streams.commit_offset(parsed.name, channel.client.caller, group_id, offset)
 
 
@@ -45,7 +45,7 @@ def log_refused(channel: AmqpChannel, error: QueueManagerError) -> None:
     """Say why a commit was answered by basic.nack, which cannot."""
     _log.warning(
         "stream.commit_refused",
-        peer=channel.client.transport.peer,
+        peer=channel.transport.peer,
         channel=channel.number,
         reason=error.reason,
     )

@@ -38,19 +38,3 @@ def publish_json(hub: Hub, reply_to: str, correlation_id: str, answer: dict[str,
     properties = content.Properties(content_type="application/json", correlation_id=correlation_id)
     raw = content.encode_properties(properties)
     return publish_reply(hub, reply_to, raw, json.dumps(answer).encode())
-
-
-class DurableReply:
-    """Publishes an answer when what it says is durable. Implements `queue_manager.shard.commit.Waiter`."""
-
-    __slots__ = ("_answer", "_correlation_id", "_hub", "_reply_to")
-
-    def __init__(self, hub: Hub, reply_to: str, correlation_id: str, answer: dict[str, object]) -> None:
-        self._hub = hub
-        self._reply_to = reply_to
-        self._correlation_id = correlation_id
-        self._answer = answer
-
-    def committed(self, tokens: list[int]) -> None:
-        if publish_json(self._hub, self._reply_to, self._correlation_id, self._answer):
-            self._hub.settle_turn()

@@ -14,7 +14,6 @@ from pamqp import commands
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error
-from broker.amqp.connection.shared import ReplyAddresses
 from broker.amqp.settling.unacked import Unacked
 from config import limits
 from protocols.amqp091 import constants as c
@@ -35,11 +34,6 @@ def wants_direct_reply(raw: bytes) -> bool:
 def may_want_direct_reply(properties: list[bytes]) -> bool:
     """Whether some of these may have it."""
     return _REPLY_TO_BYTES in b"".join(properties)
-
-
-def is_there(addresses: ReplyAddresses, name: str) -> bool:
-    """Whether a queue.declare finds a requester under a name of which `is_reply_key` holds."""
-    return name == REPLY_TO or addresses.find(name) is not None
 
 
 class DirectReplies:
@@ -64,7 +58,7 @@ class DirectReplies:
         self._tag = tag
         self._key = f"{_KEY_PREFIX}{channel.client.caller}.{channel.number}.{secrets.token_urlsafe(16)}"
         self._address = DeliverAddress(channel.number, tag, "", self._key)
-        channel.client.shared.reply_addresses.add(self._key, self)
+        channel.client.shared.reply_takers[self._key] = self.take_replies
 
     def has(self, tag: str) -> bool:
         """Whether that is the consumer's tag."""
@@ -73,7 +67,7 @@ class DirectReplies:
     def end(self) -> None:
         """Take no more replies."""
         if self._key:
-            self._channel.client.shared.reply_addresses.remove(self._key)
+            self._channel.client.shared.reply_takers.pop(self._key, None)
             self._key = self._tag = ""
             self._address = None
 
@@ -84,8 +78,8 @@ class DirectReplies:
         return content.with_reply_to(raw, self._key.encode())
 
     def take_replies(self, properties: list[bytes], bodies: list[bytes]) -> None:
-        """See `ReplyTaker`: what a requester does not read is not kept for ever."""
-        self._channel.client.transport.guard(self._take_replies, properties, bodies)
+        """Give the requester replies; what it does not read is not kept for ever."""
+        self._channel.transport.guard(self._take_replies, properties, bodies)
 
     def _take_replies(self, properties: list[bytes], bodies: list[bytes]) -> None:
         channel = self._channel

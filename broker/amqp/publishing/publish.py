@@ -65,7 +65,7 @@ class Publisher:
         self._channel = channel
         self._held = held
         self._hub = channel.hub
-        self._publishing = channel.hub.client.publishing
+        self._publishing = channel.core.publishing
         self._confirms = confirms
         self._unacked = unacked
         self._replies = replies
@@ -274,10 +274,10 @@ class Publisher:
 
     def _reply(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
         """Give replies to who asked, or (`mandatory`) back where nobody is there any more."""
-        taker = self._channel.client.shared.reply_addresses.find(address.routing_key)
-        if taker is not None:
+        take_replies = self._channel.client.shared.reply_takers.get(address.routing_key)
+        if take_replies is not None:
             seen = [publication.for_consumers(raw) if may_ask(raw) else raw for raw in properties]
-            taker.take_replies(seen, bodies)
+            take_replies(seen, bodies)
         else:
             self._hub.counters.leave_unrouted(len(bodies))
             if address.mandatory:
@@ -370,7 +370,7 @@ class Publisher:
             now_ms,
             1,
             **{kind: name},
-            peer=self._channel.client.transport.peer,
+            peer=self._channel.transport.peer,
             routing_key=run.shape.address.routing_key,
             reason=outcomes.REASONS[outcome],
         )

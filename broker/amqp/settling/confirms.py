@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.clients.when_durable import WhenDurable
 from protocols.amqp091 import hot
 
 
@@ -30,13 +31,14 @@ class Confirms:
 
     def __init__(self, channel: AmqpChannel) -> None:
         self._channel = channel
-        self._commits = channel.hub.client.commits
+        self._commits = channel.core.commits
         self.is_on = False
         self._sequence = 0
         self._confirmed = 0
         self._waiting = 0
         self._pending_nacks: deque[int] = deque()
-        self._nack_waiter = _NackWaiter(self)
+        # the commits of refusals may hold no publish that `self` waits for
+        self._nack_waiter = WhenDurable(self._nacks_committed)
 
     def select(self) -> None:
         """confirm.select: publishes are confirmed from the next one on."""
@@ -61,7 +63,7 @@ class Confirms:
             if not self._waiting:
                 self._confirmed = self._sequence
             self._send_nack(self._sequence)
-        self._channel.client.transport.want_answer()
+        self._channel.transport.want_answer()
 
     def nack_when_durable(self) -> None:
         """Refuse the next publish once what was done so far is durable."""
@@ -69,22 +71,21 @@ class Confirms:
             return
         self._sequence += 1
         self._pending_nacks.append(self._sequence)
-        commits = self._commits
-        self._waiting += commits.wait_up_to(self._nack_waiter, self._sequence)
+        self._waiting += self._commits.wait_up_to(self._nack_waiter, self._sequence)
 
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.shard.commit.Waiter`: everything up to the last token is durable."""
         last = tokens[-1]
-        transport = self._channel.client.transport
+        transport = self._channel.transport
         self._waiting -= 1
         if self._pending_nacks:
             transport.guard(self._send_pending_nacks, last)
         transport.guard(self._ack, last)
 
-    def nacks_committed(self, last: int) -> None:
-        """The refusals up to that number are durable."""
+    def _nacks_committed(self, tokens: list[int]) -> None:
+        """The refusals up to the last of these numbers are durable."""
         self._waiting -= 1
-        self._channel.client.transport.guard(self._send_pending_nacks, last)
+        self._channel.transport.guard(self._send_pending_nacks, tokens[-1])
 
     def _ack(self, sequence: int) -> None:
         channel = self._channel
@@ -100,24 +101,9 @@ class Confirms:
         pending = self._pending_nacks
         while pending and pending[0] <= last:
             self._send_nack(pending.popleft())
-        self._channel.client.transport.want_answer()
+        self._channel.transport.want_answer()
 
     def _send_nack(self, sequence: int) -> None:
         channel = self._channel
         if channel.is_open():
-            channel.client.connection.output.append(hot.encode_nack(channel.number, sequence, False))
-
-
-class _NackWaiter:
-    """Waits for the commits of refusals, which may hold no publish that `Confirms` waits for.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_confirms",)
-
-    def __init__(self, confirms: Confirms) -> None:
-        self._confirms = confirms
-
-    def committed(self, tokens: list[int]) -> None:
-        self._confirms.nacks_committed(tokens[-1])
+            channel.connection.output.append(hot.encode_nack(channel.number, sequence, False))

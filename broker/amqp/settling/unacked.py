@@ -94,7 +94,7 @@ class Unacked:
         hub.counters.drop_too_large(len(tags))
         _log.warning(
             "amqp.properties_too_large",
-            peer=channel.client.transport.peer,
+            peer=channel.transport.peer,
             channel=channel.number,
             count=len(tags),
         )

@@ -28,7 +28,7 @@ class Exchanges:
 
     def __init__(self, channel: AmqpChannel, held: HeldEvents) -> None:
         self._channel = channel
-        self._client = channel.hub.client.exchanges
+        self._client = channel.core.exchanges
         self._held = held
 
     def declare(self, method: _Declare) -> None:
@@ -82,26 +82,30 @@ class Exchanges:
 
     def bind(self, method: commands.Exchange.Bind) -> None:
         """Have an exchange pass on to another."""
-        self._bind(method, self._between_exchanges(method), commands.Exchange.BindOk())
+        self._change(self._client.bind, method, self._between_exchanges(method), commands.Exchange.BindOk())
 
     def unbind(self, method: commands.Exchange.Unbind) -> None:
         """Undo a bind."""
-        self._unbind(method, self._between_exchanges(method), commands.Exchange.UnbindOk())
+        self._change(
+            self._client.unbind, method, self._between_exchanges(method), commands.Exchange.UnbindOk()
+        )
 
     def bind_queue(self, method: commands.Queue.Bind) -> None:
         """Have an exchange pass on to a queue."""
-        self._bind(method, self._to_queue(method), commands.Queue.BindOk())
+        self._change(self._client.bind, method, self._to_queue(method), commands.Queue.BindOk())
 
     def unbind_queue(self, method: commands.Queue.Unbind) -> None:
         """Undo a bind."""
-        self._unbind(method, self._to_queue(method), commands.Queue.UnbindOk())
+        self._change(self._client.unbind, method, self._to_queue(method), commands.Queue.UnbindOk())
 
-    def _bind(self, method: _Bind, binding: BindingDefinition, ok: Any) -> None:
-        answer = self._client.bind(binding, self._channel.client.caller)
-        self._held.expect(answer, lambda answer: self._answer(method, ok, answer.result()), method.index)
-
-    def _unbind(self, method: _Bind, binding: BindingDefinition, ok: Any) -> None:
-        answer = self._client.unbind(binding, self._channel.client.caller)
+    def _change(
+        self,
+        change: Callable[[BindingDefinition, str], Answer[Changed]],
+        method: _Bind,
+        binding: BindingDefinition,
+        ok: Any,
+    ) -> None:
+        answer = change(binding, self._channel.client.caller)
         self._held.expect(answer, lambda answer: self._answer(method, ok, answer.result()), method.index)
 
     def _between_exchanges(

@@ -12,11 +12,10 @@ from pamqp import commands
 from broker.amqp.connection import permissions
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.held_events import HeldEvents
-from broker.amqp.publishing.direct_replies import is_there
 from broker.amqp.topology.declarations import queue_declaration
 from broker.engine.answers import Answer
 from protocols.amqp091.methods import QueueDeclareOk
-from protocols.amqp091.names import is_reply_key
+from protocols.amqp091.names import REPLY_TO, is_reply_key
 from queue_manager.api import Dropped, QueueDeclaration, QueueStatus
 from queue_manager.errors import QueueNotFound
 
@@ -30,7 +29,7 @@ class Queues:
 
     def __init__(self, channel: AmqpChannel, held: HeldEvents) -> None:
         self._channel = channel
-        self._client = channel.hub.client.queues
+        self._client = channel.core.queues
         self._held = held
 
     def declare(self, method: commands.Queue.Declare) -> None:
@@ -51,7 +50,7 @@ class Queues:
 
     def _declare_requester(self, method: commands.Queue.Declare) -> None:
         """Say whether a requester takes direct replies under that name, as RabbitMQ does."""
-        if not is_there(self._channel.client.shared.reply_addresses, method.queue):
+        if method.queue != REPLY_TO and method.queue not in self._channel.client.shared.reply_takers:
             raise QueueNotFound.named(method.queue)
         if not method.nowait:
             self._held.reply(QueueDeclareOk(method.queue, 0, 1), durable=False)
