@@ -4,125 +4,114 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.engine.commit_loop import CommitLoop
+from broker.engine.deleting import Deleting
 from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
-from broker.engine.payload_references import PayloadReferences, drop_reference
+from broker.engine.payload_references import drop_reference
 from config import limits
 from queue_manager.claims.bucket_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
-from queue_manager.manager import QueueManager
 from queue_manager.queue.part import Part
 from queue_manager.shard.record_types import HeldPayloads
 from storage import layout
 from storage.envelope import SHARED, read_head
 from storage.records import DELETE, attempts, failed, metadata, payload
 from storage.records.bucket_values import pack_settled
-from storage.store import Store
 
 
-class GroupRemover:
-    """Removes what a group leaves behind: payloads, references and what is left to do change together."""
+async def remove_group(at: Deleting, removal: GroupRemoval) -> None:
+    """Do it to the end: payloads, references and what is left to do change together, in steps."""
+    await _release_logged(at, removal)
+    if removal.has_rows:
+        await _remove_rows(at, removal)
+    at.manager.group_removed(removal)
+    # the next removal must not find the same rows again
+    await at.commits.barrier()
 
-    def __init__(
-        self, store: Store, manager: QueueManager, commits: CommitLoop, references: PayloadReferences
-    ) -> None:
-        self._store = store
-        self._manager = manager
-        self._commits = commits
-        self._references = references
 
-    async def remove(self, removal: GroupRemoval) -> None:
-        """Do it to the end: payloads, references and what is left to do change together, in steps."""
-        await self._release_logged(removal)
-        if removal.has_rows:
-            await self._remove_rows(removal)
-        self._manager.group_removed(removal)
-        # the next removal must not find the same rows again
-        await self._commits.barrier()
-
-    async def _release_logged(self, removal: GroupRemoval) -> None:
-        """Let go of the payloads of `log_free`, which the log tells."""
-        manager = self._manager
-        log = removal.log
-        free = removal.log_free
+async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
+    """Let go of the payloads of `log_free`, which the log tells."""
+    manager = at.manager
+    log = removal.log
+    free = removal.log_free
+    if not free.starts:
+        return
+    ranges = manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
+    async for _, rows in walk_log(at.store, ranges, FittingSteps()):
+        found = []
+        offset = 0
+        for _, value in rows:
+            for message_id, envelope in metadata.decode(value):
+                flags, offset, _ = read_head(envelope)
+                if free.contains(offset):
+                    found.append((message_id, bool(flags & SHARED)))
+        if found or offset >= free.starts[0]:
+            await _release(at, found)
+            free.discard(0, offset + 1)
+            manager.context.commit.put(removal.key(), removal.encode())
+        await at.commits.room_for_deletes()
         if not free.starts:
             return
-        ranges = manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
-        async for _, rows in walk_log(self._store, ranges, FittingSteps()):
-            found = []
-            offset = 0
-            for _, value in rows:
-                for message_id, envelope in metadata.decode(value):
-                    flags, offset, _ = read_head(envelope)
-                    if free.contains(offset):
-                        found.append((message_id, bool(flags & SHARED)))
-            if found or offset >= free.starts[0]:
-                await self._release(found)
-                free.discard(0, offset + 1)
-                manager.context.commit.put(removal.key(), removal.encode())
-            await self._commits.room_for_deletes()
-            if not free.starts:
-                return
-        for first, last in free.pairs():
-            free.discard(first, last)  # the log has nothing of these
+    for first, last in free.pairs():
+        free.discard(first, last)  # the log has nothing of these
 
-    async def _release(self, found: list[tuple[int, bool]]) -> None:
-        """Let go of payloads; whatever is added to the commit right after this goes with them."""
-        shared = [message_id for message_id, is_shared in found if is_shared]
-        async with self._references.counted(shared) as counts:
-            commit = self._manager.context.commit
-            for message_id, is_shared in found:
-                if is_shared:
-                    drop_reference(commit, message_id, counts[message_id])
-                else:
-                    commit.delete(payload.key(message_id))
 
-    async def _remove_rows(self, removal: GroupRemoval) -> None:
-        """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""
-        storage_id = removal.storage_id
-        # a message may be in two of them at a crash, never with a payload in none: failed ones go last
-        for kind in (ACTIVE_TYPE, DONE_TYPE):
-            async for row in scan_prefix(self._store, kind.record.prefix(storage_id), kind.rows_per_step):
-                if _is_earlier(removal, row[0]):
-                    await self._drop(removal, row[0], kind.held(row), None)
-        async for key, value in scan_prefix(
-            self._store, failed.prefix(storage_id), limits.REMOVAL_ENTRIES_PER_STEP
-        ):
-            if not _is_earlier(removal, key):
-                continue
-            kept = [m for m in failed.decode(value) if removal.keeps_failed(read_head(m.metadata)[1])]
-            held = FAILED_TYPE.held((key, value))
-            gone = [h for h in held if h.offset is not None and not removal.keeps_failed(h.offset)]
-            if gone:
-                remaining = failed.encode([pack_settled(*message) for message in kept]) if kept else None
-                await self._drop(removal, key, gone, remaining)
+async def _release(at: Deleting, found: list[tuple[int, bool]]) -> None:
+    """Let go of payloads; whatever is added to the commit right after this goes with them."""
+    shared = [message_id for message_id, is_shared in found if is_shared]
+    async with at.references.counted(shared) as counts:
+        commit = at.manager.context.commit
+        for message_id, is_shared in found:
+            if is_shared:
+                drop_reference(commit, message_id, counts[message_id])
+            else:
+                commit.delete(payload.key(message_id))
 
-    async def _drop(
-        self,
-        removal: GroupRemoval,
-        key: bytes,
-        gone: Iterable[HeldPayloads],
-        remaining: bytes | None,
-    ) -> None:
-        gone = list(gone)
-        part = self._manager.queues.part(removal.log.name)
-        found = [
-            (held.first_id, held.is_shared)
-            for held in gone
-            if held.offset is not None and _lets_go(removal, part, held.offset)
-        ]
-        await self._release(found)
-        commit = self._manager.context.commit
-        own = None if part is None else part.cursors.get(removal.group_id)
-        for held in gone:
-            commit.delete(attempts.key(removal.storage_id, held.first_id))
-            if own is not None:
-                own.claims.buckets.attempt_log.forget(held.first_id)
-        if remaining is None:
-            commit.delete(key)
-        else:
-            commit.put(key, remaining)
-        await self._commits.room_for_deletes()
+
+async def _remove_rows(at: Deleting, removal: GroupRemoval) -> None:
+    """Delete the buckets of the group's earlier life; each row with what it tells in one commit."""
+    storage_id = removal.storage_id
+    # a message may be in two of them at a crash, never with a payload in none: failed ones go last
+    for kind in (ACTIVE_TYPE, DONE_TYPE):
+        async for row in scan_prefix(at.store, kind.record.prefix(storage_id), kind.rows_per_step):
+            if _is_earlier(removal, row[0]):
+                await _drop(at, removal, row[0], kind.held(row), None)
+    async for key, value in scan_prefix(at.store, failed.prefix(storage_id), limits.REMOVAL_ENTRIES_PER_STEP):
+        if not _is_earlier(removal, key):
+            continue
+        kept = [m for m in failed.decode(value) if removal.keeps_failed(read_head(m.metadata)[1])]
+        held = FAILED_TYPE.held((key, value))
+        gone = [h for h in held if h.offset is not None and not removal.keeps_failed(h.offset)]
+        if gone:
+            remaining = failed.encode([pack_settled(*message) for message in kept]) if kept else None
+            await _drop(at, removal, key, gone, remaining)
+
+
+async def _drop(
+    at: Deleting,
+    removal: GroupRemoval,
+    key: bytes,
+    gone: Iterable[HeldPayloads],
+    remaining: bytes | None,
+) -> None:
+    gone = list(gone)
+    part = at.manager.queues.part(removal.log.name)
+    found = [
+        (held.first_id, held.is_shared)
+        for held in gone
+        if held.offset is not None and _lets_go(removal, part, held.offset)
+    ]
+    await _release(at, found)
+    commit = at.manager.context.commit
+    own = None if part is None else part.cursors.get(removal.group_id)
+    for held in gone:
+        commit.delete(attempts.key(removal.storage_id, held.first_id))
+        if own is not None:
+            own.claims.buckets.attempt_log.forget(held.first_id)
+    if remaining is None:
+        commit.delete(key)
+    else:
+        commit.put(key, remaining)
+    await at.commits.room_for_deletes()
 
 
 def _lets_go(removal: GroupRemoval, part: Part | None, offset: int) -> bool:

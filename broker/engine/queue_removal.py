@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from broker.engine.commit_loop import CommitLoop
+from broker.engine.deleting import Deleting
 from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
-from broker.engine.payload_references import PayloadReferences, drop_reference
+from broker.engine.payload_references import drop_reference
 from queue_manager.log.removals import QueueRemoval
-from queue_manager.manager import QueueManager
 from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
 from storage.envelope import SHARED, read_head
@@ -20,86 +19,77 @@ from storage.records import (
     payload_keys,
     skipped_offsets,
 )
-from storage.store import Store
 
 
-class QueueRemover:
-    """Removes deleted queues."""
+async def remove_queue(at: Deleting, removal: QueueRemoval) -> None:
+    """Do it to the end; a repetition finds what was left."""
+    if not removal.is_untouched:
+        await _remove_log(at, removal)
+    manager = at.manager
+    for storage_id in removal.storage_ids:
+        commit = manager.context.commit
+        commit.delete(claim_state.key(storage_id))
+        commit.delete(group_position.key(storage_id))
+        commit.delete(log_cursor.key(storage_id, removal.log_id))
+        if removal.is_untouched:
+            commit.delete(skipped_offsets.key(storage_id))  # a reset of the empty queue
+            continue
+        for kind in PLACE_TYPES:
+            await _remove_rows(at, removal, storage_id, kind)
+    for segment in manager.context.metadata_log.segments:
+        listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
+        manager.context.commit.delete(listing_key(segment.segment_id, listed))
+    manager.queues.removing.end(removal)
 
-    def __init__(
-        self, store: Store, manager: QueueManager, commits: CommitLoop, references: PayloadReferences
-    ) -> None:
-        self._store = store
-        self._manager = manager
-        self._commits = commits
-        self._references = references
 
-    async def remove(self, removal: QueueRemoval) -> None:
-        """Do it to the end; a repetition finds what was left."""
-        if not removal.is_untouched:
-            await self._remove_log(removal)
-        manager = self._manager
-        for storage_id in removal.storage_ids:
-            commit = manager.context.commit
-            commit.delete(claim_state.key(storage_id))
-            commit.delete(group_position.key(storage_id))
-            commit.delete(log_cursor.key(storage_id, removal.log_id))
-            if removal.is_untouched:
-                commit.delete(skipped_offsets.key(storage_id))  # a reset of the empty queue
-                continue
-            for kind in PLACE_TYPES:
-                await self._remove_rows(removal, storage_id, kind)
-        for segment in manager.context.metadata_log.segments:
-            listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
-            manager.context.commit.delete(listing_key(segment.segment_id, listed))
-        manager.queues.removing.end(removal)
-
-    async def _remove_log(self, removal: QueueRemoval) -> None:
-        """Delete the entries of the log with their payloads, and the records of its rules."""
-        manager = self._manager
-        ranges = manager.context.metadata_log.scan_bounds(removal.log_id)
-        async for _, rows in walk_log(self._store, ranges, FittingSteps()):
-            for key, value in rows:
-                own: list[bytes] = []
-                shared: list[int] = []
-                for message_id, envelope in metadata.decode(value):
-                    flags, offset, _ = read_head(envelope)
-                    if not flags & SHARED:
-                        own.append(payload.key(message_id))
-                    elif not removal.is_gone(offset):
-                        shared.append(message_id)
-                await self._delete(key, own, shared)
-            await self._commits.room_for_deletes()
-        for kind in LOG_TYPES:
-            await self._remove_rows(removal, removal.name, kind)
-
-    async def _remove_rows(self, removal: QueueRemoval, owner: str, kind: RecordType) -> None:
-        """Delete the rows of one type; each with what goes with it in one commit."""
-        async for row in scan_prefix(self._store, kind.record.prefix(owner), kind.rows_per_step):
+async def _remove_log(at: Deleting, removal: QueueRemoval) -> None:
+    """Delete the entries of the log with their payloads, and the records of its rules."""
+    manager = at.manager
+    ranges = manager.context.metadata_log.scan_bounds(removal.log_id)
+    async for _, rows in walk_log(at.store, ranges, FittingSteps()):
+        for key, value in rows:
             own: list[bytes] = []
             shared: list[int] = []
-            let_go: set[int] = set()
-            for held in kind.held(row):
-                if held.offset is not None:
-                    # the log stood for it, or a record of another group did
-                    if not removal.is_gone(held.offset) or held.first_id in removal.let_go:
-                        continue
-                    let_go.add(held.first_id)
-                if not held.is_shared:
-                    own += payload_keys(held.first_id, held.message_count)
-                elif held.offset is None or not (removal.released is None or removal.is_restored):
-                    shared.append(held.first_id)
-            await self._delete(row[0], own, shared)
-            removal.let_go |= let_go
-            await self._commits.room_for_deletes()
+            for message_id, envelope in metadata.decode(value):
+                flags, offset, _ = read_head(envelope)
+                if not flags & SHARED:
+                    own.append(payload.key(message_id))
+                elif not removal.is_gone(offset):
+                    shared.append(message_id)
+            await _delete(at, key, own, shared)
+        await at.commits.room_for_deletes()
+    for kind in LOG_TYPES:
+        await _remove_rows(at, removal, removal.name, kind)
 
-    async def _delete(self, key: bytes, own: list[bytes], shared: list[int]) -> None:
-        """Delete a row with the payloads it tells of in one commit, so that a repetition, which does not find
-        the row, takes no reference back twice.
-        """
-        async with self._references.counted(shared) as counts:
-            commit = self._manager.context.commit
-            commit.delete_run(own)
-            for message_id, count in counts.items():
-                drop_reference(commit, message_id, count)
-            commit.delete(key)
+
+async def _remove_rows(at: Deleting, removal: QueueRemoval, owner: str, kind: RecordType) -> None:
+    """Delete the rows of one type; each with what goes with it in one commit."""
+    async for row in scan_prefix(at.store, kind.record.prefix(owner), kind.rows_per_step):
+        own: list[bytes] = []
+        shared: list[int] = []
+        let_go: set[int] = set()
+        for held in kind.held(row):
+            if held.offset is not None:
+                # the log stood for it, or a record of another group did
+                if not removal.is_gone(held.offset) or held.first_id in removal.let_go:
+                    continue
+                let_go.add(held.first_id)
+            if not held.is_shared:
+                own += payload_keys(held.first_id, held.message_count)
+            elif held.offset is None or not (removal.released is None or removal.is_restored):
+                shared.append(held.first_id)
+        await _delete(at, row[0], own, shared)
+        removal.let_go |= let_go
+        await at.commits.room_for_deletes()
+
+
+async def _delete(at: Deleting, key: bytes, own: list[bytes], shared: list[int]) -> None:
+    """Delete a row with the payloads it tells of in one commit, so that a repetition, which does not find
+    the row, takes no reference back twice.
+    """
+    async with at.references.counted(shared) as counts:
+        commit = at.manager.context.commit
+        commit.delete_run(own)
+        for message_id, count in counts.items():
+            drop_reference(commit, message_id, count)
+        commit.delete(key)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.group_removal import GroupRemover
-from broker.engine.log_trim import LogTrimmer
+from broker.engine.deleting import Deleting
+from broker.engine.group_removal import remove_group
+from broker.engine.log_trim import release_range, trim_log
 from broker.engine.payload_references import PayloadReferences
-from broker.engine.queue_removal import QueueRemover
-from broker.engine.stream_trim import StreamTrimmer
+from broker.engine.queue_removal import remove_queue
+from broker.engine.stream_trim import trim_stream
 from queue_manager.log.removals import GroupRemoval, LogTrim, QueueRemoval, RangeRemoval, StreamTrim
 from queue_manager.log.retention import HeadRemoval
 from queue_manager.manager import QueueManager
@@ -17,37 +18,31 @@ from storage.store import Store
 
 
 class Removals:
-    """Gives each removal to what knows how to do it.
-
-    The deletes go into open commits, a bounded number into each.
-    """
+    """Performs removals, with open commits that take a bounded number of deletes each."""
 
     def __init__(
         self, store: Store, manager: QueueManager, commits: CommitLoop, references: PayloadReferences
     ) -> None:
-        self._manager = manager
+        self._at = Deleting(store, manager, commits, references)
+        self._context = manager.context
         self._commits = commits
-        self._logs = LogTrimmer(store, manager, commits)
-        self._streams = StreamTrimmer(store, manager, commits, references)
-        self._groups = GroupRemover(store, manager, commits, references)
-        self._queues = QueueRemover(store, manager, commits, references)
 
     async def perform(self, removal: Removal) -> None:
         """Do one removal to its end."""
         if isinstance(removal, RangeRemoval):
-            await self._logs.release_range(removal)
+            await release_range(self._at, removal)
         elif isinstance(removal, StreamTrim):
-            await self._streams.trim(removal.log)
+            await trim_stream(self._at, removal.log)
         elif isinstance(removal, HeadRemoval):
-            await self._logs.trim(removal)
+            await trim_log(self._at, removal)
         elif isinstance(removal, GroupRemoval):
-            await self._groups.remove(removal)
+            await remove_group(self._at, removal)
         elif isinstance(removal, QueueRemoval):
-            await self._queues.remove(removal)
+            await remove_queue(self._at, removal)
 
     async def perform_due(self) -> None:
         """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
-        due = _distinct(self._manager.context.take_removals())
+        due = _distinct(self._context.take_removals())
         try:
             # what is to be found by scanning must be in the store
             await self._commits.barrier()
@@ -55,7 +50,7 @@ class Removals:
                 await self.perform(due[0])
                 due.pop(0)
         except StorageError:
-            self._manager.context.removals = due + self._manager.context.removals
+            self._context.give_back_removals(due)
             raise
 
 

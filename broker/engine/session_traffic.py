@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.losses import Losses
+from queue_manager.sessions.session import Delivery, Link
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from queue_manager.sessions.vhost_sessions import Totals
-from storage.envelope import EnvelopeTemplate
+from queue_manager.shard.commit import Waiter
 from storage.records import CONNECTED, NEVER_S, WillValue
 
 __all__ = [
@@ -25,105 +27,14 @@ __all__ = [
     "Log",
     "Losses",
     "Matched",
-    "Merged",
     "Received",
     "Session",
-    "SessionMessage",
     "SessionSubscription",
     "SubscriptionOptions",
     "Totals",
     "Unfinished",
     "WillValue",
 ]
-
-
-class Losses(Protocol):
-    """Messages since the start that sessions never got."""
-
-    @property
-    def dropped(self) -> int:
-        """They had no room."""
-
-    @property
-    def expired(self) -> int:
-        """They waited for too long."""
-
-
-class SessionMessage(Protocol):
-    """A message that was kept for sessions."""
-
-    @property
-    def message_id(self) -> int: ...
-
-    @property
-    def qos(self) -> int:
-        """Of the publish."""
-
-    @property
-    def received_at_ms(self) -> int: ...
-
-    @property
-    def template(self) -> EnvelopeTemplate: ...
-
-    @property
-    def body(self) -> bytes: ...
-
-
-class Merged(Protocol):
-    """A message, once for all subscriptions that it matched."""
-
-    @property
-    def message(self) -> SessionMessage: ...
-
-
-class Delivery(Protocol):
-    """A message for the client of a session."""
-
-    @property
-    def merged(self) -> Merged: ...
-
-    @property
-    def qos(self) -> int: ...
-
-    @property
-    def retain(self) -> bool: ...
-
-    @property
-    def packet_id(self) -> int: ...
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether it was sent before."""
-
-    @property
-    def identifiers(self) -> Sequence[int]:
-        """The subscription identifiers that go with it."""
-
-
-class Link(Protocol):
-    """What a front-end gives as the connection of a session."""
-
-    def room(self) -> int:
-        """Return how many more messages the client takes now; what is sent again comes first."""
-
-    def take_packet_id(self) -> int:
-        """Return an identifier that is not in use."""
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Send messages."""
-
-    def release(self, packet_ids: list[int]) -> None:
-        """Send PUBREL."""
-
-    def forget(self, packet_ids: list[int]) -> None:
-        """Forget these: they are not in use any more."""
-
-
-class Completing(Protocol):
-    """Who is told that packet identifiers are durably free; as `queue_manager.shard.commit.Waiter`."""
-
-    def committed(self, tokens: list[int]) -> None:
-        """Note that these are durably free."""
 
 
 class Unfinished(Protocol):
@@ -148,7 +59,7 @@ class Received(Protocol):
     def take(self, packet_ids: Collection[int], now_ms: int) -> None:
         """Remember stored publishes with the open commit, as they are."""
 
-    def complete(self, packet_ids: list[int], waiter: Completing) -> bool:
+    def complete(self, packet_ids: list[int], waiter: Waiter) -> bool:
         """Take PUBREL: `waiter` is told when it is durable that these are free; returns whether any was
         known.
         """

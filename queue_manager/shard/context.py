@@ -222,6 +222,10 @@ class Context:
         removals, self.removals = self.removals, []
         return removals
 
+    def give_back_removals(self, removals: list[Removal]) -> None:
+        """These, which were taken out and not done, are to be removed first."""
+        self.removals = removals + self.removals
+
     def tail_share(self, log_count: int) -> int:
         """How many bytes of messages each of so many logs may keep in memory."""
         return max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, log_count))

@@ -39,14 +39,12 @@ from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.matching import Matched
-from queue_manager.sessions.merging import Merged
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.session_subscription import SessionSubscription
 from queue_manager.sessions.wills import KeptWills
 from storage.envelope import EnvelopeTemplate
-from storage.records.filter_log_entries import Kept
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_mqtt import (
     CONNACK,
@@ -65,14 +63,10 @@ STATED: dict[type, type] = {
     Consumer: traffic.Consumer,
     CreditPool: traffic.Credit,
     Places: traffic.Places,
-    Delivery: session_traffic.Delivery,
     FilterLog: session_traffic.Log,
     Group: traffic.Group,
     KeptWills: KeptWills,
-    Kept: session_traffic.SessionMessage,
-    Losses: session_traffic.Losses,
     Matched: session_traffic.Matched,
-    Merged: session_traffic.Merged,
     Judgement: traffic.Judgement,
     PublishPlan: traffic.PublishPlan,
     Queue: traffic.Source,
@@ -82,7 +76,7 @@ STATED: dict[type, type] = {
     SessionSubscription: session_traffic.SessionSubscription,
     Unfinished: session_traffic.Unfinished,
 }
-VALUES = Message | RetainedMessage | EnvelopeTemplate  # and dataclasses, and named tuples
+VALUES = Message | RetainedMessage | EnvelopeTemplate | Delivery | Losses  # and dataclasses, and named tuples
 PARTS = (
     "queues",
     "exchanges",
