@@ -13,21 +13,15 @@ from config.users_file import load_users, locked, save_users
 Change = Callable[[list[UserSettings]], list[UserSettings]]
 
 
-class UsersFile:
-    """The users file at `path`."""
+def change_users(path: Path, change: Change, *, may_create: bool = False) -> None:
+    """Write what `change` makes of the users in a file; whoever else changes it waits meanwhile.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def change(self, change: Change, *, may_create: bool = False) -> None:
-        """Write what `change` makes of the users; whoever else changes the file waits meanwhile.
-
-        Raises ConfigError for a file that cannot be read as one, pydantic's ValidationError for users that do
-        not go together, OSError; then it stays as it was.
-        """
-        with locked(self.path):
-            users = UsersSettings() if may_create and not self.path.exists() else load_users(self.path)
-            save_users(self.path, UsersSettings(users=tuple(change(list(users.users)))))
+    Raises ConfigError for a file that cannot be read as one, pydantic's ValidationError for users that do not
+    go together, OSError; then it stays as it was.
+    """
+    with locked(path):
+        users = UsersSettings() if may_create and not path.exists() else load_users(path)
+        save_users(path, UsersSettings(users=tuple(change(list(users.users)))))
 
 
 def kept_of(password: bytes, *, scram: bool) -> dict[str, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from broker.access.access import Access
 from broker.access.accounts_of_file import UserView
 from broker.access.login import ADMINISTRATOR
-from broker.access.users_file_changes import Change, UsersFile, kept_of
+from broker.access.users_file_changes import Change, change_users, kept_of
 from config.access_settings import PermissionSettings, Tag, UserSettings
 from config.settings import Settings
 from config.settings_loader import ConfigError, sentence
@@ -99,7 +100,7 @@ class UserAdmin:
 
         try:
             # a password is hashed there, and another command may hold the file
-            await asyncio.to_thread(UsersFile(settings.users_file).change, checked)
+            await asyncio.to_thread(change_users, Path(settings.users_file), checked)
             await self._access.take(self._access.prepare(self._settings().access))
         except ConfigError as error:
             raise InvalidArgument(str(error)) from None

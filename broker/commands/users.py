@@ -9,7 +9,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 from pydantic import ValidationError
 
-from broker.access.users_file_changes import Change, UsersFile, kept_of
+from broker.access.users_file_changes import Change, change_users, kept_of
 from broker.commands.printing import print_json, print_table, refuse
 from config import limits
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
@@ -127,7 +127,7 @@ def list_users(
 
 def _change(file: Path, change: Change, *, may_create: bool = False) -> None:
     try:
-        UsersFile(file).change(change, may_create=may_create)
+        change_users(file, change, may_create=may_create)
     except OSError as error:
         refuse(f"{file}: {error.strerror or error}")
     except ConfigError as error:
