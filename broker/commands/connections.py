@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
 from broker.commands.http_api import Api, AsJson, with_api
-from broker.commands.printing import print_json, print_table
+from broker.commands.printing import print_found
 
 app: Final = typer.Typer(help="Clients that are connected.", no_args_is_help=True)
 sessions: Final = typer.Typer(help="MQTT clients and their subscriptions.", no_args_is_help=True)
 
 OfVhost = Annotated[str | None, typer.Option("--vhost", help="Only those in this virtual host.")]
 
-_COLUMNS: Final = (
-    ("id", "NO."),
-    ("peer", "PEER"),
-    ("protocol", "PROTOCOL"),
-    ("user", "USER"),
-    ("vhost", "VHOST"),
-    ("client", "CLIENT"),
-    ("queues", "CONSUMES"),
-    ("unsettled", "UNSETTLED"),
-)
+_CLIENT: Final = (("id", "NO."), "peer", "protocol", "user", "vhost", "client")
+_CONSUMES: Final = ("queues", "CONSUMES")
 
 
 @app.command("ls")
@@ -36,10 +29,7 @@ def list_connections(
 ) -> None:
     """List connections."""
     found = api.pages("/connections", user=of, vhost=vhost)
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_COLUMNS, [_row(each) for each in found])
+    print_found(found, (*_CLIENT, _CONSUMES, "unsettled"), as_json=as_json, row=_row)
 
 
 @app.command("close")
@@ -59,23 +49,17 @@ def list_sessions(api: Api, vhost: OfVhost = None, as_json: AsJson = False) -> N
     """List MQTT clients that are connected."""
     views = api.pages("/connections", vhost=vhost)
     found = [each for each in views if each["description"]["protocol"].startswith("MQTT")]
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        {**_row(each), "filters": [sub["filter"] for sub in each["description"]["subscriptions"]]}
-        for each in found
-    ]
-    print_table((*_COLUMNS[:6], ("filters", "SUBSCRIBED TO"), ("queues", "CONSUMES")), rows)
+    print_found(found, (*_CLIENT, ("filters", "SUBSCRIBED TO"), _CONSUMES), as_json=as_json, row=_row)
 
 
-def _row(view: dict[str, Any]) -> dict[str, Any]:
+def _row(view: Mapping[str, Any]) -> dict[str, Any]:
     told = view["description"]
     consumers = [*told["consumers"], *[each for c in told["channels"] for each in c["consumers"]]]
     return {
         **view,
         **told,
         "client": told["client_id"] or told["client"].get("connection_name", ""),
+        "filters": [each["filter"] for each in told["subscriptions"]],
         "queues": sorted({each["queue"] for each in consumers}),
         "unsettled": sum(each["unsettled"] for each in consumers),
     }

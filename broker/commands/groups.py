@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.printing import print_json, print_table
+from broker.commands.printing import print_found
 
 app: Final = typer.Typer(help="Consumer groups of a queue.", no_args_is_help=True)
 
@@ -17,15 +17,9 @@ Force = Annotated[bool, typer.Option("--force", help="Also while it has consumer
 
 _COLUMNS: Final = (
     ("group_id", "GROUP"),
-    ("lag", "LAG"),
-    ("ready", "READY"),
-    ("delayed", "DELAYED"),
-    ("in_flight", "IN FLIGHT"),
-    ("failed", "FAILED"),
+    *("lag", "ready", "delayed", "in_flight", "failed"),
     ("oldest_age_ms", "OLDEST MS"),
-    ("position", "POSITION"),
-    ("consumers", "CONSUMERS"),
-    ("redelivered", "REDELIVERED"),
+    *("position", "consumers", "redelivered"),
 )
 
 
@@ -33,11 +27,7 @@ _COLUMNS: Final = (
 @with_api_in_vhost
 def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
     """List the groups of a queue with their lag."""
-    found = api.get(f"/queues/{segment(queue)}/groups")
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_COLUMNS, found)
+    print_found(api.get(f"/queues/{segment(queue)}/groups"), _COLUMNS, as_json=as_json)
 
 
 @app.command("create")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import typer
@@ -28,12 +28,23 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_found(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], *, as_json: bool) -> None:
-    """Print rows that the broker told: as JSON, or these columns of them, called as their fields are."""
+Columns = Iterable[str | tuple[str, str]]
+"""Fields of rows, each under its name, or with a title of its own."""
+
+
+def print_found(
+    found: Iterable[Mapping[str, Any]],
+    columns: Columns,
+    *,
+    as_json: bool,
+    row: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> None:
+    """Print what the broker told: as JSON, or these columns of the `row` that each makes."""
     if as_json:
-        print_json(rows)
-    else:
-        print_table([(each, each.upper().replace("_", " ")) for each in columns], rows)
+        print_json(found)
+        return
+    titled = [(each, each.upper().replace("_", " ")) if isinstance(each, str) else each for each in columns]
+    print_table(titled, map(row, found))
 
 
 def print_table(columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
-from broker.commands.printing import print_fields, print_json, print_table, text_of
+from broker.commands.printing import print_fields, print_found, print_json, text_of
 
 app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 
@@ -23,23 +24,8 @@ Publish = Annotated[bool, typer.Option("--publish", help="Only for publishers.")
 Deliver = Annotated[bool, typer.Option("--deliver", help="Only for consumers.")]
 
 _COLUMNS: Final = (
-    ("name", "NAME"),
-    ("type", "TYPE"),
-    ("ready", "READY"),
-    ("in_flight", "IN FLIGHT"),
-    ("delayed", "DELAYED"),
-    ("scheduled", "SCHEDULED"),
-    ("failed", "FAILED"),
-    ("consumers", "CONSUMERS"),
-    ("groups", "GROUPS"),
-    ("paused", "PAUSED"),
-)
-_MESSAGE_COLUMNS: Final = (
-    ("offset", "OFFSET"),
-    ("topic", "TOPIC"),
-    ("attempts", "ATTEMPTS"),
-    ("encoding", "ENCODING"),
-    ("body", "BODY"),
+    *("name", "type", "ready", "in_flight", "delayed", "scheduled", "failed", "consumers", "groups"),
+    "paused",
 )
 
 
@@ -52,10 +38,7 @@ def list_queues(
 ) -> None:
     """List queues, by name."""
     found = api.pages("/queues", name=name)
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_COLUMNS, [{**each, "paused": _paused(each)} for each in found])
+    print_found(found, _COLUMNS, as_json=as_json, row=lambda each: {**each, "paused": _paused(each)})
 
 
 @app.command("show")
@@ -131,7 +114,7 @@ def _set_pause(api: Api, verb: str, name: str, publish: bool, deliver: bool) -> 
     typer.echo(f"{name} is paused: {', '.join(paused)}" if paused else f"{name} is not paused")
 
 
-def _paused(view: dict[str, Any]) -> list[str]:
+def _paused(view: Mapping[str, Any]) -> list[str]:
     return [what for what, paused in view["pause"].items() if paused]
 
 
@@ -165,10 +148,7 @@ def peek(
     """Look at messages; nothing is claimed or moved."""
     query = {"group": group, "state": state, "limit": limit, "start": start}
     found = api.get(f"/queues/{segment(name)}/messages", **query)["items"]
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_MESSAGE_COLUMNS, found)
+    print_found(found, ("offset", "topic", "attempts", "encoding", "body"), as_json=as_json)
 
 
 @app.command("move")

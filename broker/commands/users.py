@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from broker.access.users_file_changes import Change, change_users, kept_of
-from broker.commands.printing import print_json, print_table, refuse
+from broker.commands.printing import print_found, refuse
 from config import limits
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.settings_loader import ConfigError
@@ -117,12 +117,8 @@ def list_users(
         for user in _load(file).users
         for permission in user.permissions or (PermissionSettings(vhost=""),)
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(
-            [(key, key) for key in ("name", "tags", "vhost", "configure", "write", "read", "acl")], rows
-        )
+    keys = ("name", "tags", "vhost", "configure", "write", "read", "acl")
+    print_found(rows, [(key, key) for key in keys], as_json=as_json)
 
 
 def _change(file: Path, change: Change, *, may_create: bool = False) -> None:
