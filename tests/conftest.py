@@ -1,9 +1,11 @@
 """What all tests share: the markers, and when a marked test runs at all."""
 
+import functools
 import os
 from collections.abc import Sequence
 
 import pytest
+from httpx._transports import default as httpx_transport
 from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 
@@ -24,6 +26,9 @@ if PROFILE == "repeatable":
     # Hypothesis tries constants it finds in the modules loaded so far: which these are depends on the
     # tests that ran before, and so would the examples
     providers.is_local_module_file = lambda path: False  # type: ignore[assignment]
+
+# each httpx.get() reads the certificates of all public authorities otherwise: 40 ms of processor
+httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)  # type: ignore[attr-defined]
 
 PEER_VARIABLES = ("E2E_AMQP_PORT", "E2E_MQTT_PORT")
 

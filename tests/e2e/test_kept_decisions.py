@@ -37,6 +37,7 @@ class World:
             httpx.Client(base_url=broker.http_url, auth=("guest", "guest"), trust_env=False)
         )
         self.admin = self.amqp()
+        self.reader = self.admin.connection
         self.barrier = self.mqtt()
         self.subscribers: dict[str, MqttClient] = {}
         channel = self.admin
@@ -78,7 +79,7 @@ class World:
         """Who got what since the last call."""
         found: list[tuple[str, str]] = []
         for queue in (self.queue, self.other, self.left):
-            channel = self.amqp()
+            channel = self.reader.channel()
             with contextlib.suppress(amqp.ChannelClosedByBroker):
                 while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
                     found.append((queue.removeprefix(self.queue), got[2].decode()))
