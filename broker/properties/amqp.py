@@ -21,7 +21,6 @@ from protocols.amqp091 import content, tables
 from protocols.errors import LocalProtocolError
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
-from storage.envelope import PROPERTIES_AMQP
 
 PERSISTENT: Final = b"\x10\x00\x02"  # flags: delivery-mode alone; 2
 NONE: Final = b"\x00\x00"
@@ -77,40 +76,35 @@ _OPTION_NAMES: Final = tuple(name.encode() for name in (*NAMES, *OWN_HEADERS))
 assert all(b"x-" in name or b"deliver" in name for name in _OPTION_NAMES)
 
 
-def read(raw: bytes) -> MessageProperties:
-    """Read a raw content header that was validated. It says nothing of the topic."""
-    properties = MessageProperties()
-    properties.kind = PROPERTIES_AMQP
-    properties.block = raw
+def read(raw: bytes, **known: Any) -> MessageProperties:
+    """Read a raw content header that was validated. `known` is what it does not say, such as the topic."""
     for name, value in content.decode_fields(raw).items():
         attribute = _ATTRIBUTES.get(name)
         if attribute is not None:
-            setattr(properties, attribute, value)
+            known[attribute] = value
         elif name == "headers":
-            _read_headers(properties, value)
+            known |= _read_headers(value)
         elif name == "delivery_mode":
-            properties.persistent = value == PERSISTENT_MODE
+            known["persistent"] = value == PERSISTENT_MODE
         elif name == "timestamp":
-            properties.created_at_ms = int(value.timestamp() * 1000)
+            known["created_at_ms"] = int(value.timestamp() * 1000)
         elif name == "expiration":
             if value.isascii() and value.isdigit():
-                properties.ttl_ms = int(value)
+                known["ttl_ms"] = int(value)
             elif value:
-                properties.headers = [(name, value), *properties.headers]
-    return properties
+                known["headers"] = [(name, value), *known.get("headers", ())]
+    return MessageProperties(**known)
 
 
-def _read_headers(properties: MessageProperties, headers: list[tuple[str, Any]]) -> None:
-    properties.headers = [
-        (name, value if type(value) in _NEUTRAL else _neutral(value)) for name, value in headers
-    ]
-    properties.last_header_counts = True
-    properties.implied = _IMPLIED
-    for name, value in properties.headers:
+def _read_headers(headers: list[tuple[str, Any]]) -> dict[str, Any]:
+    named = [(name, value if type(value) in _NEUTRAL else _neutral(value)) for name, value in headers]
+    known: dict[str, Any] = {"headers": named, "last_header_counts": True, "implied": _IMPLIED}
+    for name, value in named:
         if name == GROUP_HEADER:
-            properties.group_id = value
+            known["group_id"] = value
         elif name == GROUP_SEQUENCE_HEADER:
-            properties.group_sequence = value
+            known["group_sequence"] = value
+    return known
 
 
 def write(properties: MessageProperties) -> bytes:

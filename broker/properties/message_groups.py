@@ -21,15 +21,17 @@ CLOSES: Final = "-1"
 # kinds where only headers tell the key, as texts: most properties have none of these names in them
 _KEYED_BY_HEADER: Final = frozenset((PROPERTIES_AMQP, PROPERTIES_MQTT))
 _KEYS_AS_BYTES: Final = tuple(name.encode() for name in KEY_NAMES)
+_MADE: Final = "message group"
 _NO_KEY: Final = ("", False)
 
 
 def group_key(template: EnvelopeTemplate) -> tuple[str, bool]:
     """Return the key ("": none) and whether the message closes its group; worked out once."""
-    translations = templates.translations_of(template)
-    if translations.message_group is None:
-        translations.message_group = _read(template)
-    return translations.message_group
+    made = templates.made_of(template)
+    found: tuple[str, bool] | None = made.get(_MADE)
+    if found is None:
+        found = made[_MADE] = _read(template)
+    return found
 
 
 def _read(template: EnvelopeTemplate) -> tuple[str, bool]:

@@ -24,7 +24,6 @@ from protocols.mqtt.topic_filters import validate_topic_name
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import NAMES, PLAIN, PublishOptions, read_options
 from queue_manager.stage_tags import TAG_NAMES
-from storage.envelope import PROPERTIES_MQTT
 
 TEXT_BYTES_MAX: Final = 65_535
 EXPIRY_S_MAX: Final = 0xFFFFFFFF
@@ -51,28 +50,28 @@ _OPTION_NAMES: Final = frozenset({*NAMES, PRIORITY_PROPERTY})
 _IMPLIED: Final = frozenset(("group_id", "priority", "subject"))
 
 
-def read(block: bytes) -> MessageProperties:
-    """Read a property block that was validated. It says nothing of the topic, nor of the QoS."""
+def read(block: bytes, **known: Any) -> MessageProperties:
+    """Read a property block that was validated. `known` is what it does not say: the topic, the QoS."""
     source = decode_properties(block, c.PUBLISH)
-    properties = MessageProperties()
-    properties.kind = PROPERTIES_MQTT
-    properties.block = block
-    properties.content_type = source.content_type
-    properties.payload_format = source.payload_format_indicator
-    properties.correlation_id = source.correlation_data
-    properties.reply_to = source.response_topic
-    if source.message_expiry_interval_s is not None:
-        properties.ttl_ms = source.message_expiry_interval_s * 1000
+    expiry_s = source.message_expiry_interval_s
     if source.user_properties:
-        properties.headers = source.user_properties
-        properties.implied = _IMPLIED
         first = dict(reversed(source.user_properties))
-        properties.group_id = first.get(GROUP_PROPERTY)
-        properties.subject = next((first[name] for name in SUBJECT_PROPERTIES if name in first), None)
         text = first.get(PRIORITY_PROPERTY, "")
-        if _is_number(text) and int(text) <= PRIORITY_MAX:
-            properties.priority = int(text)
-    return properties
+        known |= {
+            "headers": source.user_properties,
+            "implied": _IMPLIED,
+            "group_id": first.get(GROUP_PROPERTY),
+            "subject": next((first[name] for name in SUBJECT_PROPERTIES if name in first), None),
+            "priority": int(text) if _is_number(text) and int(text) <= PRIORITY_MAX else None,
+        }
+    return MessageProperties(
+        content_type=source.content_type,
+        payload_format=source.payload_format_indicator,
+        correlation_id=source.correlation_data,
+        reply_to=source.response_topic,
+        ttl_ms=None if expiry_s is None else expiry_s * 1000,
+        **known,
+    )
 
 
 def write(properties: MessageProperties) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from queue_manager.api import PROPERTY_KEYS
-from storage.envelope import PROPERTIES_NONE
 
 HeaderValue: TypeAlias = (
     "None | bool | int | float | Decimal | str | bytes | datetime | UUID"
@@ -37,14 +36,9 @@ class MessageProperties:
     `topic` is a topic or a routing key. `persistent` is delivery mode, durability or QoS. `ttl_ms` counts
     from the publish, `created_at_ms` is a time in ms since 1970. `subject` is AMQP 0.9.1's `type`.
     `payload_format` is MQTT's indicator: 0 bytes, 1 text.
-
-    `block` is what it all was read from, and `kind` (`storage.envelope`) says by whose rules: consumers of
-    that protocol get the block as it is.
     """
 
     # defaults of the class: most messages have few of these, and many have properties of their own
-    kind: int = PROPERTIES_NONE
-    block: bytes = b""
     topic: str = ""
     persistent: bool | None = None
     content_type: str | None = None
@@ -64,6 +58,9 @@ class MessageProperties:
     headers: Sequence[Header] = ()
     last_header_counts: bool = False
     implied: frozenset[str] = frozenset()
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
 
     def header_values(self) -> dict[str, HeaderValue]:
         """Return the headers by name, each with the value that counts."""

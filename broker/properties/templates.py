@@ -5,7 +5,7 @@ A message that leaves by the protocol it came by is not translated at all.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final
 
 from broker.properties import amqp, mqtt
 from broker.properties.neutral_model import HeaderMap, MessageProperties
@@ -13,54 +13,26 @@ from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
 
-
-class Codec(Protocol):
-    """What the module of a protocol offers."""
-
-    def read(self, block: bytes, /) -> MessageProperties:
-        """Read a block of that protocol."""
-
-    def write(self, properties: MessageProperties, /) -> bytes:
-        """Return the block of a message; never raises, whatever the properties are."""
+_MQTT_DELIVERY: Final = "block of MQTT deliveries"
 
 
-_CODECS: Final[dict[int, Codec]] = {PROPERTIES_AMQP: amqp, PROPERTIES_MQTT: mqtt}
-
-
-class Translations:
-    """What was made of a template's properties: blocks by their kind, the block of MQTT deliveries, and the
-    message group (key, closes).
-    """
-
-    __slots__ = ("blocks", "message_group", "mqtt_delivery")
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, bytes] = {}
-        self.mqtt_delivery: bytes | None = None
-        self.message_group: tuple[str, bool] | None = None
-
-
-def translations_of(template: EnvelopeTemplate) -> Translations:
-    """Return the translations of a template."""
-    translations = template.context
-    if translations is None:
-        translations = template.context = Translations()
-    assert isinstance(translations, Translations)
-    return translations
+def made_of(template: EnvelopeTemplate) -> dict[object, Any]:
+    """Return what was made of a template's properties, such as blocks by their kind, by names of it."""
+    made = template.context
+    if made is None:
+        made = template.context = {}
+    assert isinstance(made, dict)
+    return made
 
 
 def read(template: EnvelopeTemplate) -> MessageProperties:
     """Read what the publisher of messages of this template said of them."""
-    codec = _CODECS.get(template.properties_kind)
-    if codec is None:
-        properties = MessageProperties()
-        properties.persistent = template.persistent or None
-    else:
-        properties = codec.read(template.properties)
-        if codec is mqtt:
-            properties.persistent = template.persistent
-    properties.topic = template.topic
-    return properties
+    topic, persistent = template.topic, template.persistent
+    if template.properties_kind == PROPERTIES_AMQP:
+        return amqp.read(template.properties, topic=topic)
+    if template.properties_kind == PROPERTIES_MQTT:
+        return mqtt.read(template.properties, topic=topic, persistent=persistent)
+    return MessageProperties(topic=topic, persistent=persistent or None)
 
 
 def headers_of(template: EnvelopeTemplate) -> HeaderMap:
@@ -131,10 +103,10 @@ def as_mqtt_delivery(template: EnvelopeTemplate, received_at_ms: int, now_ms: in
     """
     block = template.properties
     if block:
-        translations = template.context or translations_of(template)
-        known: bytes | None = translations.mqtt_delivery
+        made = template.context or made_of(template)
+        known: bytes | None = made.get(_MQTT_DELIVERY)
         if known is None:
-            known = translations.mqtt_delivery = mqtt.without_shadows(as_mqtt(template))
+            known = made[_MQTT_DELIVERY] = mqtt.without_shadows(as_mqtt(template))
         block = known
     if not template.expires_at_ms:
         return block
@@ -142,8 +114,9 @@ def as_mqtt_delivery(template: EnvelopeTemplate, received_at_ms: int, now_ms: in
 
 
 def _translated(template: EnvelopeTemplate, kind: int) -> bytes:
-    translations = template.context or translations_of(template)
-    block: bytes | None = translations.blocks.get(kind)
+    made = template.context or made_of(template)
+    block: bytes | None = made.get(kind)
     if block is None:
-        block = translations.blocks[kind] = _CODECS[kind].write(read(template))
+        write = amqp.write if kind == PROPERTIES_AMQP else mqtt.write
+        block = made[kind] = write(read(template))
     return block

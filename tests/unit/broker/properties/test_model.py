@@ -53,7 +53,6 @@ def test_amqp_headers_are_read_with_their_types_order_and_duplicates() -> None:
     assert list(found.headers) == headers
     assert [type(value) for _, value in found.headers] == [type(value) for _, value in headers]
     assert found.header_values()["i"] == 6  # a table has one value for a name: the last
-    assert (found.kind, found.block) == (PROPERTIES_AMQP, template.properties)
 
 
 def test_of_user_properties_of_one_name_the_first_counts() -> None:
@@ -62,7 +61,6 @@ def test_of_user_properties_of_one_name_the_first_counts() -> None:
     assert list(found.headers) == [("a", "1"), ("b", "2"), ("a", "3")]
     assert found.header_values() == {"a": "1", "b": "2"}
     assert found.persistent is True
-    assert (found.kind, found.block) == (PROPERTIES_MQTT, block)
 
 
 def test_a_field_that_a_user_property_stands_for_is_not_written_beside_it() -> None:
