@@ -84,7 +84,9 @@ class ChannelFrontend:
         self._act(event)
 
     def _may_go_on(self, event: Any) -> bool:
-        """Whether an event may be acted on although answers are promised: its own comes behind them."""
+        """Return whether an event may be acted on although answers are promised: its own comes behind
+        them.
+        """
         kind = type(event)
         if kind is Resumption:
             return True
@@ -117,13 +119,13 @@ class ChannelFrontend:
             self._held.hold()  # for ever: the broker ends, and says so to every client
 
     def describe(self) -> ChannelView:
-        """What there is to tell of the channel."""
+        """Return what there is to tell of the channel."""
         return self._consuming.view(
             len(self.unacked), confirms=self._confirms.is_on, transactional=self._transaction.is_on
         )
 
     def end(self) -> None:
-        """The client ended it: what it sent before is done, though it waits for no answers any more."""
+        """End for the client: what it sent before is done, though it waits for no answers any more."""
         self._held.let_off()
         waiting = self._held.end()
         while waiting and not self._channel.closed:
@@ -132,7 +134,7 @@ class ChannelFrontend:
         self.close()
 
     def close(self) -> None:
-        """The channel is gone: consumers end, unsettled messages return."""
+        """End the channel: consumers end, unsettled messages return."""
         if not self._channel.closed:
             self._channel.close()
             self._held.end()
@@ -141,7 +143,7 @@ class ChannelFrontend:
             self._consuming.close()
 
     def set_paused(self, paused: bool) -> None:
-        """The client reads too slowly, or caught up."""
+        """Note that the client reads too slowly, or caught up."""
         if paused:
             self._consuming.pause()
         else:

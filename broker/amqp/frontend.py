@@ -49,11 +49,11 @@ class AmqpFrontends:
         self._shared = Shared()
 
     def of_vhost(self, name: str) -> AmqpFrontends:
-        """Clients say themselves which virtual host they enter."""
+        """Return itself: clients say themselves which virtual host they enter."""
         return self
 
     def accept(self, transport: Transport) -> AmqpFrontend:
-        """A client connected."""
+        """Accept a client that connected."""
         return AmqpFrontend(self._hub, transport, self._shared)
 
 
@@ -169,7 +169,7 @@ class AmqpFrontend(Frontend):
         log_in(client.hub, client.transport, shown, partial(self._found, event))
 
     def _found(self, event: ev.AuthRequested, found: Found) -> None:
-        """Who that is, or that nobody comes in so."""
+        """Return who that is, or that nobody comes in so."""
         if self.connection.closing:  # the client did not wait
             return
         if isinstance(found, LoginRefused):

@@ -25,17 +25,17 @@ class OpenChannels(dict[int, ChannelFrontend]):
         self._fail = fail
 
     def on_opened(self, event: ev.ChannelOpened) -> None:
-        """The client opened one."""
+        """Add one that the client opened."""
         self[event.channel] = ChannelFrontend(self._client, event.channel, self._fail)
 
     def on_closed(self, event: ev.ChannelClosed) -> None:
-        """One is closed on both sides."""
+        """Forget one that is closed on both sides."""
         channel = self.pop(event.channel, None)
         if channel is not None:
             channel.end()
 
     def on_failed(self, event: ev.ChannelFailed) -> None:
-        """We closed one for an error of the client's."""
+        """End one that we closed for an error of the client's."""
         _log.warning(
             "amqp.channel_error",
             peer=self._client.transport.peer,
@@ -53,21 +53,21 @@ class OpenChannels(dict[int, ChannelFrontend]):
             channel.set_paused(True)
 
     def resume(self) -> None:
-        """Deliveries may go on, until the peer has too much to read again."""
+        """Go on with deliveries, until the peer has too much to read again."""
         transport = self._client.transport
         for channel in self.values():
             channel.set_paused(transport.paused)  # what the one before was waiting for may have filled it
 
     def close(self) -> None:
-        """Nothing may be given to a client any more who was told that the connection ends."""
+        """Give nothing any more to a client that was told that the connection ends."""
         for channel in list(self.values()):
             channel.close()
 
     def end(self) -> None:
-        """The connection is lost: what channels held returns."""
+        """End all: the connection is lost, and what channels held returns."""
         for channel in list(self.values()):
             channel.end()
 
     def describe(self) -> tuple[ChannelView, ...]:
-        """What each of them does."""
+        """Return what each of them does."""
         return tuple([channel.describe() for channel in self.values()])

@@ -65,7 +65,7 @@ IN_VHOSTS: Final[tuple[Endpoint, ...]] = (
 
 
 def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
-    """The servers of those of the HTTP listeners that are open, by name."""
+    """Return the servers of those of the HTTP listeners that are open, by name."""
     servers: dict[str, HttpServer] = {}
     over = [name for name in ("http", "https") if name in names]
     if over:
@@ -81,7 +81,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
 
 
 def application(site: Site) -> ASGIApp:
-    """The page at `/`, `/metrics`, `/api/v1`."""
+    """Make the page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
     pages = Pages(site)
     document = openapi_of("administration", {V1: ENDPOINTS, f"{V1}/vhosts/{{vhost}}": IN_VHOSTS})
@@ -110,7 +110,7 @@ def application(site: Site) -> ASGIApp:
 
 
 def page_routes(pages: Pages) -> list[Route]:
-    """The pages for people, and what their forms do."""
+    """Return the pages for people, and what their forms do."""
     looking = {
         "/": pages.overview,
         "/queues": pages.queues,

@@ -15,14 +15,18 @@ class UnfinishedBodies:
         self._byte_count = 0
 
     def add(self, byte_count: int) -> None:
-        """So much more has come; below 0: is finished. Raises Problem (503) where that is too much."""
+        """Count so much more that has come; below 0: is finished. Raises Problem (503) where that is too
+        much.
+        """
         self._byte_count += byte_count
         if byte_count > 0 and self._byte_count > limits.UNFINISHED_BYTES_MAX:
             raise unavailable("too many bodies are on their way")
 
 
 async def body_of(request: Request, bytes_max: int, unfinished: UnfinishedBodies | None = None) -> bytes:
-    """All of a request's body; raises Problem when it is larger, ends early, or there is no room for it."""
+    """Return all of a request's body; raises Problem when it is larger, ends early, or there is no room
+    for it.
+    """
     parts: list[bytes] = []
     byte_count = unfinished_count = 0
     is_whole = False

@@ -46,7 +46,7 @@ class Drawing:
 
 
 def drawing_of(bindings: Sequence[BindingDefinition]) -> Drawing:
-    """Sources on the left, destinations on the right, as many as can be read."""
+    """Draw sources on the left, destinations on the right, as many as can be read."""
     drawn = bindings[: limits.DRAWN_BINDINGS_MAX]
     sources = {name: index for index, name in enumerate(dict.fromkeys(each.source for each in drawn))}
     targets = {

@@ -131,7 +131,7 @@ class Endpoint:
         self._wants_body = is_whole
 
     async def answer_to(self, request: Request, site: Site, vhost: str | None) -> Any:
-        """What the call comes to; raises Problem, NotPermitted and what the call does."""
+        """Return what the call comes to; raises Problem, NotPermitted and what the call does."""
         caller = None if self.path in OPEN_PATHS else identity_of(request.scope)
         path = {name: unquote(value) for name, value in request.path_params.items()}
         if path.get("group") == DEFAULT_GROUP:
@@ -147,8 +147,8 @@ class Endpoint:
     async def arguments(
         self, request: Request, path: Mapping[str, str], caller: Identity | None
     ) -> dict[str, Any]:
-        """What the request says, by the names of the call's arguments; raises Problem, and NotPermitted where
-        the caller may not make the call.
+        """Return what the request says, by the names of the call's arguments; raises Problem, and
+        NotPermitted where the caller may not make the call.
         """
         given = await self._read(request)
         if caller is not None:
@@ -160,7 +160,7 @@ class Endpoint:
         return arguments | given.__dict__
 
     def _defaults(self) -> BaseModel | None:
-        """What is said by a request that says nothing; None where it has to say something."""
+        """Return what a request says that says nothing; None where it has to say something."""
         fields = self.model.model_fields.values()
         return None if any(field.is_required() for field in fields) else self.model()
 
@@ -217,7 +217,7 @@ class Endpoints:
 
 
 def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
-    """What Starlette serves them by; see `IN_VHOST`."""
+    """Return what Starlette serves them by; see `IN_VHOST`."""
     vhost = IN_VHOST.strip("{}") if IN_VHOST in prefix else None
     return [
         Route(prefix + endpoint.path, _served(site, endpoint, vhost), methods=[endpoint.method])
@@ -237,7 +237,7 @@ def _served(site: Site, endpoint: Endpoint, vhost: str | None) -> Callable[[Requ
 
 
 def response_of(endpoint: Endpoint, given: Any) -> Response:
-    """What the call of an endpoint gave, as an answer."""
+    """Return the result of an endpoint's call, as an answer."""
     if isinstance(given, Response):
         return given
     if endpoint.answer is None:
@@ -258,7 +258,7 @@ def _single_values(request: Request) -> dict[str, str]:
 
 
 def openapi_of(title: str, by_prefix: Mapping[str, Iterable[Endpoint]]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these endpoints, by what their paths begin with."""
+    """Return the OpenAPI 3.1 document of these endpoints, by what their paths begin with."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {"Problem": _PROBLEM}
     for prefix, endpoints in by_prefix.items():

@@ -93,8 +93,8 @@ class Guard:
         await self._app(scope, self._receiving(scope, receive), send)
 
     def _receiving(self, scope: Scope, receive: Receive) -> Receive:
-        """As `receive`; a part of the body that comes after the user was changed raises Problem, for what was
-        looked at before it came may not be so any more.
+        """Receive as `receive`; a part of the body that comes after the user was changed raises Problem, for
+        what was looked at before it came may not be so any more.
         """
         access = self._access
         version = access.version
@@ -135,7 +135,9 @@ class Guard:
             raise Problem(403, "refused", refused.reason) from None
 
     def _known(self, login: Login, vhost: str | None) -> Identity:
-        """The identity of who logged in so, with what it was allowed before; raises VhostRefused."""
+        """Return the identity of the user that logged in so, with what it was allowed before; raises
+        VhostRefused.
+        """
         if vhost is None:
             return Identity(login, DEFAULT_VHOST, "")
         identity = self._identities.get((login, vhost))
@@ -147,8 +149,8 @@ class Guard:
 
 
 def vhost_in_path(scope: Scope) -> str | None:
-    """Where a request leads: to `/`, or into the virtual host that its path names. None: that is to be found
-    out.
+    """Return where a request leads: to `/`, or into the virtual host that its path names. None: that is to be
+    found out.
     """
     path: bytes = scope["raw_path"]
     if not path.startswith(RABBITMQ):
@@ -162,7 +164,7 @@ def vhost_in_path(scope: Scope) -> str | None:
 
 
 def vhost_in_query(scope: Scope) -> str:
-    """Where a request leads by its `vhost=`; raises Problem where it has several."""
+    """Return where a request leads by its `vhost=`; raises Problem where it has several."""
     query: bytes = scope["query_string"]
     if b"vhost" not in query:
         return DEFAULT_VHOST
@@ -199,7 +201,7 @@ class _Told:
 
 
 def identity_of(scope: Scope) -> Identity:
-    """Who calls; raises Problem (401) where nobody said so."""
+    """Return the identity of the caller; raises Problem (401) where none was shown."""
     identity = scope["state"].get(IDENTITY)
     if identity is None:
         raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
@@ -218,8 +220,8 @@ def check_operator(identity: Identity, *, is_looking: bool) -> None:
 
 
 def _credentials(scope: Scope, found: Sequence[bytes]) -> Credentials:
-    """What the request shows, in its headers Authorization, or by a certificate; raises Problem where that
-    cannot be read.
+    """Return what the request shows, in its headers Authorization, or by a certificate; raises Problem where
+    that cannot be read.
     """
     if not found:
         names = scope["state"].get(CERTIFICATE)
@@ -250,7 +252,7 @@ def _check_site(told: _Told) -> None:
 
 
 def _place_of(url: str) -> str | None:
-    """The host and port of a URL; None where it cannot be read."""
+    """Return the host and port of a URL; None where it cannot be read."""
     try:
         return urlsplit(url).netloc
     except ValueError:
@@ -259,7 +261,7 @@ def _place_of(url: str) -> str | None:
 
 @lru_cache(limits.HOSTS_KNOWN_MAX)
 def _host_name(host: str) -> str:
-    """The name in a header `Host`; what cannot be read is nobody's."""
+    """Return the name in a header `Host`; what cannot be read is nobody's."""
     try:
         return urlsplit(f"//{host}").hostname or host
     except ValueError:

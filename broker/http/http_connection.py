@@ -70,35 +70,35 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("The header of the request is too long.")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Take the beginning of a request."""
         self._head_bytes = self._chunk_bytes = self._pending_bytes = 0
         super().on_message_begin()
         if self._head_deadline is None:
             self._await_head()
 
     def on_url(self, url: bytes) -> None:
-        """Some of its target came."""
+        """Take some of the target."""
         if self._takes(len(url)):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of its header came."""
+        """Take a line of the header."""
         if self._takes(len(name) + len(value)):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Its header is there: whatever it asks for may begin."""
+        """Begin what is asked for: the header is there."""
         self._head_is_there()
         if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Some of its body came."""
+        """Take some of the body."""
         if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there."""
+        """Take the end of the request."""
         if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
             super().on_message_complete()
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 def lasting(
     access: Access, identity: Identity, end: Callable[[str], None], *, tags: frozenset[str] = frozenset()
 ) -> Iterator[None]:
-    """Meanwhile a request counts among the connections of its user.
+    """Count a request meanwhile among the connections of its user.
 
     `end` is called, with a reason, when the user is removed, the login expires, or what the request was
     allowed so far (one of `tags`, too, where it takes one) is allowed no longer. Raises NotPermitted where
@@ -41,7 +41,9 @@ def lasting(
 async def run_lasting(
     access: Access, identity: Identity, work: Coroutine[Any, Any, T], *, tags: frozenset[str]
 ) -> T:
-    """What `work` comes to; see `lasting`. Where that ends it, it is cancelled, and NotPermitted raised."""
+    """Return what `work` comes to; see `lasting`. Where that ends it, it is cancelled, and NotPermitted
+    raised.
+    """
     task = asyncio.ensure_future(work)
     reasons: list[str] = []
 

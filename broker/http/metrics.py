@@ -85,18 +85,18 @@ _DROPPED: Final = {
 
 
 def line(name: str, value: float, **labels: str) -> str:
-    """One sample."""
+    """Write one sample."""
     text = ",".join(f'{label}="{of.translate(_ESCAPES)}"' for label, of in labels.items())
     return f"{name}{{{text}}} {value}\n" if text else f"{name} {value}\n"
 
 
 def head(name: str, kind: str, help_text: str) -> str:
-    """What stands before the samples of a metric."""
+    """Write what stands before the samples of a metric."""
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"
 
 
 def metrics_endpoint(site: Site, *, detailed: bool) -> Callable[[Request], Awaitable[Response]]:
-    """`GET /metrics` and `GET /metrics/detailed`."""
+    """Serve `GET /metrics` and `GET /metrics/detailed`."""
 
     async def metrics(request: Request) -> Response:
         try:
@@ -190,7 +190,7 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
 
 
 def _single(metric: _Single) -> str:
-    """A metric of the broker, without labels."""
+    """Write a metric of the broker, without labels."""
     suffix, kind, help_text, value = metric
     return head(f"sluicemq_{suffix}", kind, help_text) + line(f"sluicemq_{suffix}", value)
 
@@ -210,7 +210,7 @@ def _commit_lines(site: Site) -> Iterable[str]:
 
 
 def _storage_lines(site: Site) -> Iterable[str]:
-    """What the last start took, and the journal, where the store has one."""
+    """Write what the last start took, and the journal, where the store has one."""
     start, journal = site.node.start(), site.node.journal()
     metrics: list[tuple[str, str, float]] = [
         ("start_seconds", "How long the start took until clients were let in.", start.seconds),

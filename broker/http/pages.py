@@ -104,7 +104,7 @@ class Pages:
     def guarded(
         self, make: Callable[[Request], Awaitable[Response]], *, is_looking: bool = True
     ) -> Callable[[Request], Awaitable[Response]]:
-        """`make` for who may; a page that says what went wrong."""
+        """Call `make` for a user that may; else make a page that says what went wrong."""
 
         async def serve(request: Request) -> Response:
             try:
@@ -133,7 +133,7 @@ class Pages:
     # looking
 
     async def overview(self, request: Request) -> Response:
-        """Numbers and charts of the whole broker."""
+        """Show numbers and charts of the whole broker."""
         overview = asdict(await show_overview(self._site))
         ports = {listener.name: listener.port for listener in self._site.node.listeners()}
         return self._page(
@@ -148,7 +148,7 @@ class Pages:
         )
 
     async def queues(self, request: Request) -> Response:
-        """All queues, a page at a time."""
+        """Return all queues, a page at a time."""
         name = request.query_params.get("name", "")
         after = request.query_params.get("after", "")
         found = await self._admin.queue_page(after=after, name=name)
@@ -157,19 +157,19 @@ class Pages:
         )
 
     async def streams(self, request: Request) -> Response:
-        """Queues that keep what was read."""
+        """Show queues that keep what was read."""
         found = [view for view in await self._site.queues() if view.type == "stream"]
         return self._listing(request, "Streams", found, "No streams: make a queue of the type stream.")
 
     async def scheduled(self, request: Request) -> Response:
-        """Queues with messages that are due later."""
+        """Show queues with messages that are due later."""
         found = [view for view in await self._site.queues() if view.scheduled]
         return self._listing(
             request, "Scheduled messages", found, "Nothing is scheduled.", suffix="?state=scheduled"
         )
 
     async def dead_letters(self, request: Request) -> Response:
-        """Queues that take what others gave up, and those with failed messages."""
+        """Show queues that take what others gave up, and those with failed messages."""
         views = await self._site.queues()
         targets = {view.policy.dead_letter for view in views}
         found = [view for view in views if view.name in targets or view.failed]
@@ -202,7 +202,7 @@ class Pages:
         )
 
     async def queue(self, request: Request) -> Response:
-        """One queue: its groups, and its messages by state."""
+        """Show one queue: its groups, and its messages by state."""
         name = _part(request, "queue")
         view = await self._admin.queue(name)
         query = request.query_params
@@ -241,7 +241,7 @@ class Pages:
         )
 
     async def exchanges(self, request: Request) -> Response:
-        """Exchanges and what they are bound to, as a drawing and as tables."""
+        """Show exchanges and what they are bound to, as a drawing and as tables."""
         bindings = await self._admin.bindings()
         return self._page(
             request,
@@ -252,11 +252,11 @@ class Pages:
         )
 
     async def connections(self, request: Request) -> Response:
-        """Who is connected."""
+        """Show the clients that are connected."""
         return await self._connections(request, "connections.html", "Connections", "Nobody is connected.", "")
 
     async def sessions(self, request: Request) -> Response:
-        """MQTT clients with their subscriptions, and sessions that outlive their connection."""
+        """Show MQTT clients with their subscriptions, and sessions that outlive their connection."""
         kept = await list_sessions(self._site, after=request.query_params.get("session", ""))
         nothing = "No MQTT client is connected."
         return await self._connections(
@@ -284,11 +284,11 @@ class Pages:
         )
 
     async def topics(self, request: Request) -> Response:
-        """Topics to be followed live."""
+        """Show topics to be followed live."""
         return self._page(request, "topics.html", filter=request.query_params.get("filter", "#")[:1000])
 
     async def retained(self, request: Request) -> Response:
-        """Retained messages by topic."""
+        """Show retained messages by topic."""
         query = request.query_params
         topic_filter = query.get("filter") or MATCH_ALL
         found, problem = None, ""
@@ -299,14 +299,14 @@ class Pages:
         return self._page(request, "retained.html", filter=topic_filter, retained=found, problem=problem)
 
     async def epochs(self, request: Request) -> Response:
-        """Who stages epochs, in all queues."""
+        """Show the producers that stage epochs, in all queues."""
         query = request.query_params
         after = (query.get("queue", ""), query.get("producer", ""))
         found = await staging_page(self._site, after=after, limit=limits.HTTP_PAGE_ITEMS_DEFAULT)
         return self._page(request, "epochs.html", epochs=found)
 
     async def users(self, request: Request) -> Response:
-        """Accounts with their permissions."""
+        """Show accounts with their permissions."""
         found = await list_users(self._site, after=request.query_params.get("after", ""))
         return self._page(request, "users.html", users=found)
 
@@ -322,7 +322,7 @@ class Pages:
         return _back(f"/queues/{quote(name, safe='')}", "The queue is there.")
 
     async def change_queue(self, request: Request) -> Response:
-        """What a form on the page of a queue asks for."""
+        """Do what a form on the page of a queue asks for."""
         name, what = _part(request, "queue"), _part(request, "what")
         form = await _form(request)
         place = f"/queues/{quote(name, safe='')}"

@@ -71,12 +71,12 @@ class Problem(Exception):
 
 
 def unavailable(reason: str) -> Problem:
-    """What cannot be done now, and when to try again."""
+    """Return the problem that something cannot be done now, and when to try again."""
     return Problem(503, "unavailable", reason, headers={"retry-after": str(RETRY_AFTER_S)})
 
 
 def problem_of(error: Exception) -> Problem:
-    """What to answer when a call came to `error`; a bug is logged here."""
+    """Return the answer to a call that came to `error`; a bug is logged here."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, QueueManagerError):
@@ -102,7 +102,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def answer_of(error: Exception) -> Response:
-    """The answer that tells of `error`: a JSON object with `error`, a word, and `reason`, a sentence."""
+    """Return the answer that tells of `error`: a JSON object with `error`, a word, and `reason`, a
+    sentence.
+    """
     problem = problem_of(error)
     body = {"error": problem.error, "reason": problem.reason}
     return JSONResponse(body, problem.status, headers=problem.headers)

@@ -41,7 +41,7 @@ class _Sample:
 
 
 def counts_of(view: QueueView) -> Counts:
-    """The counts of one queue since it was made, or since the start."""
+    """Return the counts of one queue since it was made, or since the start."""
     return Counts(view.published, view.delivered, view.settled, view.redelivered)
 
 
@@ -65,14 +65,14 @@ class RateMeter:
             sample.queues.update([(view.name, counts_of(view)) for view in part])
 
     def of(self, view: QueueView) -> Rates:
-        """The rates of one queue."""
+        """Return the rates of one queue."""
         if not self._samples:
             return NO_RATES
         first = self._samples[0]
         return _rates(first.queues.get(view.name), counts_of(view), self._clock.monotonic() - first.at)
 
     async def total(self, views: Sequence[QueueView]) -> tuple[Counts, Rates]:
-        """The counts and rates of all queues together."""
+        """Return the counts and rates of all queues together."""
         counts, rates = Counts(0, 0, 0, 0), NO_RATES
         async for part in in_steps(views):
             counts = Counts(*map(sum, zip(counts, *map(counts_of, part), strict=True)))

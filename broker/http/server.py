@@ -40,7 +40,7 @@ class HttpServer:
         self._dating: asyncio.TimerHandle | None = None
 
     def accept(self, lost: Callable[[], None]) -> asyncio.Protocol:
-        """What drives a connection; `lost` is called once it is gone."""
+        """Return what drives a connection; `lost` is called once it is gone."""
         if self._dating is None:
             self._set_date()
         return HttpConnection(self._config, self._state, self._loop, lost)
@@ -66,7 +66,7 @@ class HttpServer:
             task.cancel()
 
     def _set_date(self) -> None:
-        """RFC 9110, 6.6.1; once a second while there are connections."""
+        """Set the date (RFC 9110, 6.6.1); once a second while there are connections."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         if self._state.connections or self._dating is None:
             self._dating = self._loop.call_later(1, self._set_date)
@@ -75,7 +75,7 @@ class HttpServer:
 
 
 def _keep_quiet() -> None:
-    """What a peer gets wrong is answered, not logged; what we get wrong is logged where it is caught."""
+    """Log nothing of a peer's mistakes, which are answered; ours are logged where they are caught."""
     for name in ("uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.CRITICAL)

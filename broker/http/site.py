@@ -29,7 +29,9 @@ class Site:
         self._sites: dict[Hub, Site] = {hub: self}
 
     def of_vhost(self, name: str) -> Site:
-        """The same for what is in a virtual host, made when it is first asked for; raises VhostNotFound."""
+        """Return the same for what is in a virtual host, made when it is first asked for; raises
+        VhostNotFound.
+        """
         hub = self.hub.of_vhost(name)
         site = self._sites.get(hub)
         if site is None:
@@ -48,7 +50,7 @@ class Site:
         return self.admin.settings
 
     async def queues(self) -> list[QueueView]:
-        """All queues; where they are many, as they were within the last second."""
+        """Return all queues; where they are many, as they were within the last second."""
         now = self.hub.clock.monotonic()
         if len(self._views) < limits.VIEWS_KEPT_MIN or now - self._viewed_at >= limits.VIEWS_KEPT_S:
             self._views = await self.admin.queues()

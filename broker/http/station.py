@@ -50,7 +50,7 @@ class Station:
         return self._hub.client.consuming.is_gone(self._puller)
 
     def is_idle_since(self, moment: float) -> bool:
-        """Whether nobody asked since then, and nothing is held here."""
+        """Return whether nobody asked since then, and nothing is held here."""
         held_count = self._puller.held_count + sum([one.held_count for one in self._former])
         if self._waiter is not None:
             held_count += self._waiter.held_count

@@ -49,7 +49,8 @@ class Tail:
         self._messages.put_nowait(None)
 
     async def messages(self, topic_filter: str) -> AsyncGenerator[dict[str, str]]:
-        """What is published from now on, until the caller ends it: first an empty object, when that begins.
+        """Yield what is published from now on, until the caller ends it: first an empty object, when that
+        begins.
 
         Raises QueueManagerError; NotPermitted after `end`.
         """
@@ -116,7 +117,7 @@ class Tails:
         self._count = 0
 
     async def serve_socket(self, socket: WebSocket) -> None:
-        """One page that follows topics."""
+        """Serve one page that follows topics."""
         try:
             check_operator(identity_of(socket.scope), is_looking=True)
         except Problem as problem:
@@ -144,7 +145,7 @@ class Tails:
             pass
 
     async def serve_lines(self, request: Request) -> Response:
-        """A program that follows topics: an object on each line, the first one empty."""
+        """Serve a program that follows topics: an object on each line, the first one empty."""
         topic_filter = request.query_params.get("filter", "#")
         vhost = request.path_params.get("vhost")
         try:
@@ -185,5 +186,5 @@ async def _gone(socket: WebSocket) -> None:
 
 
 def _pattern_of(topic_filter: str) -> str:
-    """The routing key of a topic binding that stands for an MQTT filter."""
+    """Return the routing key of a topic binding that stands for an MQTT filter."""
     return routing_key_of(topic_filter).replace("+", "*")

@@ -35,14 +35,14 @@ _values = attrgetter(*_NAMES)
 
 
 async def in_steps(views: Sequence[V]) -> AsyncIterator[Sequence[V]]:
-    """The views in parts, between which others have their turn."""
+    """Yield the views in parts, between which others have their turn."""
     for begin in range(0, len(views), limits.LISTED_QUEUES_PER_STEP):
         yield views[begin : begin + limits.LISTED_QUEUES_PER_STEP]
         await asyncio.sleep(0)
 
 
 async def totals_of(views: Sequence[QueueView]) -> QueueTotals:
-    """The sums; others have their turn meanwhile."""
+    """Return the sums; others have their turn meanwhile."""
     sums = (0,) * len(_NAMES)
     async for part in in_steps(views):
         sums = tuple(map(sum, zip(sums, *map(_values, part), strict=True)))

@@ -13,7 +13,7 @@ BASE64: Final = "base64"
 
 
 def shown(body: bytes) -> tuple[str, str]:
-    """A payload and its encoding: text where it is UTF-8, else base64."""
+    """Return a payload and its encoding: text where it is UTF-8, else base64."""
     try:
         return body.decode("utf-8"), TEXT
     except UnicodeDecodeError:
@@ -21,7 +21,7 @@ def shown(body: bytes) -> tuple[str, str]:
 
 
 def payload(body: str, encoding: str) -> bytes:
-    """The bytes that `shown` shows; raises InvalidArgument."""
+    """Return the bytes that `shown` shows; raises InvalidArgument."""
     if encoding == TEXT:
         return body.encode("utf-8", "surrogatepass")
     if encoding != BASE64:
@@ -33,7 +33,7 @@ def payload(body: str, encoding: str) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A header's value as JSON can have it."""
+    """Return a header's value as JSON can have it."""
     if isinstance(value, dict):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

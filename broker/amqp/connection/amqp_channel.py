@@ -25,21 +25,21 @@ class AmqpChannel:
         self.last_queue = ""
 
     def close(self) -> None:
-        """Nothing more is to be done for it."""
+        """Do nothing more for it."""
         self.closed = True
 
     def name_queue(self, name: str) -> None:
-        """The client declared a queue."""
+        """Remember the queue that the client declared last."""
         self.last_queue = name
 
     def queue_meant(self, name: str) -> str:
-        """The queue of that name, or for "" the last one that was declared; raises a channel error."""
+        """Return the queue of that name, or for "" the last one that was declared; raises a channel error."""
         if not name and not self.last_queue:
             raise channel_error(c.NOT_FOUND, "no previously declared queue")
         return name or self.last_queue
 
     def is_open(self) -> bool:
-        """Whether the client still wants to hear something on it."""
+        """Return whether the client still wants to hear something on it."""
         return not self.closed and self.connection.channel_is_open(self.number)
 
     def send(self, method: Any) -> None:

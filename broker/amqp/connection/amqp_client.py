@@ -60,7 +60,7 @@ class AmqpClient:
         return self.login.user
 
     def enter(self, vhost: str) -> None:
-        """The virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
+        """Enter the virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
         LoginRefused.
         """
         hub = self.hub.of_vhost(vhost)
@@ -72,13 +72,13 @@ class AmqpClient:
         self.vhost = vhost
 
     def leave(self) -> None:
-        """The client is gone."""
+        """Leave: the client is gone."""
         if self._presence is not None:
             self._presence.end()
             self._presence = None
 
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
-        """Who a client is that was let in, and what it says of itself."""
+        """Note who a client is that was let in, and what it says of itself."""
         self.login = login
         said = {name: client_properties.get(name) for name in _TOLD}
         self.client_properties = {

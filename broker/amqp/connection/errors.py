@@ -45,7 +45,9 @@ _CODES: Final[dict[type[QueueManagerError], int]] = {
 
 
 def refusal(error: QueueManagerError, vhost: str) -> ProtocolError:
-    """What the queue manager refuses, as a channel error, in the words that clients know from RabbitMQ."""
+    """Return a refusal of the queue manager as a channel error, in the words that clients know from
+    RabbitMQ.
+    """
     code = _CODES.get(type(error), c.PRECONDITION_FAILED)
     return channel_error(code, _text_of(error, f"in vhost '{vhost}'"))
 
@@ -100,10 +102,12 @@ def _as_text(value: object) -> str:
 
 
 def channel_error(code: int, reason: str) -> ProtocolError:
-    """To be raised for what closes the channel; the class and method at fault are those being handled."""
+    """Return the exception for what closes the channel; the class and method at fault are those being
+    handled.
+    """
     return ProtocolError(code, reason, is_connection_error=False)
 
 
 def connection_error(code: int, reason: str) -> ProtocolError:
-    """As `channel_error`, for what closes the connection."""
+    """Return the exception as `channel_error`, for what closes the connection."""
     return ProtocolError(code, reason)

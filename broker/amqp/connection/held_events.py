@@ -60,7 +60,7 @@ class HeldEvents:
             self._channel.transport.reading.hold()
 
     def hold_with(self, event: Any) -> None:
-        """As `hold`; then `event` comes first."""
+        """Hold as `hold`; then `event` comes first."""
         self.hold()
         self.put_back(event)
 
@@ -69,7 +69,7 @@ class HeldEvents:
         self._events.appendleft(event)
 
     def hold_until_read(self, event: Any) -> None:
-        """As `hold_with`, until `caught_up`."""
+        """Hold as `hold_with`, until `caught_up`."""
         self._is_unread = True
         self.hold_with(event)
 
@@ -99,21 +99,21 @@ class HeldEvents:
         self._commits.wait(WhenDurable(lambda tokens: self._keep_promise(method)), 0)
 
     def hold_behind_replies(self, event: Any) -> None:
-        """As `hold_with`, until everything promised was told; `has_promised`."""
+        """Hold as `hold_with`, until everything promised was told; `has_promised`."""
         self._is_behind_replies = True
         self.hold_with(event)
 
     def has_room(self) -> bool:
-        """Whether more may be promised."""
+        """Return whether more may be promised."""
         return self._promised_count < limits.AMQP_PROMISED_REPLIES_MAX
 
     def let_off(self) -> None:
-        """The client ends the channel: it waits for nothing that was, or would be, promised."""
+        """Let the client end the channel: it waits for nothing that was, or would be, promised."""
         self._is_let_off = True
         self.has_promised = False
 
     def _keep_promise(self, method: Any) -> None:
-        """What was promised is durable: say so."""
+        """Tell that what was promised is durable."""
         self._promised_count -= 1
         if self._channel.closed or self._is_let_off:
             return
@@ -134,7 +134,7 @@ class HeldEvents:
             self.release()
 
     def caught_up(self) -> None:
-        """The client has read what was sent."""
+        """Note that the client has read what was sent."""
         if self._is_unread:
             self.release()
 
@@ -143,7 +143,9 @@ class HeldEvents:
         self._channel.transport.guard(self._release)
 
     def go_on(self, act: Callable[[], None], index: int) -> None:
-        """As `release`, and call `act` first; what it raises is on account of the method of this index."""
+        """Go on as `release`, and call `act` first; what it raises is on account of the method of this
+        index.
+        """
         if not self._channel.closed:
             self.hold_with(Resumption(act, index))
             self.release()

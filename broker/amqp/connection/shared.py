@@ -28,7 +28,7 @@ class TransactionRoom:
         self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """A transaction ended."""
+        """Count a page that has ended."""
         self._taken_bytes -= size_bytes
 
 
@@ -46,11 +46,11 @@ class BrowseSlots:
             raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
 
     def take(self) -> None:
-        """A page is begun."""
+        """Count a page that is begun."""
         self._taken_count += 1
 
     def give_back(self) -> None:
-        """A page has ended."""
+        """Give back the room of a transaction that ended."""
         self._taken_count -= 1
 
 

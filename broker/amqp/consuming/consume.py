@@ -63,7 +63,7 @@ class Consuming:
         self._pool: Credit | None = None
 
     def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
-        """The channel as its consumers have it, with what the other parts of it know."""
+        """Return the channel as its consumers have it, with what the other parts of it know."""
         shared = 0 if self._pool is None or self._pool.credit_max >= UNLIMITED else self._pool.credit_max
         return ChannelView(
             number=self._channel.number,
@@ -76,15 +76,15 @@ class Consuming:
         )
 
     def pause(self) -> None:
-        """The client reads too slowly."""
+        """Pause: the client reads too slowly."""
         self._consumers.pause()
 
     def resume(self) -> None:
-        """The client caught up."""
+        """Resume: the client caught up."""
         self._consumers.resume()
 
     def close(self) -> None:
-        """The channel is gone: consumers end, unsettled messages return in order, to none of them."""
+        """End the channel: consumers end, unsettled messages return in order, to none of them."""
         self._consumers.pause()
         self._pullers.pause()
         self._requeue_all()  # no fault of theirs
@@ -92,7 +92,7 @@ class Consuming:
         self._pullers.end_all()
 
     def qos(self, method: commands.Basic.Qos) -> None:
-        """The credit of consumers to come, or (`global`) of all of the channel together."""
+        """Set the credit of consumers to come, or (`global`) of all of the channel together."""
         if method.prefetch_size:
             raise connection_error(c.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
         if method.global_:
@@ -181,7 +181,7 @@ class Consuming:
         self._channel.send(commands.Basic.RecoverOk())
 
     def recover_async(self, method: commands.Basic.RecoverAsync) -> None:
-        """As `recover`, without an answer."""
+        """Recover as `recover`, without an answer."""
         if not method.requeue:
             raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
         self._requeue_all()
@@ -196,7 +196,7 @@ class Consuming:
             self._wait_for_load(puller, method)
 
     def _source(self, name: str) -> tuple[Source, str]:
-        """The queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
+        """Return the queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
         channel = self._channel
         consuming = self._calls
         caller = channel.client.caller
@@ -247,7 +247,7 @@ class Consuming:
 
 
 def _wanted(method: commands.Basic.Consume, queue: Source, vhost: str) -> ConsumerArguments:
-    """What a basic.consume of that queue asks for; raises InvalidArgument."""
+    """Return what a basic.consume of that queue asks for; raises InvalidArgument."""
     try:
         wanted = consumer_arguments(method.arguments or {})
         if not queue.policy.stream:

@@ -197,11 +197,11 @@ class AmqpConsumer:
         return address
 
     def _numbers(self, messages: Sequence[Message]) -> list[list[int]]:
-        """The numbers of these messages for each of `_numbered_names`."""
+        """Return the numbers of these messages for each of `_numbered_names`."""
         return [[message.offset for message in messages]]
 
     def _with_added(self, messages: Sequence[Message], found: list[bytes]) -> list[bytes]:
-        """The properties `found` of first deliveries, with what these add."""
+        """Return the properties `found` of first deliveries, with what these add."""
         if not self._numbered_names:
             return found
         if self._appender is None:
@@ -226,14 +226,14 @@ class AmqpConsumer:
         return numbered
 
     def _make(self, template: EnvelopeTemplate, size: int) -> DeliverTemplate:
-        """The bytes of first deliveries; numbers that each has of its own are 0."""
+        """Make the bytes of first deliveries; numbers that each has of its own are 0."""
         raw = as_amqp(template)
         if self._numbered_names:
             raw = append_headers(raw, [*self._named, *((name, 0) for name in self._numbered_names)])
         return DeliverTemplate(self._channel.number, self._address_of(template), raw, size)
 
     def _fits(self, template: EnvelopeTemplate) -> bool:
-        """Whether the properties fit one frame, as they must (4.2.6.1)."""
+        """Return whether the properties fit one frame, as they must (4.2.6.1)."""
         return len(as_amqp(template)) <= self._properties_max()
 
     def _properties_max(self) -> int:
@@ -241,7 +241,7 @@ class AmqpConsumer:
         return self._connection.frame_max - added_bytes
 
     def _headers(self, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()) -> bytes:
-        """The message's properties with what this delivery adds."""
+        """Return the message's properties with what this delivery adds."""
         extra: list[tuple[str, object]] = []
         if attempts > 1:
             extra.append((names.DELIVERY_COUNT, attempts - 1))

@@ -13,12 +13,12 @@ CONSUMER_ARGUMENTS: Final = (START_ARGUMENT, AUTO_COMMIT_ARGUMENT)
 
 
 def stream_start(value: object, now_ms: int) -> StreamStart | None:
-    """Where a consumer wants to begin; None: it did not say."""
+    """Return where a consumer wants to begin; None: it did not say."""
     return None if value is None else parse_start(value, now_ms)
 
 
 def auto_commit(value: object) -> bool:
-    """Whether a consumer's group commits by itself."""
+    """Return whether a consumer's group commits by itself."""
     if value is None:
         return True
     if not isinstance(value, bool):

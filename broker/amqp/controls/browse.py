@@ -74,7 +74,7 @@ class Browse:
         reply_to: str,
         correlation_id: str,
     ) -> None:
-        """Raises QueueManagerError when it cannot be answered."""
+        """Begin a page. Raises QueueManagerError when it cannot be answered."""
         if not reply_to:
             raise InvalidArgument("$browse needs a reply_to: the queue where the messages are to go")
         slots.check()

@@ -30,7 +30,7 @@ Told = dict[str, object] | None
 
 
 def is_call(shape: PublishShape) -> bool:
-    """Whether these publishes are calls."""
+    """Return whether these publishes are calls."""
     key = shape.address.routing_key
     if _VERB_START not in key or shape.address.exchange or not address.is_queue_topic(key):
         return False

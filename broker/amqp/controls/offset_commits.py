@@ -22,7 +22,7 @@ SUFFIX: Final = "/$commit"
 
 
 def is_commit(exchange: str, routing_key: str) -> bool:
-    """Whether a publish is no message but a commit."""
+    """Return whether a publish is no message but a commit."""
     return not exchange and routing_key.endswith(SUFFIX) and address.is_queue_topic(routing_key)
 
 

@@ -22,7 +22,7 @@ def publish_reply(hub: Hub, reply_to: str, properties: bytes, body: bytes) -> bo
 
 
 def publish_replies(hub: Hub, reply_to: str, properties: list[bytes], bodies: list[bytes]) -> bool:
-    """As `publish_reply`, of several messages; all of them or none are taken."""
+    """Publish as `publish_reply`, several messages; all of them or none are taken."""
     publishing = hub.client.publishing
     targets = publishing.named(reply_to)
     if not targets:
@@ -34,7 +34,7 @@ def publish_replies(hub: Hub, reply_to: str, properties: list[bytes], bodies: li
 
 
 def publish_json(hub: Hub, reply_to: str, correlation_id: str, answer: dict[str, object]) -> bool:
-    """As `publish_reply`, an answer with the correlation-id of what it answers."""
+    """Publish as `publish_reply`, an answer with the correlation-id of what it answers."""
     properties = content.Properties(content_type="application/json", correlation_id=correlation_id)
     raw = content.encode_properties(properties)
     return publish_reply(hub, reply_to, raw, json.dumps(answer).encode())

@@ -35,7 +35,9 @@ class StagedProperties:
         self._options = PLAIN
 
     def find(self, raw: bytes) -> tuple[PublishOptions, bytes] | None:
-        """The options, and the properties as consumers are to see them, if the headers are the last ones."""
+        """Return the options, and the properties as consumers are to see them, if the headers are the last
+        ones.
+        """
         table = self._table
         if not table or table not in raw or any(content.peek_fields(raw)[1:]):
             return None
@@ -45,7 +47,7 @@ class StagedProperties:
         return self._options, content.with_headers_table(raw, span, self._plain)
 
     def find_all(self, raws: list[bytes]) -> tuple[PublishOptions, list[bytes]] | None:
-        """As `find`, of properties that all have the last headers."""
+        """Return the options as `find`, of properties that all have the last headers."""
         plain: list[bytes] = []
         for raw in raws:
             found = self.find(raw)
@@ -55,7 +57,7 @@ class StagedProperties:
         return self._options, plain
 
     def take(self, raw: bytes, options: PublishOptions) -> bytes:
-        """The properties as consumers are to see them; these headers are the last ones now."""
+        """Return the properties as consumers are to see them; these headers are the last ones now."""
         span = content.headers_span(raw)
         kept = content.without_headers(raw, tags.TAG_NAMES)
         first, last = content.headers_span(kept)

@@ -21,7 +21,7 @@ from queue_manager.log.stream_start import parse_start
 def status(
     streams: StreamClient, queue: str, caller: str, headers: dict[str, Any], now_ms: int
 ) -> Answer[dict[str, object] | None]:
-    """The oldest offset and the one to come; the committed one of a group, or that of a place."""
+    """Return the oldest offset and the one to come; the committed one of a group, or that of a place."""
     start = parse_start(headers[START_HEADER], now_ms) if START_HEADER in headers else None
     group = headers.get(names.GROUP)
     name = None if group is None else address.validate_group_name(str(group))

@@ -27,12 +27,12 @@ _REPLY_TO_BYTES: Final = REPLY_TO.encode()
 
 
 def wants_direct_reply(raw: bytes) -> bool:
-    """Whether properties that were validated have `amq.rabbitmq.reply-to` as their reply_to."""
+    """Return whether properties that were validated have `amq.rabbitmq.reply-to` as their reply_to."""
     return _REPLY_TO_BYTES in raw and content.reply_to(raw) == _REPLY_TO_BYTES
 
 
 def may_want_direct_reply(properties: list[bytes]) -> bool:
-    """Whether some of these may have it."""
+    """Return whether some of these may have it."""
     return _REPLY_TO_BYTES in b"".join(properties)
 
 
@@ -61,7 +61,7 @@ class DirectReplies:
         channel.client.shared.reply_takers[self._key] = self.take_replies
 
     def has(self, tag: str) -> bool:
-        """Whether that is the consumer's tag."""
+        """Return whether that is the consumer's tag."""
         return bool(self._key) and self._tag == tag
 
     def end(self) -> None:
@@ -72,7 +72,7 @@ class DirectReplies:
             self._address = None
 
     def address_request(self, raw: bytes) -> bytes:
-        """The properties of a request as responders see them; raises a channel error."""
+        """Return the properties of a request as responders see them; raises a channel error."""
         if not self._key:
             raise channel_error(c.PRECONDITION_FAILED, "fast reply consumer does not exist")
         return content.with_reply_to(raw, self._key.encode())

@@ -181,7 +181,7 @@ class Publisher:
         return True
 
     def check_varied(self, run: VariedPublishRun) -> bool:
-        """As `check`; False: they have to be looked at one by one."""
+        """Check as `check`; False: they have to be looked at one by one."""
         if is_reply(run.address):
             return False
         run.context = self._vary(run)
@@ -251,14 +251,14 @@ class Publisher:
         return plan
 
     def _varied_before(self, run: VariedPublishRun) -> tuple[PublishPlan, list[EnvelopeTemplate]] | None:
-        """As `_vary`; what `check_varied` found, if that is still true."""
+        """Vary as `_vary`, or return what `check_varied` found, if that is still true."""
         plan, templates = run.context
         if len(templates) == len(run.bodies) and self._publishing.is_current(plan):
             return plan, templates
         return self._vary(run)
 
     def _own_plan(self, shape: PublishShape, now_ms: int) -> PublishPlan:
-        """As `_planned`; a plan for one publish alone if the next one may go elsewhere."""
+        """Return the plan as `_planned`; one for one publish alone if the next one may go elsewhere."""
         plan = self._planned(shape, now_ms)
         if not self._publishing.is_current(plan):
             shape.context = None
@@ -285,11 +285,13 @@ class Publisher:
         self._confirms.confirm(len(bodies), durable=False)
 
     def _request(self, raw: bytes) -> bytes:
-        """The properties of a publish, with this channel's own address if replies are to come directly."""
+        """Return the properties of a publish, with this channel's own address if replies are to come
+        directly.
+        """
         return self._replies.address_request(raw) if wants_direct_reply(raw) else raw
 
     def _varied_plan(self, address: PublishAddress, options: PublishOptions) -> PublishPlan | None:
-        """Where these go, if that is to queues and nothing else has to be known."""
+        """Return where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
         publishing = self._publishing
         if offset_commits.is_commit(address.exchange, key):
@@ -347,7 +349,7 @@ class Publisher:
         return plan
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:
-        """What the properties ask for, and what of them goes on to consumers."""
+        """Return what the properties ask for, and what of them goes on to consumers."""
         raw = publication.for_consumers(raw)
         if self._staged is not None and (found := self._staged.find(raw)) is not None:
             return found
@@ -359,7 +361,7 @@ class Publisher:
         return options, raw
 
     def _refuse(self, run: PublishRun, plan: PublishPlan, outcome: int, now_ms: int) -> None:
-        """A queue is full or a message too large: basic.nack where confirms are on."""
+        """Refuse, as a queue is full or a message too large: basic.nack where confirms are on."""
         hub = self._hub
         hub.counters.refuse_publishes(1)
         if outcome == REFUSED_SIZE:
@@ -380,7 +382,9 @@ class Publisher:
             self._confirms.nack(1)
 
     def _call(self, run: PublishRun, now_ms: int) -> None:
-        """What the publishes call for instead of messages; a refusal without reply_to closes the channel."""
+        """Do what the publishes call for instead of messages; a refusal without reply_to closes the
+        channel.
+        """
         call = control_topics.Call(self._channel, self._unacked, run.shape)
         for index, body in enumerate(run.bodies):
             answer = call.ask(body, now_ms)
@@ -394,7 +398,9 @@ class Publisher:
         self._confirms.confirm(1, durable=True)
 
     def _commit(self, run: PublishRun) -> None:
-        """Offsets of a stream instead of messages; a refusal closes the channel where no confirms are on."""
+        """Commit offsets of a stream instead of messages; a refusal closes the channel where no confirms are
+        on.
+        """
         answer: Answer[None]
         try:
             answer = offset_commits.commit(self._channel, run.shape)
@@ -427,7 +433,7 @@ class Publisher:
 
 
 def _refusing(plan: PublishPlan, outcome: int) -> tuple[str, str]:
-    """What refused, and its name: a queue, or the exchange whose subscribers did."""
+    """Return the kind of what refused, and its name: a queue, or the exchange whose subscribers did."""
     refusing = plan.full if outcome in outcomes.FULL else plan.queues
     if outcome == outcomes.REFUSED_SESSION or not refusing:
         return "exchange", plan.template.exchange
@@ -435,7 +441,7 @@ def _refusing(plan: PublishPlan, outcome: int) -> tuple[str, str]:
 
 
 def _why_not(judged: Judgement) -> str:
-    """Why a transaction is refused."""
+    """Return the reason for which a transaction is refused."""
     reason = outcomes.REASONS[judged.outcome]
     if judged.outcome in outcomes.FULL:
         reason = "is paused, or has no room for what the transaction publishes"
@@ -444,17 +450,17 @@ def _why_not(judged: Judgement) -> str:
 
 
 def _is_plain(run: VariedPublishRun) -> bool:
-    """Whether no property of these publishes asks something of the broker."""
+    """Return whether no property of these publishes asks something of the broker."""
     return -1 not in run.modes
 
 
 def _drops_unmatched(queue: Source) -> bool:
-    """Whether each message has to be looked at for itself, since a queue may drop it."""
+    """Return whether each message has to be looked at for itself, since a queue may drop it."""
     return queue.policy.unmatched == DROP_UNMATCHED
 
 
 def is_reply(address: PublishAddress) -> bool:
-    """Whether what is published there goes to a requester, not to a queue."""
+    """Return whether what is published there goes to a requester, not to a queue."""
     return not address.exchange and is_reply_key(address.routing_key)
 
 

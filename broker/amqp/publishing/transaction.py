@@ -80,7 +80,7 @@ class Transaction:
             self._runs.append(run)
 
     def publish_varied(self, run: VariedPublishRun) -> bool:
-        """As `publish`, of publishes with properties of their own; False: they have to come one by one."""
+        """Publish as `publish`, with properties of their own; False: they have to come one by one."""
         if not self._publisher.check_varied(run):
             return False
         self._take_room(len(run.bodies), sum(map(len, run.bodies)))
@@ -139,7 +139,7 @@ class Transaction:
         self._channel.send(commands.Tx.RollbackOk())
 
     def end(self) -> None:
-        """As `rollback`, when the channel ends."""
+        """Roll back as `rollback`, when the channel ends."""
         self._runs = []
         self._settlements = []
         self._give_back_room()

@@ -41,7 +41,7 @@ class Confirms:
         self._nack_waiter = WhenDurable(self._nacks_committed)
 
     def select(self) -> None:
-        """confirm.select: publishes are confirmed from the next one on."""
+        """Act on confirm.select: publishes are confirmed from the next one on."""
         self.is_on = True
 
     def confirm(self, count: int, *, durable: bool) -> None:
@@ -83,7 +83,7 @@ class Confirms:
         transport.guard(self._ack, last)
 
     def _nacks_committed(self, tokens: list[int]) -> None:
-        """The refusals up to the last of these numbers are durable."""
+        """Return the refusals up to the last of these numbers are durable."""
         self._waiting -= 1
         self._channel.transport.guard(self._send_pending_nacks, tokens[-1])
 

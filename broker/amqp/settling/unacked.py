@@ -48,7 +48,9 @@ class Unacked:
         return len(self._claims)
 
     def number(self, count: int, claims: Sequence[Claim] | None) -> int:
-        """Number so many deliveries, gives the first tag; None: they need no acknowledgement."""
+        """Give numbers to so many deliveries, and return the first tag; None: they need no
+        acknowledgement.
+        """
         first = self._next_tag
         self._next_tag = first + count
         if claims is not None:
@@ -56,15 +58,15 @@ class Unacked:
         return first
 
     def claim(self, tag: int) -> Claim | None:
-        """The claim that a tag stands for, None if it stands for none any more."""
+        """Return the claim that a tag stands for, None if it stands for none any more."""
         return self._claims.get(tag)
 
     def is_late(self, tag: int) -> bool:
-        """Whether the lease of that delivery ended before it was settled."""
+        """Return whether the lease of that delivery ended before it was settled."""
         return tag in self._late
 
     def release(self, tag: int) -> None:
-        """The claim was settled otherwise."""
+        """Forget a claim that was settled otherwise."""
         del self._claims[tag]
 
     def release_all(self) -> list[Claim]:
@@ -74,7 +76,7 @@ class Unacked:
         return claims
 
     def forget(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
-        """The leases of these claims ended; settling them late is no error."""
+        """Forget claims whose leases ended; settling them late is no error."""
         gone = set(map(id, claims))
         for tag in [tag for tag, claim in self._claims.items() if id(claim) in gone]:
             del self._claims[tag]
@@ -86,7 +88,7 @@ class Unacked:
             self._lost_count += 1
 
     def fail(self, tags: range) -> None:
-        """Deliveries that do not fit the client's frames: claims among them fail, or they would come back for
+        """Fail claims among deliveries that do not fit the client's frames, or they would come back for
         ever.
         """
         channel = self._channel
@@ -102,7 +104,7 @@ class Unacked:
         hub.client.settling.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
 
     def settle(self, event: ev.SettleRun) -> None:
-        """basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
+        """Act on basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
         before it.
         """
         claims, unknown_tag = self._take_multiple(event) if event.multiple else self._take_single(event)
@@ -169,14 +171,14 @@ class Unacked:
         self._aside = {}
 
     def restore_aside(self) -> None:
-        """What was set aside is unacknowledged again."""
+        """Make unacknowledged again what was set aside."""
         self._lost_count = 0
         if self._aside:
             self._claims = dict(sorted((self._claims | self._aside).items()))
             self._aside = {}
 
     def _take_single(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
-        """The claims of the tags, up to the first that means nothing, and that one."""
+        """Take the claims of the tags, up to the first that means nothing, and that one."""
         pop = self._claims.pop
         found = [pop(tag, None) for tag in event.delivery_tags]
         if all(found):
@@ -197,7 +199,7 @@ class Unacked:
         return claims, unknown_tag
 
     def _take_multiple(self, event: ev.SettleRun) -> tuple[list[Claim], int | None]:
-        """The claims of all tags up to the one given, or that one if it means nothing."""
+        """Take the claims of all tags up to the one given, or that one if it means nothing."""
         tag = event.delivery_tags[0]
         claims = self._claims
         if tag == 0 or (claims and tag == next(reversed(claims))):
@@ -210,7 +212,7 @@ class Unacked:
         return [claims.pop(candidate) for candidate in tags], None
 
     def _tags_up_to(self, tag: int) -> list[int]:
-        """The tags that `multiple` stands for: none if that one was not given out yet."""
+        """Return the tags that `multiple` stands for: none if that one was not given out yet."""
         if tag >= self._next_tag:
             return []
         tags = []

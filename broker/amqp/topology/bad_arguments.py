@@ -18,7 +18,7 @@ class BadArgument(InvalidArgument):
         self._why = why
 
     def told(self, queue: str, vhost: str) -> str:
-        """The reply text."""
+        """Return the reply text."""
         return f"invalid arg '{self.name}' for queue '{queue}' in vhost '{vhost}'{self._why}"
 
 
@@ -30,7 +30,9 @@ class BadType(BadArgument):
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """The value of an argument if it is an integer from `low` (0 or more) to `high`; raises BadArgument."""
+    """Return the value of an argument if it is an integer from `low` (0 or more) to `high`; raises
+    BadArgument.
+    """
     number = checked_integer(name, value)
     if number < 0:
         raise BadArgument(name, f": {{value_negative,{number}}}")
@@ -42,7 +44,7 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
 
 
 def checked_integer(name: str, value: Any) -> int:
-    """The value of an argument if it is an integer; raises BadArgument."""
+    """Return the value of an argument if it is an integer; raises BadArgument."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadArgument(name, f': "expected integer, got {field_type_name(value)}"')
     return value

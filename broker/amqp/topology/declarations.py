@@ -24,7 +24,7 @@ def queue_declaration(
     is_server_named: bool = False,
     vhost: str = DEFAULT_VHOST,
 ) -> QueueDeclaration:
-    """The queue that such arguments declare; raises InvalidArgument, in RabbitMQ's words.
+    """Return the queue that such arguments declare; raises InvalidArgument, in RabbitMQ's words.
 
     What goes with its owner or its last consumer is not kept on the store.
     """

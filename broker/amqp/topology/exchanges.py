@@ -139,7 +139,9 @@ class Exchanges:
 
 
 def _refuse_default(name: str) -> None:
-    """The default exchange has no bindings but those of queues to their names, and is always there."""
+    """Refuse the default exchange: it has no bindings but those of queues to their names, and is always
+    there.
+    """
     if name == DEFAULT_EXCHANGE:
         raise channel_error(c.ACCESS_REFUSED, "operation not permitted on the default exchange")
 

@@ -32,7 +32,7 @@ _Reader = Callable[[str, Any], Fields]
 
 
 def queue_type(arguments: Mapping[str, Any]) -> str:
-    """The type that is asked for; raises BadArgument."""
+    """Return the type that is asked for; raises BadArgument."""
     value = arguments.get(TYPE, CLASSIC)
     if not isinstance(value, str):
         raise unacceptable(TYPE, value)
@@ -42,7 +42,7 @@ def queue_type(arguments: Mapping[str, Any]) -> str:
 
 
 def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable: bool) -> QueuePolicy:
-    """The policy a declaration asks for; raises InvalidArgument, mostly BadArgument."""
+    """Return the policy a declaration asks for; raises InvalidArgument, mostly BadArgument."""
     kind = queue_type(arguments)
     readers = _STREAM_READERS if kind == STREAM else _READERS
     fields = default.fields()
@@ -89,7 +89,7 @@ def check_kind(
 
 
 def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments a redeclaration has to repeat: not those that ask for nothing here."""
+    """Return the arguments a redeclaration has to repeat: not those that ask for nothing here."""
     return {
         name: float(value) if isinstance(value, Decimal) else value
         for name, value in arguments.items()
@@ -98,7 +98,7 @@ def equivalence(arguments: Mapping[str, Any]) -> dict[str, object]:
 
 
 def reported(arguments: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments that only are to be told to who looks at the queue."""
+    """Return the arguments that only are to be told to who looks at the queue."""
     return {name: value for name, value in arguments.items() if name == TYPE or name in _TAKEN}
 
 
@@ -125,17 +125,17 @@ def _dead_letter_fields(arguments: Mapping[str, Any]) -> Fields:
 
 
 def _number(field: str, high: int, low: int = 0, least: int = 0) -> _Reader:
-    """A reader of a whole number; what is below `least` is taken for that."""
+    """Return a reader of a whole number; what is below `least` is taken for that."""
     return lambda name, value: {field: max(least, integer(name, value, low, high))}
 
 
 def _bound(field: str, high: int) -> _Reader:
-    """A reader of how much may wait; of 0, nothing may."""
+    """Return a reader of how much may wait; of 0, nothing may."""
     return lambda name, value: {field: integer(name, value, 0, high) or NOTHING}
 
 
 def _nothing(check: Callable[[str, Any], object]) -> _Reader:
-    """A reader of what is checked and asks for nothing that is here."""
+    """Return a reader of what is checked and asks for nothing that is here."""
 
     def read(name: str, value: Any) -> Fields:
         check(name, value)
@@ -212,7 +212,7 @@ def _message_groups(name: str, value: Any) -> Fields:
 
 
 def _max_age(name: str, value: Any) -> Fields:
-    """`7D` and the like, or an integer of seconds."""
+    """Read `7D` and the like, or an integer of seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"retention_age_ms": integer(name, value, 1, limits.DURATION_MS_MAX // 1_000) * 1_000}
     if not isinstance(value, str):

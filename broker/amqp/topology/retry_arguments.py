@@ -22,7 +22,7 @@ _DEFAULTS: Final = RetrySettings()
 
 
 def lease_fields(arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Fields of `QueuePolicy` for the leases asked for, in ms; raises InvalidArgument."""
+    """Return fields of `QueuePolicy` for the leases asked for, in ms; raises InvalidArgument."""
     return {
         field: integer(name, arguments[name], 1, limits.DURATION_MS_MAX)
         for name, field in _LEASES.items()
@@ -31,7 +31,7 @@ def lease_fields(arguments: Mapping[str, Any]) -> dict[str, int]:
 
 
 def retry_fields(arguments: Mapping[str, Any]) -> dict[str, float]:
-    """Fields of `QueuePolicy` for the back-off asked for; the rest is as the configuration has it.
+    """Return fields of `QueuePolicy` for the back-off asked for; the rest is as the configuration has it.
 
     Raises InvalidArgument naming what is wrong.
     """
@@ -59,7 +59,7 @@ def retry_fields(arguments: Mapping[str, Any]) -> dict[str, float]:
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """The value of an argument if it is an integer from `low` to `high`; raises InvalidArgument."""
+    """Return the value of an argument if it is an integer from `low` to `high`; raises InvalidArgument."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidArgument(f"{name} must be an integer from {low} to {high}, not {value!r}")
     return value

@@ -40,7 +40,7 @@ what a fetch took away.
 
 
 def _duration_ms(least_ms: int, most_ms: int, text: str) -> int:
-    """Seconds, or with a unit; raises ValueError."""
+    """Read seconds, or a duration with a unit; raises ValueError."""
     found = units.parse_duration_ms(f"{text}s" if text.isascii() and text.isdigit() else text)
     if not least_ms <= found <= most_ms:
         raise ValueError(f"from {least_ms} ms to {most_ms // 1000} s")
@@ -66,7 +66,7 @@ mqcore: Final = Endpoints("mqcore", is_for_clients=True)
 
 @mqcore.endpoint("GET", "/{queue}", needs=Action.READ)
 async def show_queue(queues: Queues, queue: str) -> QueueCounts:
-    """Whether a queue is there, and how much is in it."""
+    """Return whether a queue is there, and how much is in it."""
     found = await queues.look(queue)
     return QueueCounts(queue, found.ready, found.consumers)
 
@@ -128,7 +128,7 @@ async def fetch_message(
 
 @mqcore.endpoint("DELETE", "/{queue}/messages/{id}", needs=Action.READ)
 async def delete_message(queues: Queues, queue: str, message_id: str, *, group: str = "") -> None:
-    """Be done with a message, fetched or not."""
+    """Delete a message, fetched or not."""
     is_id = message_id.isascii() and message_id.isdigit() and len(message_id) <= _ID_DIGITS_MAX
     if not (is_id and await queues.remove(queue, group, int(message_id))):
         raise Problem(404, "not_found", f"no message {message_id!r} waits in queue {queue!r}")
@@ -137,7 +137,7 @@ async def delete_message(queues: Queues, queue: str, message_id: str, *, group: 
 async def _while_there(
     request: Request, fetching: Coroutine[Any, Any, Delivery | None], give_back: Callable[[Delivery], None]
 ) -> Delivery | None:
-    """What is fetched, unless the client goes before it comes: then nothing stays claimed for it."""
+    """Return what is fetched, unless the client goes before it comes: then nothing stays claimed for it."""
     fetch = asyncio.ensure_future(fetching)
     gone = asyncio.ensure_future(_gone(request.receive))
     is_wanted = False
@@ -204,7 +204,7 @@ class MqCore:
         return response_of(endpoint, await endpoint.call(queues, *path.values(), **arguments))
 
     def _queues(self, vhost: str) -> Queues:
-        """Those of a virtual host, made when they are first asked for; raises VhostNotFound."""
+        """Return those of a virtual host, made when they are first asked for; raises VhostNotFound."""
         queues = self._by_vhost.get(vhost)
         if queues is None:
             hub = self._hub.of_vhost(vhost)

@@ -32,7 +32,7 @@ NONE: Final = amqp.write_fields(True, {}, None)
 
 
 def read(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The properties that the headers of a request give a message; raises InvalidArgument."""
+    """Return the properties that the headers of a request give a message; raises InvalidArgument."""
     fields: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for name, value in headers:
@@ -65,7 +65,7 @@ def _take(name: bytes, value: str, fields: dict[str, Any], own: dict[str, Any]) 
 
 
 def _milliseconds(name: str, value: str) -> int:
-    """A duration: seconds, or with a unit."""
+    """Read a duration: seconds, or with a unit."""
     try:
         return units.parse_duration_ms(f"{value}s" if value.isascii() and value.isdigit() else value)
     except ValueError as error:
@@ -82,7 +82,9 @@ def _text(name: bytes, value: bytes) -> str:
 
 
 def shown(message: Message) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that tell the properties of a message, as far as a header can: the rest is in JSON."""
+    """Return the headers that tell the properties of a message, as far as a header can: the rest is in
+    JSON.
+    """
     headers, fields = amqp.read_fields(as_amqp(message.template))
     told = {_TEXT_NAMES[field]: value for field, value in fields.items() if field in _TEXT_NAMES}
     if "expiration" in fields:
@@ -110,7 +112,7 @@ _TEXT_NAMES: Final = {
 
 
 def _as_text(value: Any) -> str | None:
-    """The value in a header; None if none can have it."""
+    """Return the value in a header; None if none can have it."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value) if isinstance(value, int | float | str) else ""

@@ -39,11 +39,11 @@ class Queues:
     # queues
 
     def find(self, name: str) -> Source:
-        """The queue; raises QueueNotFound."""
+        """Return the queue; raises QueueNotFound."""
         return self._hub.client.consuming.find(name)
 
     async def look(self, name: str) -> QueueStatus:
-        """What is in the queue; raises QueueNotFound."""
+        """Return what is in the queue; raises QueueNotFound."""
         return await self._hub.client.queues.look(name, OPERATOR)
 
     async def create(self, name: str) -> bool:
@@ -112,7 +112,7 @@ class Queues:
         self._follow_up()
 
     async def remove(self, name: str, group: str, offset: int) -> bool:
-        """Be done with a message, fetched or not; whether it was there. Raises QueueNotFound."""
+        """Delete a message, fetched or not; returns whether it was there. Raises QueueNotFound."""
         settling = self._hub.client.settling
         queue = self.find(name)
         try:
@@ -132,7 +132,7 @@ class Queues:
         return True
 
     def _plan(self, name: str, properties: bytes) -> PublishPlan:
-        """The plan of messages alike; raises QueueNotFound, InvalidArgument."""
+        """Return the plan of messages alike; raises QueueNotFound, InvalidArgument."""
         publishing = self._hub.client.publishing
         plan = self._plans.get((name, properties))
         if plan is not None and publishing.is_current(plan):
@@ -170,7 +170,7 @@ class Queues:
     # the end of a loop turn
 
     def _follow_up(self) -> None:
-        """At the end of this loop turn: deliver what can be delivered, commit what was done."""
+        """Deliver what can be delivered, and commit what was done, at the end of this loop turn."""
         if not self._settles:
             self._settles = True
             self._hub.loop.call_soon(self._settle)

@@ -41,7 +41,7 @@ class Asking:
     """A request that was let in, to the `site` of `/`."""
 
     def __init__(self, request: Request, site: Site) -> None:
-        """Raises Problem for who may not use the API."""
+        """Take a request. Raises Problem for a user that may not use the API."""
         self.request = request
         self.site = site
         self.query = request.query_params
@@ -50,17 +50,17 @@ class Asking:
             raise Problem(401, "not_authorised", "Not management user")
 
     def part(self, name: str) -> str:
-        """A part of the path; "" if there is none of that name."""
+        """Return a part of the path; "" if there is none of that name."""
         return unquote(self.request.path_params.get(name, ""))
 
     def place(self) -> Site:
-        """The virtual host that the path names; raises Problem where there is none, or the user may not enter
-        it.
+        """Return the virtual host that the path names; raises Problem where there is none, or the user may
+        not enter it.
         """
         return self.entered()[0]
 
     def entered(self) -> tuple[Site, Identity]:
-        """As `place`, and the identity of the user there."""
+        """Return the virtual host as `place`, and the identity of the user there."""
         name = self.part("vhost")
         try:
             return self.site.of_vhost(name), self.login.enter(name)
@@ -70,15 +70,15 @@ class Asking:
             raise Problem(401, "not_authorised", NO_ENTRY) from None
 
     def places(self) -> list[Site]:
-        """The virtual host that the path names, or all that the user may enter."""
+        """Return the virtual host that the path names, or all that the user may enter."""
         if self.part("vhost"):
             return [self.place()]
         names = self.site.hub.vhosts()
         return [self.site.of_vhost(name) for name in names if self.login.may_enter(name)]
 
     def seeing(self, place: Site) -> Callable[[str], bool]:
-        """Tells of the name of a queue in a virtual host whether the user may see it: who has any right on
-        the queue, or may look at everything.
+        """Return a function that tells of the name of a queue in a virtual host whether the user may see it:
+        with any right on the queue, or where it may look at everything.
         """
         if self.login.is_monitoring:
             return lambda name: True
@@ -86,17 +86,19 @@ class Asking:
         return lambda name: any(identity.may(action, Kind.QUEUE, name) for action in Action)
 
     def check_monitoring(self) -> None:
-        """Raises Problem unless the user may look at everything."""
+        """Check that the user may look at everything; raises Problem."""
         if not self.login.is_monitoring:
             raise Problem(401, "not_authorised", "Not monitor user")
 
     def check_administrator(self) -> None:
-        """Raises Problem unless the user may change everything."""
+        """Check that the user may change everything; raises Problem."""
         if not self.login.is_administrator:
             raise Problem(401, "not_authorised", "Not administrator user")
 
     async def body(self, *required: str, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> dict[str, Any]:
-        """The JSON object a request brings; raises Problem when it is none, or has not all of these keys."""
+        """Return the JSON object a request brings; raises Problem when it is none, or has not all of these
+        keys.
+        """
         raw = await body_of(self.request, bytes_max)
         try:
             value = json.loads(raw or b"{}")
@@ -125,22 +127,22 @@ class Calls(list[tuple[str, str, Call]]):
 
 
 def no_queue(error: QueueNotFound, vhost: str) -> Problem:
-    """What is told of a queue that is not there."""
+    """Return what is told of a queue that is not there."""
     return Problem(404, "not_found", f"no queue '{local_name(error.name or '')}' in vhost '{vhost}'")
 
 
 def no_exchange(error: ExchangeNotFound, vhost: str) -> Problem:
-    """What is told of an exchange that is not there."""
+    """Return what is told of an exchange that is not there."""
     return Problem(404, "not_found", f"no exchange '{local_name(error.name)}' in vhost '{vhost}'")
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """A JSON answer."""
+    """Make a JSON answer."""
     return JSONResponse(value, status, headers=_HEADERS)
 
 
 def answer_in_parts(views: Sequence[V], shape: Callable[[V], Any]) -> Response:
-    """A JSON list of what `shape` makes of the views; others have their turn between its parts."""
+    """Make a JSON list of what `shape` makes of the views; others have their turn between its parts."""
     return StreamingResponse(_in_parts(views, shape), 200, _HEADERS, "application/json")
 
 
@@ -153,12 +155,12 @@ async def _in_parts(views: Sequence[V], shape: Callable[[V], Any]) -> AsyncItera
 
 
 def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Response:
-    """An answer without a body."""
+    """Make an answer without a body."""
     return Response(status_code=status, headers={**_HEADERS, **(headers or {})})
 
 
 def refusal(error: Exception) -> Response:
-    """The answer that tells of an error."""
+    """Return the answer that tells of an error."""
     if isinstance(error, QueueNotFound | ExchangeNotFound | VhostNotFound):
         return JSONResponse(_NOT_THERE, 404, headers=_HEADERS)
     problem = problem_of(error)
@@ -181,7 +183,7 @@ def refusal(error: Exception) -> Response:
 
 
 def table(value: Any, name: str) -> dict[str, Any]:
-    """A JSON object among the arguments; RabbitMQ's tools send an empty list for an empty one."""
+    """Read a JSON object among the arguments; RabbitMQ's tools send an empty list for an empty one."""
     if value is None or value == []:
         return {}
     if not isinstance(value, dict):
@@ -190,7 +192,7 @@ def table(value: Any, name: str) -> dict[str, Any]:
 
 
 def flag(value: Any, name: str, default: bool) -> bool:
-    """A JSON boolean; rabbitmqadmin sends text."""
+    """Read a JSON boolean; rabbitmqadmin sends text."""
     if value is None:
         return default
     if isinstance(value, bool):

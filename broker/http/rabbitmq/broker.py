@@ -28,7 +28,7 @@ calls: Final = Calls()
 
 @calls.add("GET", "/overview")
 async def overview(asking: Asking) -> Response:
-    """Sums over the virtual hosts that the user may enter."""
+    """Show sums over the virtual hosts that the user may enter."""
     sums = _Sums()
     places = asking.places()
     for place in places:
@@ -71,7 +71,7 @@ async def overview(asking: Asking) -> Response:
 
 
 def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where this API is."""
+    """Return where this API is."""
     context = {"node": shapes.NODE, "description": "RabbitMQ Management", "path": "/"}
     return [{**context, "port": str(each["port"])} for each in listeners if each["protocol"] == "http"]
 
@@ -91,14 +91,14 @@ def _listeners(asking: Asking) -> list[dict[str, Any]]:
 
 @calls.add("GET", "/nodes")
 async def nodes(asking: Asking) -> Response:
-    """The one node there is."""
+    """List the one node there is."""
     asking.check_monitoring()
     return answer([_node_item(asking)])
 
 
 @calls.add("GET", "/nodes/{node}")
 async def node(asking: Asking) -> Response:
-    """The one node there is, by its name."""
+    """Show the one node there is, by its name."""
     asking.check_monitoring()
     if asking.part("node") != shapes.NODE:
         raise Problem(404, "not_found", "Not Found")
@@ -130,7 +130,7 @@ def _node_item(asking: Asking) -> dict[str, Any]:
 
 @calls.add("GET", "/connections", "/vhosts/{vhost}/connections")
 async def connections(asking: Asking) -> Response:
-    """Who is connected; without a tag for more, only the user's own."""
+    """List the clients that are connected; without a tag for more, only the user's own."""
     views = await _connections(asking)
     if not asking.login.is_monitoring:
         views = [view for view in views if view.description.user == asking.login.user]
@@ -143,7 +143,7 @@ async def connections(asking: Asking) -> Response:
 
 
 async def _connections(asking: Asking) -> list[ConnectionView]:
-    """Those of the virtual host that the path names, or all; raises Problem."""
+    """Return those of the virtual host that the path names, or all; raises Problem."""
     views = await asking.site.node.connections()
     if not asking.part("vhost"):
         return views
@@ -153,7 +153,7 @@ async def _connections(asking: Asking) -> list[ConnectionView]:
 
 @calls.add("GET", "/connections/{name}")
 async def connection(asking: Asking) -> Response:
-    """One connection, by its name."""
+    """Show one connection, by its name."""
     for view in await asking.site.node.connections():
         mine = asking.login.is_monitoring or view.description.user == asking.login.user
         if mine and shapes.connection_name(view) == asking.part("name"):
@@ -175,7 +175,7 @@ async def close_connection(asking: Asking) -> Response:
 
 @calls.add("GET", "/channels", "/vhosts/{vhost}/channels")
 async def channels(asking: Asking) -> Response:
-    """All channels."""
+    """Return all channels."""
     asking.check_monitoring()
     found = [(view, channel) for view in await _connections(asking) for channel in view.description.channels]
     return await listing(found, lambda pair: shapes.channel(*pair), asking.query)
@@ -183,7 +183,7 @@ async def channels(asking: Asking) -> Response:
 
 @calls.add("GET", "/consumers", "/consumers/{vhost}")
 async def consumers(asking: Asking) -> Response:
-    """All consumers."""
+    """Return all consumers."""
     asking.check_monitoring()
     found = [
         (view, number, consumer)
@@ -198,32 +198,32 @@ async def consumers(asking: Asking) -> Response:
 
 @calls.add("GET", "/whoami")
 async def whoami(asking: Asking) -> Response:
-    """Who asks."""
+    """Show the user that asks."""
     login = asking.login
     return answer({"name": login.user, "tags": sorted(login.tags)})
 
 
 @calls.add("GET", "/cluster-name")
 async def cluster_name(asking: Asking) -> Response:
-    """The name of the broker."""
+    """Show the name of the broker."""
     return answer({"name": shapes.NODE})
 
 
 @calls.add("GET", "/feature-flags", "/topic-permissions")
 async def empty(asking: Asking) -> Response:
-    """What RabbitMQ has and this broker has none of."""
+    """List nothing, for what RabbitMQ has and this broker has none of."""
     return answer([])
 
 
 @calls.add("GET", "/extensions")
 async def extensions(asking: Asking) -> Response:
-    """What rabbitmqadmin asks first."""
+    """Answer what rabbitmqadmin asks first."""
     return answer([{"javascript": "dispatcher.js"}])
 
 
 @calls.add("GET", "/auth")
 async def auth(asking: Asking) -> Response:
-    """How one logs in."""
+    """Return how one logs in."""
     return answer({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
 
 
@@ -235,7 +235,7 @@ async def auth(asking: Asking) -> Response:
     "/health/checks/virtual-hosts",
 )
 async def alive(asking: Asking) -> Response:
-    """Whether messages are taken and made durable."""
+    """Return whether messages are taken and made durable."""
     if asking.part("vhost"):
         asking.place()
     asking.site.admin.check()
@@ -245,7 +245,7 @@ async def alive(asking: Asking) -> Response:
 
 @calls.add("GET", "/health/checks/{check}/{what}")
 async def listens(asking: Asking) -> Response:
-    """Whether a port, or a protocol, is listened on."""
+    """Return whether a port, or a protocol, is listened on."""
     wanted = asking.part("what")
     listeners = _listeners(asking)
     if asking.part("check") == "port-listener":

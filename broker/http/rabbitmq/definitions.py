@@ -43,7 +43,7 @@ calls: Final = Calls()
 
 @calls.add("GET", "/definitions", "/definitions/{vhost}")
 async def export(asking: Asking) -> Response:
-    """All that is kept on the store, of one virtual host or of all."""
+    """Return all that is kept on the store, of one virtual host or of all."""
     asking.check_administrator()
     where = _where(asking)
     is_of_vhost = where is not None
@@ -74,7 +74,7 @@ async def export(asking: Asking) -> Response:
 
 
 def _where(asking: Asking) -> str | None:
-    """The virtual host that the path names; raises Problem where there is none."""
+    """Return the virtual host that the path names; raises Problem where there is none."""
     name = asking.part("vhost")
     if not name:
         return None
@@ -84,7 +84,7 @@ def _where(asking: Asking) -> str | None:
 
 
 async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict[str, Any]]]:
-    """The entries of a virtual host, which they name if that `is_told`."""
+    """Yield the entries of a virtual host, which they name if that `is_told`."""
     client = site.hub.of_vhost(vhost).client
     queues = [view for view in await client.queues.views() if view.durable]
     exchanges = [view for view in await client.exchanges.views() if view.durable]
@@ -175,7 +175,7 @@ async def _make(site: Site, kind: str, vhost: str, wanted: Any, policies: Polici
 
 
 async def _steps(entries: Sequence[T]) -> AsyncIterator[Sequence[T]]:
-    """The entries, a part at a time, with everybody else's turn in between."""
+    """Yield the entries, a part at a time, with everybody else's turn in between."""
     size = limits.RABBITMQ_DEFINITIONS_PER_STEP
     for begin in range(0, len(entries), size):
         yield entries[begin : begin + size]
@@ -183,7 +183,7 @@ async def _steps(entries: Sequence[T]) -> AsyncIterator[Sequence[T]]:
 
 
 def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:
-    """What a document has for one virtual host, wherever its entries came from."""
+    """Return what a document has for one virtual host, wherever its entries came from."""
     kinds = ("queues", "exchanges", "bindings", "policies", "parameters")
     moved: dict[str, Any] = {kind: _entries(document, kind, is_plain=True) for kind in kinds}
     return {
@@ -193,7 +193,7 @@ def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:
 
 
 def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """The virtual hosts that a document asks for, each with its limits."""
+    """Return the virtual hosts that a document asks for, each with its limits."""
     found: dict[str, dict[str, int]] = {}
     for entry in _entries(document, "vhosts"):
         if not isinstance(entry.get("name"), str):
@@ -214,7 +214,7 @@ def _is_limits(entry: Any) -> bool:
 
 
 def _not_taken(document: dict[str, Any], policies: Policies) -> tuple[dict[str, int], list[str]]:
-    """What of a document was not taken: how many of each kind, and a line for each."""
+    """Tell what of a document was not taken: how many of each kind, and a line for each."""
     lines: list[str] = []
     counts: dict[str, int] = {}
     for kind in NOT_TAKEN:
@@ -229,7 +229,7 @@ def _not_taken(document: dict[str, Any], policies: Policies) -> tuple[dict[str, 
 
 
 def _title(entry: Any) -> str:
-    """What an entry is about, without what might be a secret."""
+    """Return what an entry is about, without what might be a secret."""
     if not isinstance(entry, dict):
         return "?"
     return " ".join(
@@ -245,7 +245,7 @@ def _entries(document: dict[str, Any], kind: str, *, is_plain: bool = False) -> 
 
 
 def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, str, str, Any]:
-    """What an entry asks for, and where, before anything is made; raises Problem."""
+    """Read what an entry asks for, and where, before anything is made; raises Problem."""
     vhost = entry.get("vhost", DEFAULT_VHOST)
     if vhost not in vhosts:
         raise Problem(400, "bad_request", f"{kind}: there is no vhost {vhost!r}")

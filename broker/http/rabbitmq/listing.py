@@ -28,7 +28,8 @@ async def listing(
     query: QueryParams,
     name_of: Callable[[V], str] = lambda view: "",
 ) -> Response:
-    """The views as the query wants them, in the form that `shape` gives them: all, or one page as an object.
+    """Return the views as the query wants them, in the form that `shape` gives them: all, or one page as an
+    object.
 
     Only what is shown is given its form, and what has to be looked at to sort it. Raises Problem.
     """
@@ -48,7 +49,7 @@ async def listing(
 async def _sorted(
     views: Sequence[V], shape: Callable[[V], dict[str, Any]], path: str, *, is_reverse: bool
 ) -> list[V]:
-    """The views by what stands at `path` of their form; sorted a part at a time, then merged in steps."""
+    """Sort the views by what stands at `path` of their form; a part at a time, then merged in steps."""
     parts = _parts(path, "sort")
     runs: list[list[tuple[_Order, V]]] = []
     async for part in in_steps(views):
@@ -68,7 +69,7 @@ Path = list[str]
 
 
 def columns_of(query: QueryParams) -> list[Path]:
-    """The wanted columns; none: all. Raises Problem."""
+    """Return the wanted columns; none: all. Raises Problem."""
     wanted = query.get("columns")
     if not wanted:
         return []
@@ -88,7 +89,7 @@ def _parts(path: str, what: str) -> Path:
 
 
 def with_columns(item: dict[str, Any], columns: list[Path]) -> dict[str, Any]:
-    """An item with the wanted columns only."""
+    """Return an item with the wanted columns only."""
     if not columns:
         return item
     found: dict[str, Any] = {}
@@ -104,7 +105,7 @@ def with_columns(item: dict[str, Any], columns: list[Path]) -> dict[str, Any]:
 
 
 def value_of(item: Mapping[str, Any], path: Path) -> Any:
-    """What stands there in an object, None if nothing does."""
+    """Return what stands there in an object, None if nothing does."""
     value: Any = item
     for part in path:
         if not isinstance(value, Mapping):
@@ -157,8 +158,8 @@ async def _named(
 
 
 def _pattern(text: str) -> Any:
-    """A user's pattern, by RE2: it takes a time that grows with the name, whatever the pattern is. Raises
-    Problem.
+    """Compile a user's pattern, by RE2: it takes a time that grows with the name, whatever the pattern is.
+    Raises Problem.
     """
     if len(text) > limits.RABBITMQ_PATTERN_CHARACTERS_MAX:
         most = limits.RABBITMQ_PATTERN_CHARACTERS_MAX

@@ -53,7 +53,7 @@ class Policy:
     definition: dict[str, Any]
 
     def matches(self, vhost: str, name: str, kind: str) -> bool:
-        """Whether it is for a queue."""
+        """Return whether it is for a queue."""
         return self.vhost == vhost and kind in self.kinds and self.pattern.search(name) is not None
 
 
@@ -71,7 +71,8 @@ class Policies:
     def declaration(
         self, wanted: dict[str, Any], vhost: str, default: QueuePolicy, **kind: bool
     ) -> QueueDeclaration:
-        """The declaration of a queue of the file, with the policy of the first of these that matches it.
+        """Return the declaration of a queue of the file, with the policy of the first of these that matches
+        it.
 
         Raises InvalidArgument.
         """

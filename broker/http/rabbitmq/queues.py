@@ -29,7 +29,7 @@ calls: Final = Calls()
 
 @calls.add("GET", "/queues", "/queues/{vhost}")
 async def queues(asking: Asking) -> Response:
-    """All queues the user may see."""
+    """Return all queues the user may see."""
     found: list[tuple[Site, QueueView]] = []
     for place in asking.places():
         views = await place.queues()
@@ -46,7 +46,7 @@ def _queue_item(found: tuple[Site, QueueView]) -> dict[str, Any]:
 
 @calls.add("GET", "/queues/{vhost}/{queue}")
 async def queue(asking: Asking) -> Response:
-    """One queue, with its consumers."""
+    """Show one queue, with its consumers."""
     place = asking.place()
     view = await place.admin.queue(asking.part("queue"))
     if not asking.seeing(place)(view.name):
@@ -112,7 +112,7 @@ async def purge_queue(asking: Asking) -> Response:
 
 @calls.add("GET", "/exchanges", "/exchanges/{vhost}")
 async def exchanges(asking: Asking) -> Response:
-    """All exchanges, the default one first."""
+    """Return all exchanges, the default one first."""
     found: list[tuple[str, ExchangeView]] = []
     for place in asking.places():
         found += [(place.vhost, view) for view in (DEFAULT_VIEW, *await place.admin.exchanges())]
@@ -121,7 +121,7 @@ async def exchanges(asking: Asking) -> Response:
 
 @calls.add("GET", "/exchanges/{vhost}/{exchange}")
 async def exchange(asking: Asking) -> Response:
-    """One exchange."""
+    """Show one exchange."""
     place = asking.place()
     name = exchange_name(asking)
     view = DEFAULT_VIEW if not name else await place.hub.client.exchanges.look(name)
@@ -174,7 +174,7 @@ async def delete_exchange(asking: Asking) -> Response:
     "/bindings/{vhost}/e/{source}/e/{destination}",
 )
 async def bindings(asking: Asking) -> Response:
-    """All bindings, or those of what the path names; queues are bound to the default exchange, too."""
+    """Return all bindings, or those of what the path names; queues are bound to the default exchange, too."""
     found: list[tuple[str, BindingDefinition]] = []
     for place in asking.places():
         found += [(place.vhost, each) for each in await _bindings_of(asking, place)]
@@ -221,7 +221,7 @@ async def unbind(asking: Asking) -> Response:
     "/bindings/{vhost}/e/{source}/e/{destination}/{key}",
 )
 async def binding(asking: Asking) -> Response:
-    """One binding."""
+    """Show one binding."""
     place = asking.place()
     found = await _binding(asking, place)
     if found.destination_type == "queue" and not asking.seeing(place)(found.destination):
@@ -241,7 +241,7 @@ DEFAULT_VIEW = ExchangeView(
 
 
 def exchange_name(asking: Asking) -> str:
-    """The exchange a path names, "" for the default one."""
+    """Return the exchange a path names, "" for the default one."""
     name = asking.part("exchange")
     return "" if name == DEFAULT_EXCHANGE else name
 
@@ -257,8 +257,8 @@ def _binding_item(found: tuple[str, BindingDefinition]) -> dict[str, Any]:
 
 
 async def _bindings_of(asking: Asking, place: Site) -> list[BindingDefinition]:
-    """The bindings of a virtual host that the path asks for, but for those of queues that the user may not
-    see.
+    """Return the bindings of a virtual host that the path asks for, but for those of queues that the user may
+    not see.
     """
     part, admin = asking.part, place.admin
     source = part("source") or (part("exchange") if part("side") == "source" else "")
@@ -291,7 +291,7 @@ async def _bindings_of(asking: Asking, place: Site) -> list[BindingDefinition]:
 
 
 async def _binding(asking: Asking, place: Site) -> BindingDefinition:
-    """The binding that the path names by its properties key; raises Problem."""
+    """Return the binding that the path names by its properties key; raises Problem."""
     wanted = _between(asking, "", {})
     for found in await place.admin.bindings(source=wanted.source):
         same = (found.destination_type, found.destination) == (wanted.destination_type, wanted.destination)

@@ -47,7 +47,7 @@ instead.
 
 
 def rabbitmq_routes(site: Site) -> list[Route]:
-    """The routes, to be matched by the path as it was sent."""
+    """Return the routes, to be matched by the path as it was sent."""
     parts = (broker, vhosts, queues, messages, definitions, users)
     rows = [*chain.from_iterable(part.calls for part in parts), *_absent_calls()]
     routes = [Route(PREFIX + path, _served(site, call), methods=[method]) for method, path, call in rows]

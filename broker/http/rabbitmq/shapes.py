@@ -18,7 +18,7 @@ STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
 
 
 def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
-    """One queue."""
+    """Return the form of one queue."""
     is_quorum = view.arguments.get("x-queue-type") == "quorum"
     ready, unacknowledged = view.ready + view.delayed, view.in_flight
     return {
@@ -59,7 +59,7 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
 
 
 def arguments_of(view: QueueView) -> dict[str, Any]:
-    """The arguments a queue was declared with, that it can be declared so again."""
+    """Return the arguments a queue was declared with, that it can be declared so again."""
     arguments = {name: value for name, value in view.arguments.items() if name != "durable"}
     if view.type == "stream":
         arguments["x-queue-type"] = "stream"
@@ -69,7 +69,7 @@ def arguments_of(view: QueueView) -> dict[str, Any]:
 def message_stats(
     published: int, delivered: int, settled: int, redelivered: int, rates: Rates
 ) -> dict[str, Any]:
-    """Counts with their rates."""
+    """Return counts with their rates."""
     counts = (published, delivered, delivered, settled, redelivered)
     speeds = (rates.published, rates.delivered, rates.delivered, rates.settled, rates.redelivered)
     stats: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def message_stats(
 
 
 def exchange(view: ExchangeView, vhost: str) -> dict[str, Any]:
-    """One exchange."""
+    """Return the form of one exchange."""
     return {
         "name": view.name,
         "vhost": vhost,
@@ -94,7 +94,7 @@ def exchange(view: ExchangeView, vhost: str) -> dict[str, Any]:
 
 
 def binding(definition: BindingDefinition, vhost: str) -> dict[str, Any]:
-    """One binding."""
+    """Return the form of one binding."""
     return {
         "source": definition.source,
         "vhost": vhost,
@@ -107,7 +107,7 @@ def binding(definition: BindingDefinition, vhost: str) -> dict[str, Any]:
 
 
 def properties_key(definition: BindingDefinition) -> str:
-    """What tells bindings between the same two apart, fit for a path."""
+    """Return what tells bindings between the same two apart, fit for a path."""
     if not definition.arguments:
         return definition.routing_key or "~"
     text = json.dumps(dict(definition.arguments), sort_keys=True, default=str)
@@ -115,7 +115,7 @@ def properties_key(definition: BindingDefinition) -> str:
 
 
 def connection(view: ConnectionView) -> dict[str, Any]:
-    """One connection."""
+    """Return the form of one connection."""
     told = view.description
     host, _, port = view.peer.rpartition(":")
     local_host, _, local_port = view.local.rpartition(":")
@@ -142,12 +142,12 @@ def connection(view: ConnectionView) -> dict[str, Any]:
 
 
 def connection_name(view: ConnectionView) -> str:
-    """What a connection is called."""
+    """Return the name of a connection."""
     return f"{view.peer} -> {view.local}"
 
 
 def channel(view: ConnectionView, of: ChannelView) -> dict[str, Any]:
-    """One channel."""
+    """Return the form of one channel."""
     told = view.description
     return {
         "name": f"{connection_name(view)} ({of.number})",
@@ -171,7 +171,7 @@ def channel(view: ConnectionView, of: ChannelView) -> dict[str, Any]:
 
 
 def consumer(view: ConnectionView, number: int, of: ConsumerView) -> dict[str, Any]:
-    """One consumer."""
+    """Return the form of one consumer."""
     return {
         "queue": {"name": of.queue, "vhost": view.description.vhost},
         "consumer_tag": of.tag,
@@ -194,7 +194,9 @@ def consumer(view: ConnectionView, number: int, of: ConsumerView) -> dict[str, A
 
 
 def consumers_of(view: ConnectionView) -> list[tuple[int, ConsumerView]]:
-    """The consumers of a client, each with the number of its channel; 1 where there are no channels."""
+    """Return the consumers of a client, each with the number of its channel; 1 where there are no
+    channels.
+    """
     told = view.description
     found = [(1, each) for each in told.consumers]
     return found + [(channel.number, each) for channel in told.channels for each in channel.consumers]

@@ -21,14 +21,14 @@ calls: Final = Calls()
 
 @calls.add("GET", "/users")
 async def users(asking: Asking) -> Response:
-    """All accounts, without what helps to log in."""
+    """Return all accounts, without what helps to log in."""
     asking.check_administrator()
     return answer([_user(name, tags) for name, (tags, _) in _accounts(asking).items()])
 
 
 @calls.add("GET", "/users/{user}")
 async def user(asking: Asking) -> Response:
-    """One account."""
+    """Show one account."""
     asking.check_administrator()
     name = asking.part("user")
     return answer(_user(name, _account(asking, name)[0]))
@@ -42,7 +42,7 @@ async def user(asking: Asking) -> Response:
     "/vhosts/{vhost}/permissions",
 )
 async def permissions(asking: Asking) -> Response:
-    """All permissions, or those in the virtual host or of the user that the path names."""
+    """Return all permissions, or those in the virtual host or of the user that the path names."""
     asking.check_administrator()
     user = asking.part("user")
     if user:
@@ -64,7 +64,7 @@ async def permissions(asking: Asking) -> Response:
 @calls.add("PUT", "/users/{user}", "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}")
 @calls.add("DELETE", "/users/{user}", "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}")
 async def refuse_change(asking: Asking) -> Response:
-    """Accounts are not changed by this API."""
+    """Refuse: accounts are not changed by this API."""
     asking.check_administrator()
     raise Problem(400, "bad_request", "accounts are changed by PUT and DELETE of /api/v1/users/NAME")
 
@@ -77,7 +77,7 @@ def _account(asking: Asking, name: str) -> tuple[tuple[str, ...], tuple[Permissi
 
 
 def _accounts(asking: Asking) -> dict[str, tuple[tuple[str, ...], tuple[PermissionSettings, ...]]]:
-    """Tags and permissions by name; without a users file there is `guest` alone."""
+    """Return tags and permissions by name; without a users file there is `guest` alone."""
     users = asking.site.hub.access.users
     if users is None:
         every = PermissionSettings(vhost="*", configure=_ALL, write=_ALL, read=_ALL)
@@ -87,7 +87,9 @@ def _accounts(asking: Asking) -> dict[str, tuple[tuple[str, ...], tuple[Permissi
 
 
 def none_of(kind: str, instead: str) -> dict[str, Call]:
-    """The calls for what RabbitMQ keeps and this broker does not: nothing is listed, nothing is made."""
+    """Return the calls for what RabbitMQ keeps and this broker does not: nothing is listed, nothing is
+    made.
+    """
 
     async def listed(asking: Asking) -> Response:
         if asking.part("vhost"):

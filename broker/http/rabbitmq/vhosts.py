@@ -20,14 +20,14 @@ calls: Final = Calls()
 
 @calls.add("GET", "/vhosts")
 async def vhosts(asking: Asking) -> Response:
-    """Those the user may enter, or for who may look at everything all."""
+    """List those the user may enter, or all for a user that may look at everything."""
     views = [view for view in await asking.site.admin.vhosts.all() if _sees(asking, view.name)]
     return answer([await _item(asking, view) for view in views])
 
 
 @calls.add("GET", "/vhosts/{name}")
 async def vhost(asking: Asking) -> Response:
-    """One virtual host."""
+    """Show one virtual host."""
     name = asking.part("name")
     if not _sees(asking, name):
         raise Problem(401, "not_authorised", NO_ENTRY)
@@ -51,7 +51,7 @@ async def delete_vhost(asking: Asking) -> Response:
 
 @calls.add("GET", "/vhost-limits", "/vhost-limits/{name}")
 async def vhost_limits(asking: Asking) -> Response:
-    """The limits of all virtual hosts that have some, or of one."""
+    """List the limits of all virtual hosts that have some, or of one."""
     asking.check_monitoring()
     name = asking.part("name")
     views = [await asking.site.admin.vhosts.view(name)] if name else await asking.site.admin.vhosts.all()

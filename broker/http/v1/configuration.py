@@ -25,7 +25,7 @@ class Problems:
 
 @configuration.endpoint("GET", "/configuration")
 async def show_configuration(site: Site) -> dict[str, Any]:
-    """The settings in force, with every default."""
+    """Show the settings in force, with every default."""
     return site.settings.model_dump(mode="json")
 
 
@@ -37,7 +37,7 @@ async def reload_configuration(site: Site) -> Reloaded:
 
 @configuration.endpoint("POST", "/configuration/check")
 async def check_configuration(site: Site, *, text: str) -> Problems:
-    """What is wrong with a configuration file; nothing is changed."""
+    """Tell what is wrong with a configuration file; nothing is changed."""
     bytes_max = limits.CONFIG_CHECK_BYTES_MAX
     if len(text.encode("utf-8", "replace")) > bytes_max:
         return Problems([f"larger than {bytes_max} bytes: `sluicemq config check FILE` checks it"])

@@ -25,8 +25,8 @@ async def list_connections(
     user: str | None = None,
     vhost: str | None = None,
 ) -> Listing[ConnectionView, int]:
-    """Clients connected by MQTT and AMQP, oldest first, with their channels, consumers and subscriptions: the
-    first `limit` with a greater number than `after`; `user`, `vhost`: of these only.
+    """List clients connected by MQTT and AMQP, oldest first, with their channels, consumers and
+    subscriptions: the first `limit` with a greater number than `after`; `user`, `vhost`: of these only.
     """
     views = await site.node.connections()
     if user is not None:
@@ -40,7 +40,7 @@ async def list_connections(
 
 @connections.endpoint("GET", "/connections/{connection}")
 async def show_connection(site: Site, connection: str) -> ConnectionView:
-    """One connection, by its number."""
+    """Show one connection, by its number."""
     for view in await site.node.connections():
         if str(view.id) == connection:
             return view

@@ -22,13 +22,13 @@ class Binding(Body):
     arguments: dict[str, Any] = {}
 
     def definition(self) -> BindingDefinition:
-        """The same, as the core has it."""
+        """Return the same, as the core has it."""
         return BindingDefinition(**dict(self))
 
 
 @exchanges.endpoint("GET", "/exchanges")
 async def list_exchanges(site: Site) -> list[ExchangeView]:
-    """All exchanges but the default one, by name."""
+    """List all exchanges but the default one, by name."""
     return await site.admin.exchanges()
 
 
@@ -67,7 +67,7 @@ async def delete_exchange(site: Site, exchange: str, *, if_unused: bool = False)
 async def list_bindings(
     site: Site, *, source: str | None = None, queue: str | None = None
 ) -> list[BindingDefinition]:
-    """All bindings, those of one exchange as their `source`, or those to a `queue`."""
+    """List all bindings, those of one exchange as their `source`, or those to a `queue`."""
     return await site.admin.bindings(source=source, queue=queue)
 
 

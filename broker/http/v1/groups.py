@@ -14,13 +14,13 @@ groups: Final = Endpoints("groups")
 
 @groups.endpoint("GET", "/queues/{queue}/groups")
 async def list_groups(site: Site, queue: str) -> list[GroupView]:
-    """The consumer groups of a queue."""
+    """List the consumer groups of a queue."""
     return await site.admin.groups(queue)
 
 
 @groups.endpoint("GET", "/queues/{queue}/groups/{group}")
 async def show_group(site: Site, queue: str, group: str) -> GroupView:
-    """One consumer group: lag, oldest age, what is in flight."""
+    """Show one consumer group: lag, oldest age, what is in flight."""
     return await site.admin.group(queue, group)
 
 

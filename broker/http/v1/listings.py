@@ -56,8 +56,8 @@ class RetainedView:
 async def list_sessions(
     site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT, away: bool = False
 ) -> Listing[SessionView, str]:
-    """MQTT sessions that outlive their connection, by client identifier, with what waits for them; `away`:
-    only those whose client is not connected.
+    """List MQTT sessions that outlive their connection, by client identifier, with what waits for them;
+    `away`: only those whose client is not connected.
     """
     found = site.hub.client.sessions.all()
     if away:
@@ -83,8 +83,8 @@ def _session_view(session: Session) -> SessionView:
 async def page_of(
     items: Sequence[T], name: Callable[[T], str], after: str, limit: int
 ) -> tuple[list[T], str | None]:
-    """The first `limit` of the items behind the name `after`, by name, and behind which name the next page
-    begins; None: this is the last.
+    """Return the first `limit` of the items behind the name `after`, by name, and behind which name the next
+    page begins; None: this is the last.
     """
     found: list[T] = []
     for begin in range(0, len(items), limits.LISTED_NAMES_PER_STEP):
@@ -98,7 +98,7 @@ async def page_of(
 async def list_retained(
     site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT, filter: str = "#"
 ) -> Listing[RetainedView, str]:
-    """Retained messages that a topic filter matches, by topic."""
+    """List retained messages that a topic filter matches, by topic."""
     validate(filter)
     client = site.hub.client.retained
     topics = client.topics()
@@ -126,7 +126,9 @@ def _retained_view(message: RetainedMessage) -> RetainedView:
 async def list_epochs(
     site: Site, queue: str, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT
 ) -> Listing[ProducerView, str]:
-    """Who stages epochs in a queue: the last one committed, and what waits for its commit."""
+    """List the producers that stage epochs in a queue: the last one committed, and what waits for its
+    commit.
+    """
     client = site.hub.client.epochs
     producers = client.producers(queue)
     names, following = await page_of(producers, str, after, limit)
@@ -136,7 +138,9 @@ async def list_epochs(
 async def staging_page(
     site: Site, *, after: tuple[str, str], limit: int
 ) -> Listing[tuple[str, ProducerView], tuple[str, str]]:
-    """Who stages epochs, in all queues; `after` are the names of a queue and a producer."""
+    """List the producers that stage epochs, in all queues; `after` are the names of a queue and a
+    producer.
+    """
     client = site.hub.client.epochs
     found: list[tuple[str, str]] = []
     total = 0

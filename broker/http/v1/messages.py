@@ -56,7 +56,7 @@ class MessagePage:
 
 
 def item_of(view: MessageView, body_bytes: int) -> MessageItem:
-    """A message as JSON has it."""
+    """Return a message as JSON has it."""
     body, encoding = (None, "text") if view.body is None else shown(view.body[:body_bytes])
     told: dict[str, Any] = {each.name: getattr(view, each.name) for each in fields(view)}
     told |= {"headers": plain(view.headers), "properties": plain(view.properties), "body": body}
@@ -121,7 +121,7 @@ async def publish_message(
 
 
 def _publisher(caller: Identity | None) -> Identity | None:
-    """Whose permissions count: an administrator may publish anywhere, under the own name."""
+    """Return whose permissions count: an administrator may publish anywhere, under the own name."""
     if caller is None or not caller.is_administrator:
         return caller
     return administrator(caller.user).enter(caller.vhost)

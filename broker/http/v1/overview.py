@@ -41,7 +41,7 @@ class Health:
 
 @overview.endpoint("GET", "/overview")
 async def show_overview(site: Site) -> Overview:
-    """The process, sums over all queues, and what was counted since the start."""
+    """Show the process, sums over all queues, and what was counted since the start."""
     views = await site.queues()
     return Overview(
         node=site.node.view(),
@@ -56,13 +56,13 @@ async def show_overview(site: Site) -> Overview:
 
 @overview.endpoint("GET", "/node")
 async def show_node(site: Site) -> NodeView:
-    """The process and its listeners."""
+    """Show the process and its listeners."""
     return site.node.view()
 
 
 @overview.endpoint("GET", "/ready")
 async def show_readiness(site: Site) -> Health:
-    """Whether a message that comes now is made durable: 200, or 503. Waits for the store."""
+    """Tell whether a message that comes now is made durable: 200, or 503. Waits for the store."""
     site.admin.check()
     async with asyncio.timeout(limits.READINESS_TIMEOUT_S):
         await site.hub.client.commits.durable()
@@ -71,6 +71,6 @@ async def show_readiness(site: Site) -> Health:
 
 @overview.endpoint("GET", "/health")
 async def show_health(site: Site) -> Health:
-    """Whether the broker works: 200, or 503 once its store has failed or it stops."""
+    """Tell whether the broker works: 200, or 503 once its store has failed or it stops."""
     site.admin.check()
     return Health("ok")

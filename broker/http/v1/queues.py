@@ -40,15 +40,15 @@ class Count:
 async def list_queues(
     site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT, name: str = ""
 ) -> Listing[QueueView, str]:
-    """Queues by name, a page at a time: `next` of one page is `after` of the next; `name`: only those with
-    this in their names.
+    """List queues by name, a page at a time: `next` of one page is `after` of the next; `name`: only those
+    with this in their names.
     """
     return await site.admin.queue_page(after=after, limit=limit, name=name)
 
 
 @queues.endpoint("GET", "/queues/{queue}")
 async def show_queue(site: Site, queue: str) -> QueueView:
-    """One queue."""
+    """Show one queue."""
     return await site.admin.queue(queue)
 
 

@@ -23,7 +23,9 @@ users: Final = Endpoints("users")
 async def list_users(
     site: Site, *, after: str = "", limit: PageLimit = limits.HTTP_PAGE_ITEMS_DEFAULT
 ) -> Listing[UserView, str]:
-    """The accounts of the users file with their tags and permissions; no passwords, not even as hashes."""
+    """List the accounts of the users file with their tags and permissions; no passwords, not even as
+    hashes.
+    """
     accounts = site.hub.access.users
     if accounts is None:
         return Listing(items=[], total=0, next=None)
@@ -33,7 +35,7 @@ async def list_users(
 
 @users.endpoint("GET", "/users/{user}", is_private=True)
 async def show_user(site: Site, user: str) -> UserView:
-    """One account."""
+    """Show one account."""
     return site.admin.users.view(user)
 
 

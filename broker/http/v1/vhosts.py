@@ -16,13 +16,13 @@ vhosts: Final = Endpoints("vhosts")
 
 @vhosts.endpoint("GET", "/vhosts")
 async def list_vhosts(site: Site) -> list[VhostView]:
-    """All virtual hosts, by name."""
+    """List all virtual hosts, by name."""
     return await site.admin.vhosts.all()
 
 
 @vhosts.endpoint("GET", "/vhosts/{vhost}")
 async def show_vhost(site: Site, vhost: str) -> VhostView:
-    """One virtual host."""
+    """Show one virtual host."""
     return await site.admin.vhosts.view(vhost)
 
 
