@@ -16,6 +16,7 @@ from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, P
 from queue_manager.filters.consumer_filter import consumer_filter
 from tests.unit.broker.test_admin import Worker
 from tests.unit.queue_manager.managers import waiting_bytes
+from tests.waiting import until_so
 
 
 @pytest.fixture
@@ -49,11 +50,7 @@ async def bodies(broker: Broker, queue: str = "jobs", **what: Any) -> list[bytes
 
 async def come(consumer: Consumer, offsets: list[int]) -> None:
     """Wait until the consumer holds these; they may have to be read back."""
-    for _ in range(2_000):
-        if sorted(consumer.in_flight) == offsets:
-            return
-        await asyncio.sleep(0.001)
-    assert sorted(consumer.in_flight) == offsets
+    await until_so(lambda: sorted(consumer.in_flight) == offsets, told=lambda: sorted(consumer.in_flight))
 
 
 async def test_a_queue_with_priorities_is_one_queue(broker: Broker) -> None:
@@ -245,12 +242,7 @@ async def test_a_reset_counts_bytes_anew_and_brings_nothing_back_that_expired(br
     worker.close()
     queue = broker.hub.client.shard.manager.queues.find("jobs")
     await admin.reset_group("jobs", "g", to=2)
-    for _ in range(2_000):
-        if waiting_bytes(queue) == 4:
-            break
-        await asyncio.sleep(0.001)  # what is not in memory is read and counted
-    else:
-        raise AssertionError("it is not counted")
+    await until_so(lambda: waiting_bytes(queue) == 4)  # what is not in memory is read and counted
     await publish(broker, b"6", b"7", b"8", b"9")
     with pytest.raises(LimitReached):
         await publish(broker, b"x")
@@ -274,11 +266,12 @@ async def test_what_a_reset_replaced_does_not_expire_twice(broker: Broker) -> No
     worker.settle("requeue", 0)
     worker.close()
     await admin.reset_group("jobs", "g", to="earliest")
-    for _ in range(200):
-        if (await admin.queue("dead")).ready >= 2:
-            break
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
+
+    async def both_are_dead() -> bool:
+        return (await admin.queue("dead")).ready >= 2
+
+    await until_so(both_are_dead)
+    await broker.hub.client.commits.durable()
     assert (await admin.queue("dead")).ready == 2
     assert await bodies(broker, group="g") == []
 

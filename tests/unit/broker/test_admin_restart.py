@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from config.queue_settings import QueueSettings
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
 from tests.unit.broker.test_admin import Worker, bodies, fill
+from tests.waiting import until_so
 
 POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 
@@ -76,9 +76,12 @@ async def test_what_a_reset_passed_over_goes_when_its_retention_ends(tmp_path: P
         view = await broker.admin.reset_group("q", "late", to=3)
         assert (view.lag, view.done) == (1, 3)
     async with Broker(storage=storage) as broker:
-        await asyncio.sleep(0.3)
-        view = await broker.admin.reset_group("q", "late", to="earliest")
-        assert (view.lag, view.done) == (1, 0)
+
+        async def is_gone() -> bool:
+            view = await broker.admin.reset_group("q", "late", to="earliest")
+            return (view.lag, view.done) == (1, 0)
+
+        await until_so(is_gone)
 
 
 async def test_a_description_is_kept_over_a_start_whoever_gave_it(tmp_path: Path) -> None:

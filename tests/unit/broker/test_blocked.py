@@ -10,6 +10,7 @@ from config import limits
 from storage.memory_store import MemoryStore
 from tests.e2e.raw_amqp import RawAmqp
 from tests.unit.protocols.amqp091.driver import publish
+from tests.waiting import hold_up_task
 
 KIB = 1 << 10
 
@@ -25,7 +26,7 @@ class Disk:
         while True:
             if not self.is_stuck:
                 self._store.make_durable()
-            await asyncio.sleep(0.005)
+            await hold_up_task(0.005)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from broker.app import Broker
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.raw_mqtt import RawMqtt
+from tests.waiting import until_so
 
 CONNECTIONS = 20
 OURS = ("broker", "protocols", "queue_manager")
@@ -48,6 +49,5 @@ def in_circles():
 async def test_mqtt_connections_leave_no_circles_of_references(in_circles):
     async with Broker() as broker:
         await asyncio.to_thread(mqtt_clients, broker.ports["mqtt"])
-        await asyncio.sleep(0.2)
-        assert not broker.hub.transports
+        await until_so(lambda: not broker.hub.transports)
         assert in_circles() == []

@@ -12,6 +12,7 @@ from broker.mqtt.settling.outbound import Outbound
 from protocols.amqp091.content import decode_headers
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.e2e.raw_mqtt import PUBACK, PUBLISH, SUBACK, RawMqtt, publish, subscribe, user_property
+from tests.waiting import until_so
 
 MIB = 1 << 20
 
@@ -165,10 +166,8 @@ async def test_a_client_that_reads_nothing_more_is_gone_when_its_keep_alive_ends
         on_loop(broker, transport.check_deadline, broker.clock.monotonic() + 100)
 
     await asyncio.to_thread(client)
-    await asyncio.sleep(0.1)
-    assert client_named(broker, "silent") is None
-    await asyncio.sleep(1.2)
-    assert len(broker.hub.transports) <= 1
+    await until_so(lambda: client_named(broker, "silent") is None)
+    await until_so(lambda: len(broker.hub.transports) <= 1)
 
 
 async def test_our_bug_in_a_delivery_costs_the_consumer_and_not_the_publisher(broker, amqp, monkeypatch):

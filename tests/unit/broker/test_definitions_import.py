@@ -12,6 +12,7 @@ from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.queues import QueueClient
 from broker.http.rabbitmq import definitions
 from config import limits
+from tests.waiting import turns
 
 COUNT = 5 * limits.RABBITMQ_DEFINITIONS_PER_STEP + 3
 
@@ -54,13 +55,13 @@ async def test_queues_and_bindings_are_made_in_steps_with_turns_in_between(broke
     monkeypatch.setattr(QueueClient, "declare", counting(QueueClient.declare))
     monkeypatch.setattr(ExchangeClient, "bind", counting(ExchangeClient.bind))
 
-    async def turns():
+    async def count_turns():
         nonlocal turn
         while True:
             turn += 1
-            await asyncio.sleep(0)
+            await turns()
 
-    others = asyncio.create_task(turns())
+    others = asyncio.create_task(count_turns())
     names = [f"q{number}" for number in range(COUNT)]
     document = {
         "queues": [{"name": name} for name in names],

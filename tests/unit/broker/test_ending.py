@@ -10,6 +10,7 @@ from broker.app import Broker
 from broker.engine.shard_ending import BrokerStopped, Ending, resolve
 from storage.errors import StoreFenced
 from storage.memory_store import MemoryStore
+from tests.waiting import turns
 
 CALLS = {
     "queues": lambda admin: admin.queues(),
@@ -47,7 +48,8 @@ async def test_a_move_that_still_runs_ends_with_the_broker():
         for _ in range(20):
             await broker.admin.publish("orders", b"tea")
         move = asyncio.create_task(broker.admin.move("orders", "others", per_second=0.1))
-        await asyncio.sleep(0.05)
+        await turns(20)
+        assert not move.done()
     with pytest.raises(BrokerStopped):
         await asyncio.wait_for(move, 2)
 

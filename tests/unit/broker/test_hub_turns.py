@@ -10,6 +10,7 @@ from broker.vhosts.hub import Hub
 from config import limits
 from config.access_settings import AccessSettings
 from config.settings import Settings
+from tests.waiting import turns
 
 
 class Nothing:
@@ -82,12 +83,12 @@ async def test_flushes_go_in_order_and_leave_turns_to_others(hub):
         hub.want_flush(peer)
     seen = []
     for _ in range(4):
-        await asyncio.sleep(0)
+        await turns()
         seen.append(len(done))
     assert seen == [3, 6, 8, 8]
     assert done == peers
     hub.want_flush(peers[0])
-    await asyncio.sleep(0)
+    await turns()
     assert len(done) == 9
 
 
@@ -99,11 +100,10 @@ async def test_answers_are_written_before_what_others_receive(hub, monkeypatch):
         hub.want_flush(peer)
     for peer in peers[5:]:
         hub.want_answer(peer)
-    await asyncio.sleep(0)
+    await turns()
     assert done == [*peers[5:7], *peers[:3]]
     hub.disconnected(peers[7])
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     assert done == [*peers[5:7], *peers[:5]]
 
 
@@ -113,10 +113,9 @@ async def test_few_of_many_are_written_to_so_that_their_next_messages_can_join(h
     for count, written in ((1_000, limits.FLUSHES_PER_TURN_MIN), (6_400, 100), (20_000, 256)):
         for _ in range(count):
             hub.want_flush(Peer(done))
-        await asyncio.sleep(0)
+        await turns()
         assert len(done) == written
-        for _ in range(count // written + limits.FLUSH_TURNS * 3):
-            await asyncio.sleep(0)
+        await turns(count // written + limits.FLUSH_TURNS * 3)
         assert len(done) == count
         done.clear()
 
@@ -127,9 +126,9 @@ async def test_connection_lost_between_two_steps_is_not_written_to(hub):
     for peer in peers:
         hub.connected(peer)
         hub.want_flush(peer)
-    await asyncio.sleep(0)
+    await turns()
     hub.disconnected(peers[3])
-    await asyncio.sleep(0)
+    await turns()
     assert done == [*peers[:3], peers[4]]
 
 
@@ -139,7 +138,7 @@ async def test_connection_lost_between_two_steps_is_not_asked_for_its_deadline(h
     for peer in peers:
         hub.connected(peer)
     asking = asyncio.create_task(hub.check_deadlines(0.0))
-    await asyncio.sleep(0)
+    await turns()
     assert len(done) == 3
     hub.disconnected(peers[4])
     await asking
@@ -160,11 +159,11 @@ async def test_what_connections_say_in_one_turn_is_settled_once_before_anything_
         hub.want_settle()
         hub.want_flush(peer)
     assert log == ["announced"]
-    await asyncio.sleep(0)
+    await turns()
     assert log == ["announced", "settled", peer]
     core.publish()
     hub.want_settle()
-    await asyncio.sleep(0)
+    await turns()
     assert log[3:] == ["announced", "settled"]
 
 
@@ -176,7 +175,7 @@ async def test_who_waited_for_a_commit_is_written_to_with_it():
     hub.want_flush(peer)
     core.tell()
     assert log == [peer]
-    await asyncio.sleep(0)
+    await turns()
     assert log == [peer], "it has nothing more to write"
 
 
@@ -196,9 +195,9 @@ async def test_failure_to_write_to_one_ends_that_connection_and_no_other():
     peer = Peer(log)
     hub.want_flush(Broken(log))
     hub.want_flush(peer)
-    await asyncio.sleep(0)
+    await turns()
     assert log == ["aborted", peer]
     assert [str(error) for error in told] == ["a bug"]
     hub.want_flush(peer)
-    await asyncio.sleep(0)
+    await turns()
     assert log == ["aborted", peer, peer]

@@ -13,6 +13,7 @@ from broker.network.listening import AddressInUse, ListenError, Listeners
 from broker.process.descriptors import ConnectionRoom
 from config import limits
 from config.settings import HttpListenerSettings, ListenerSettings
+from tests.waiting import turns, until_so
 
 
 class Noted(asyncio.Protocol):
@@ -61,14 +62,17 @@ async def test_nobody_is_let_in_before_open(listeners):
     assert await answer(listeners.ports["test"]) == b"in"
 
 
-async def test_client_of_a_listener_without_a_maker_is_let_in_once_there_is_one(listeners):
+async def test_client_of_a_listener_without_a_maker_is_let_in_once_there_is_one():
+    listeners = Listeners({"test": ListenerSettings(), "other": ListenerSettings()}, Clock())
     await listeners.bind()
-    listeners.open({}, ConnectionRoom(10, ""))
+    listeners.open({"other": Noted}, ConnectionRoom(10, ""))
     early = asyncio.create_task(answer(listeners.ports["test"]))
-    await asyncio.sleep(0.05)
+    await until_so(lambda: _writers)  # connected
+    assert await answer(listeners.ports["other"]) == b"in", "who came later to another listener is in"
     assert not early.done()
     listeners.let_wait_in({"test": Noted})
     assert await early == b"in"
+    listeners.close()
 
 
 async def test_one_beyond_the_room_is_closed_and_told_and_let_in_once_another_goes(listeners):
@@ -82,7 +86,7 @@ async def test_one_beyond_the_room_is_closed_and_told_and_let_in_once_another_go
         ("connection.refused", "two fit", 1)
     ]
     _writers[0].close()
-    await asyncio.sleep(0.05)
+    await until_so(lambda: len(listeners._let_in) == 1)
     assert [await answer(port) for _ in range(2)] == [b"in", b""]
 
 
@@ -121,8 +125,8 @@ async def test_who_was_accepted_before_the_close_is_let_in(listeners):
     await listeners.bind()
     listeners.open({"test": Noted}, ConnectionRoom(10, ""))
     client = socket.create_connection(("127.0.0.1", listeners.ports["test"]), timeout=5)
-    while not listeners._handing_over:  # noqa: ASYNC110 - the next turn of the loop ends it
-        await asyncio.sleep(0)
+    while not listeners._handing_over:  # the next turn of the loop ends it
+        await turns()
     listeners.close()
     await listeners.let_in()
     assert len(listeners._let_in) == 1
@@ -142,7 +146,7 @@ async def test_accept_without_descriptors_is_tried_again_later(listeners, monkey
     monkeypatch.setattr(socket.socket, "accept", accept)
     with capture_logs() as logged:
         waiting = asyncio.create_task(answer(listeners.ports["test"]))
-        await asyncio.sleep(0.1)
+        await until_so(lambda: logged)
         assert not waiting.done()
         monkeypatch.setattr(socket.socket, "accept", original)
         assert await waiting == b"in"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -36,6 +35,7 @@ from queue_manager.policy import FOREVER, QueuePolicy
 from storage.memory_store import MemoryStore
 from tests.model.harness import FakeClock
 from tests.unit.queue_manager import managers
+from tests.waiting import turns, until_so
 
 POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 STREAM = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100, stream=True)
@@ -306,14 +306,15 @@ async def test_an_epoch_is_committed_once_and_forgotten(client: ShardClient) -> 
     assert client.epochs.abort("q", "c", "job", 2, None).result() == 1
     with pytest.raises(PreconditionFailed):
         client.epochs.forget("q", "c", "job").result()
-    async with asyncio.timeout(5):
-        while True:  # until its rows are in the queue
-            await client.commits.durable()
-            try:
-                assert client.epochs.forget("q", "c", "job").result()
-                break
-            except PreconditionFailed:
-                await asyncio.sleep(0.001)
+
+    async def is_forgotten() -> bool:
+        await client.commits.durable()
+        try:
+            return client.epochs.forget("q", "c", "job").result()
+        except PreconditionFailed:
+            return False
+
+    await until_so(is_forgotten)  # once its rows are in the queue
     assert not client.epochs.forget("q", "c", "job").result()
 
 
@@ -342,6 +343,6 @@ async def test_all_tokens_that_wait_are_told_with_their_commit(client: ShardClie
     client.commits.wait(waiter, 1)
     client.commits.wait_for(waiter, [2, 3])
     await client.commits.durable()
-    await asyncio.sleep(0)
+    await turns()
     assert waiter.tokens == [[1, 2, 3]]
     assert commits == 1

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from broker.logs.log_pace import LogPace
 from broker.process.loop_watch import LoopWatch, where
 from config import limits
+from tests.waiting import hold_up
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ async def watch():
 
 def stall(seconds: float) -> None:
     """Hold the loop up without using the processor, as a machine does that is busy elsewhere."""
-    time.sleep(seconds)
+    hold_up(seconds)
 
 
 async def settled() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from broker.network.output import Output
 from config import limits
+from tests.waiting import turns
 
 PART = 64 * limits.KIB
 
@@ -59,7 +60,7 @@ async def test_large_output_is_written_turn_by_turn_in_order(written_to):
     assert output.pending_bytes == 24 * PART + 6
     while output.pending_bytes:
         before = transport.total()
-        await asyncio.sleep(0)
+        await turns()
         assert transport.total() - before <= limits.WRITE_TURN_BYTES_MAX
     assert b"".join(transport.written) == b"".join([*parts, b"behind"])
     assert told == [40 * PART + 6]
@@ -69,7 +70,7 @@ async def test_nothing_is_written_while_the_transport_is_full(written_to):
     output, transport, told = written_to
     transport.is_full = True
     output.write_in_steps([bytes(PART)])
-    await asyncio.sleep(0)
+    await turns()
     assert (transport.written, output.pending_bytes) == ([], PART)
     transport.is_full = False
     output.go_on()
@@ -80,5 +81,5 @@ async def test_output_whose_transport_is_gone_is_not_written(written_to):
     output, transport, told = written_to
     output.write_in_steps([bytes(PART)] * 40)
     output.dissolve()
-    await asyncio.sleep(0)
+    await turns()
     assert (transport.total(), output.pending_bytes, told) == (limits.WRITE_TURN_BYTES_MAX, 0, [])

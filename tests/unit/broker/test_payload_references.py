@@ -17,6 +17,7 @@ from storage.records import payload, payload_refs
 from tests.model.harness import FakeClock
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager import managers
+from tests.waiting import turns
 
 POLICY = managers.make_policy(done_retention_ms=0)
 
@@ -110,8 +111,7 @@ async def test_a_scheduled_message_cancelled_while_the_other_queue_is_removed_le
 
     async def cancel() -> None:
         cancelling.append(asyncio.create_task(cancel_scheduled(it.shard, "one", *key)))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
 
     it.store.meanwhile = cancel
     await it.settle()

@@ -10,6 +10,7 @@ import pytest
 
 from broker.connections.read_holds import Reading
 from config import limits
+from tests.waiting import turns
 
 
 class Transport:
@@ -84,7 +85,7 @@ async def test_others_have_their_turn_after_so_much_of_large_messages(transport)
             assert transport.is_reading
         reading.took_part(part_bytes, loop, nothing_to_take)
         assert not transport.is_reading
-        await asyncio.sleep(0)
+        await turns()
         assert transport.is_reading
 
 
@@ -92,7 +93,7 @@ async def test_a_turn_of_others_does_not_end_another_hold(transport):
     reading = Reading(transport)
     reading.took_part(limits.READ_TURN_BYTES_MAX, asyncio.get_running_loop(), nothing_to_take)
     reading.hold()
-    await asyncio.sleep(0)
+    await turns()
     assert not transport.is_reading
     reading.release()
     assert transport.is_reading
@@ -105,7 +106,7 @@ async def test_nothing_is_read_while_memory_is_taken_for_it(transport, monkeypat
     reading.took_part(limits.READ_TURN_BYTES_MAX - 1, loop, lambda: may_end.wait)
     assert transport.is_reading
     reading.took_part(1, loop, lambda: may_end.wait)
-    await asyncio.sleep(0.01)
+    await turns(20)
     assert not transport.is_reading
     resumed = asyncio.Event()
     monkeypatch.setattr(transport, "resume_reading", resumed.set)

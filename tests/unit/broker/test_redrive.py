@@ -20,6 +20,7 @@ from queue_manager.spec_records import QueueDefinition
 from storage.memory_store import MemoryStore
 from storage.records import payload
 from tests.unit.queue_manager.managers import Sink, consume, make_policy
+from tests.waiting import until_so
 
 CLOCK = Clock()
 
@@ -57,22 +58,19 @@ def publish(shard: Shard, topic: str, count: int) -> None:
 
 async def delivered(sink: Sink, count: int) -> None:
     """Wait until the sink was given so many."""
-    for _ in range(300):
-        if len(sink.claims) >= count:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{len(sink.claims)} of {count} came")
+    await until_so(lambda: len(sink.claims) >= count, told=lambda: f"{len(sink.claims)} of {count} came")
 
 
 async def reject_all(shard: Shard, queue: Queue, count: int) -> None:
     """Have `count` messages claimed and rejected."""
     consumer, sink = consume(shard.manager, queue)
     shard.manager.dispatch(CLOCK.now_ms())
-    for _ in range(200):
-        if len(sink.claims) >= count:
-            break
+
+    def are_claimed() -> bool:
         shard.wake()
-        await asyncio.sleep(0.01)
+        return len(sink.claims) >= count
+
+    await until_so(are_claimed)
     assert len(sink.claims) == count
     shard.manager.reject(sink.claims, CLOCK.now_ms())
     shard.manager.consumption.unsubscribe(consumer, CLOCK.now_ms())
@@ -129,15 +127,14 @@ def test_what_was_redriven_goes_with_its_queue() -> None:
             shard.wake()
             await delivered(sink, 2)
             shard.manager.ack(sink.claims[:1], CLOCK.now_ms())
-            await asyncio.sleep(0.05)
             await shard.barrier()
             shard.manager.queues.delete(queue, CLOCK.now_ms())
-            for _ in range(300):
-                if not shard.manager.queues.removing:
-                    break
+
+            def is_removed() -> bool:
                 shard.wake()
-                await asyncio.sleep(0.01)
-            assert not shard.manager.queues.removing
+                return not shard.manager.queues.removing
+
+            await until_so(is_removed)
             await shard.barrier()
             rows = await shard.store.scan(payload.prefix(), None, limit=100)
             assert not [key for key, _ in rows if key.startswith(payload.prefix())]
@@ -211,7 +208,7 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
         publish(shard, "$queue/jobs", 60)
         await reject_all(shard, queue, 60)
         redriving = asyncio.create_task(MessageClient(shard).redrive_dead_letters("dead", per_second=400))
-        await asyncio.sleep(0.06)
+        await until_so(lambda: queue.log.next_offset >= 70)
         after = store.crash()  # as it is on the store at this moment
         redriving.cancel()
         await asyncio.gather(redriving, return_exceptions=True)
@@ -224,11 +221,8 @@ def test_a_crash_in_the_middle_neither_loses_nor_doubles() -> None:
                 sinks.append(sink)
             shard.manager.dispatch(CLOCK.now_ms())
             shard.wake()
-            for _ in range(300):
-                if sum(len(sink.claims) for sink in sinks) >= 60:
-                    break
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
+            await until_so(lambda: sum(len(sink.claims) for sink in sinks) >= 60)
+            await shard.barrier()
             bodies = [claim.message.body for sink in sinks for claim in sink.claims]
             assert sorted(bodies, key=lambda body: int(body or b"0")) == [b"%d" % n for n in range(60)]
             assert 0 < len(sinks[0].claims) < 60

@@ -10,6 +10,7 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_NONE
 from storage.memory_store import MemoryStore
+from tests.waiting import turns, until_so
 
 POLICY = QueuePolicy(visibility_timeout_ms=100, message_bytes_max=1 << 20, done_retention_ms=1)
 
@@ -147,7 +148,10 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
     doomed = publish(shard, 1, "doomed")
     await shard.commit_once(everything=True)
 
+    scanning = asyncio.Event()
+
     async def scan_for_ever(*args, **options):
+        scanning.set()
         await asyncio.Event().wait()
 
     monkeypatch.setattr(shard.store, "scan", scan_for_ever)
@@ -155,9 +159,9 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
     shard.manager.queues.delete(doomed, shard.clock.now_ms())
     shard.start()
     shard.wake()
-    await asyncio.sleep(0.02)
+    await asyncio.wait_for(scanning.wait(), 20)
     shard.clock.ms += 1_000
-    await asyncio.sleep(0.05)
+    await until_so(lambda: hasattr(sink, "revoked_count"))
     assert sink.revoked_count == 1
     assert len(sink.claims) == 2
 
@@ -168,7 +172,7 @@ async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shar
     shard.start()
     shard.manager.context.commit.wait(Waiter(KeyError("bug")), 0)
     shard.wake()
-    await asyncio.sleep(0.05)
+    await until_so(lambda: failures)
     assert [failure.reason for failure in failures] == ["internal error: KeyError: 'bug'"]
 
 
@@ -178,7 +182,7 @@ async def test_a_loop_woken_as_the_shard_closes_ends_all_the_same(loop, shard):
         shard, shard.clock.now_ms() + 60_000
     )  # anybody: its loop has a time to wait for
     shard.start()
-    await asyncio.sleep(0.01)
+    await turns(20)  # every loop has begun to wait
     getattr(shard.wakeups, loop).set()
     async with asyncio.timeout(2):
         await shard.close()

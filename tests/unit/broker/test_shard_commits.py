@@ -15,6 +15,7 @@ from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock
 from tests.model.tight_limits import tight_limits
+from tests.waiting import turns, until_so
 
 
 class Sink:
@@ -91,11 +92,7 @@ async def quiesce(shard: Shard) -> None:
 
 
 async def until_pending(store: MemoryStore) -> None:
-    for _ in range(100):
-        if store.pending_writes:
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("nothing is written")
+    await until_so(lambda: store.pending_writes)
 
 
 async def test_confirms_come_after_durability_and_in_order() -> None:
@@ -108,7 +105,7 @@ async def test_confirms_come_after_durability_and_in_order() -> None:
         publish(shard, 2)
         shard.manager.context.commit.wait(confirms, token)
         tasks.append(asyncio.create_task(shard.commit_once()))
-        await asyncio.sleep(0)
+        await turns()
     assert confirms.tokens == []
     assert shard.manager.context.uncommitted_bytes() >= 6
     store.make_durable(1)
@@ -181,7 +178,7 @@ async def test_passing_trouble_is_waited_out_before_anything_is_confirmed(error:
     shard.manager.context.commit.wait(confirms, 7)
     store.fail_next_write(error)
     commit = asyncio.create_task(shard.commit_once())
-    await asyncio.sleep(0)
+    await turns()
     assert confirms.tokens == []
     await commit
     assert confirms.tokens == [7]

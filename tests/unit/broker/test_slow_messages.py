@@ -13,6 +13,7 @@ from tests.e2e import raw_mqtt as wire
 from tests.e2e.raw_amqp import BODY as BODY_FRAME
 from tests.e2e.raw_amqp import HEADER, RawAmqp, content_header, frame
 from tests.e2e.raw_mqtt import RawMqtt
+from tests.waiting import until_so
 
 BODY = bytes(800_000)  # more than is read at once
 
@@ -35,7 +36,7 @@ async def test_slow_mqtt_message_ends_its_connection_for_who_waits():
     async with Broker() as broker:
         slow = await asyncio.to_thread(RawMqtt, broker.ports["mqtt"])
         slow.send_bytes(wire.publish("plain", BODY, qos=1)[:-1])
-        await asyncio.sleep(0.5)
+        await until_so(lambda: broker.hub.bodies._granted)  # it has begun to come
         with capture_logs() as logged:
             await asyncio.wait_for(publish(broker.ports["mqtt"]), 5)
         assert await asyncio.to_thread(slow.farewell) == 0x97
@@ -48,7 +49,10 @@ async def test_slow_mqtt_message_is_waited_for_while_nobody_else_needs_its_room(
         slow = await asyncio.to_thread(RawMqtt, broker.ports["mqtt"])
         message = wire.publish("plain", BODY, qos=1)
         slow.send_bytes(message[:-1])
-        await asyncio.sleep(0.6)
+        await until_so(lambda: broker.hub.bodies._granted)
+        later = broker.clock.monotonic() + 2 * limits.UNFINISHED_TIMEOUT_S
+        await broker.hub.check_deadlines(later)
+        assert broker.hub.bodies.overdue(later) is None
         slow.send_bytes(message[-1:])
         assert (await asyncio.to_thread(slow.expect, wire.PUBACK)).body[:2] == b"\x00\x01"
         slow.drop()
@@ -71,7 +75,8 @@ async def test_messages_do_not_wait_for_what_strangers_have_not_finished(monkeyp
         port = broker.ports["mqtt"]
         strangers = await asyncio.to_thread(half_connects, port, 12)
         assert len(LARGE_CONNECT) * len(strangers) > limits.UNFINISHED_BYTES_MAX
-        await asyncio.sleep(0.2)  # all of it is there
+        room = broker.hub.bodies_of_strangers
+        await until_so(lambda: len(room._granted) + len(room._waiting) == len(strangers))
         with capture_logs() as logged:
             await asyncio.wait_for(publish(port), 0.9 * limits.MQTT_HANDSHAKE_TIMEOUT_S)
         assert not logged
@@ -95,7 +100,7 @@ async def test_a_client_with_a_large_connect_is_let_in_and_leaves_its_room(monke
         port = broker.ports["mqtt"]
         for _ in range(4):
             [client] = await asyncio.to_thread(half_connects, port, 1)
-            await asyncio.sleep(0.05)
+            await until_so(lambda: broker.hub.bodies_of_strangers._granted)
             client.send_bytes(LARGE_CONNECT[-1:] + wire.publish("plain", bytes(100_000), qos=1)[:-1])
             await asyncio.to_thread(client.expect, wire.CONNACK)
             client.send_bytes(bytes(1))
@@ -132,7 +137,7 @@ async def test_slow_amqp_message_ends_its_connection_for_who_waits():
     async with Broker() as broker:
         slow = await asyncio.to_thread(connect_amqp, broker.ports["amqp"])
         begin_amqp(slow, len(BODY))
-        await asyncio.sleep(0.5)
+        await until_so(lambda: broker.hub.bodies._granted)  # it has begun to come
         with capture_logs() as logged:
             await asyncio.wait_for(publish(broker.ports["mqtt"]), 5)
         reason = await asyncio.to_thread(slow.close_reason)

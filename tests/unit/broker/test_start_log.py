@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 from structlog.testing import capture_logs
 
@@ -7,6 +5,7 @@ from broker.app import Broker
 from broker.logs.start_log import StartLog
 from config import limits
 from storage.memory_store import MemoryStore
+from tests.waiting import LoopClock, hold_up_task
 
 
 @pytest.fixture(autouse=True)
@@ -16,14 +15,15 @@ def impatient(monkeypatch):
 
 
 async def test_step_is_told_after_a_while_and_again_until_the_end():
+    clock = LoopClock()
     with capture_logs() as logged:
         with StartLog() as starting:
             starting.step("opening")
-            await asyncio.sleep(0.01)
+            await clock.advance(0.01)
             assert logged == []
             starting.step("reading")
-            await asyncio.sleep(0.19)
-        await asyncio.sleep(0.15)
+            await clock.advance(0.19)
+        await clock.advance(0.15)
     *telling, took = logged
     assert [(line["event"], line["doing"]) for line in telling] == [("broker.starting", "reading")] * 2
     assert took["event"] == "broker.start_took"
@@ -34,7 +34,7 @@ async def test_step_is_told_after_a_while_and_again_until_the_end():
 
 class SlowStore(MemoryStore):
     async def scan(self, *arguments, **options):
-        await asyncio.sleep(0.1)
+        await hold_up_task(0.1)
         return await super().scan(*arguments, **options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +11,7 @@ from broker.app import Broker
 from broker.http.bodies import UnfinishedBodies
 from broker.http.mqcore.queues import Queues
 from broker.http.station import Station
+from tests.waiting import hold_up, turns
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def counts(broker: Broker) -> tuple[int, int]:
 
 
 async def until_waiting(station: Station) -> None:
-    await asyncio.sleep(0)  # a turn, in which the task begins
+    await turns()  # in which the task begins
     assert station._polls
 
 
@@ -51,7 +51,7 @@ async def test_message_that_comes_as_the_time_ends_is_the_answer(broker: Broker,
     await until_waiting(station)
 
     def arrive_late() -> None:
-        time.sleep(0.03)  # the loop is held up until the time is over
+        hold_up(0.03)  # the loop is held up until the time is over
         arrive(broker)
 
     asyncio.get_running_loop().call_soon(arrive_late)

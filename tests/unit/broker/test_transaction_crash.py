@@ -12,6 +12,7 @@ from storage.errors import StorageError
 from storage.memory_store import MemoryStore
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.unit.protocols.amqp091.driver import publish
+from tests.waiting import hold_up_task, until_so
 
 MESSAGES = 3
 WRITES_MAX = 3
@@ -27,7 +28,7 @@ class Disk:
     async def _work(self) -> None:
         while True:
             self.store.make_durable()
-            await asyncio.sleep(0.002)
+            await hold_up_task(0.002)
 
     async def stop(self) -> None:
         self._working.cancel()
@@ -37,11 +38,10 @@ class Disk:
     async def write_one(self) -> None:
         """Make the next write durable, if there is one within a moment."""
         for _ in range(20):
+            await hold_up_task(0.005)
             if self.store.pending_writes:
                 self.store.make_durable(1)
                 break
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.01)
 
 
 def transfer(port: int) -> RawAmqp:
@@ -82,10 +82,10 @@ async def test_crash_finds_all_of_a_transaction_or_nothing(writes, monkeypatch):
     broker = Broker()
     await broker.start(disk.store)
     client = await asyncio.to_thread(transfer, broker.ports["amqp"])
-    await asyncio.sleep(0.05)  # what was claimed is written
+    await broker.hub.client.commits.durable()  # what was claimed
     await disk.stop()
     client.send_bytes(method_frame(2, commands.Tx.Commit()))
-    await asyncio.sleep(0.02)
+    await until_so(lambda: disk.store.pending_writes)
     for _ in range(writes):
         await disk.write_one()
     told = await asyncio.to_thread(is_committed, client)

@@ -11,6 +11,7 @@ import pytest
 
 from storage.directory_lock import LOCK_FILE, DirectoryLock, directory_holder
 from storage.errors import StorageError, StoreInUse
+from tests.waiting import until_so
 
 HOLDER = """
 import sys
@@ -79,10 +80,19 @@ def test_lock_is_free_after_the_death_of_its_holder(tmp_path, holder):
     lock.release()
 
 
-async def test_wait_takes_the_lock_once_it_is_free(tmp_path, holder):
+async def test_wait_takes_the_lock_once_it_is_free(tmp_path, holder, monkeypatch):
     lock = DirectoryLock(tmp_path)
+    tries: list[None] = []
+
+    whole = DirectoryLock.take
+
+    def take(lock: DirectoryLock) -> None:
+        tries.append(None)
+        whole(lock)
+
+    monkeypatch.setattr(DirectoryLock, "take", take)
     waiting = asyncio.create_task(lock.wait(20))
-    await asyncio.sleep(0.2)
+    await until_so(lambda: len(tries) >= 3)
     assert not waiting.done()
     holder.kill()
     await waiting

@@ -10,6 +10,7 @@ from config import limits
 from storage import disk_watch
 from storage.disk_watch import DiskWatch, disk_trouble, file_size_trouble
 from storage.errors import StoreFull, StoreUnavailable
+from tests.waiting import LoopClock, until_so
 
 
 def test_directory_that_takes_files_has_no_trouble(tmp_path):
@@ -67,11 +68,9 @@ async def test_watch_finds_trouble_and_its_end(tmp_path, quick):
     directory = tmp_path / "db"
     watch = DiskWatch(directory)
     assert watch.trouble is None
-    await asyncio.sleep(0.2)
-    assert watch.trouble is not None
+    await until_so(lambda: watch.trouble is not None)
     directory.mkdir()
-    await asyncio.sleep(0.2)
-    assert watch.trouble is None
+    await until_so(lambda: watch.trouble is None)
     watch.stop()
 
 
@@ -81,7 +80,7 @@ async def test_watch_ends_a_deadline_early_once_there_is_trouble(tmp_path, quick
     async def wait_long() -> None:
         async with asyncio.timeout(30) as deadline:
             watches.append(DiskWatch(tmp_path / "gone", deadline))
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
         await wait_long()
@@ -93,10 +92,10 @@ async def test_watch_that_was_stopped_looks_no_more(tmp_path, quick, monkeypatch
     looks = []
     monkeypatch.setattr(disk_watch, "disk_trouble", looks.append)
     watch = DiskWatch(tmp_path)
-    await asyncio.sleep(0.1)
+    await until_so(lambda: looks)
     watch.stop()
-    await asyncio.sleep(0.05)
+    await asyncio.to_thread(list)  # behind a look that had begun
     seen = len(looks)
-    assert seen
-    await asyncio.sleep(0.1)
+    await LoopClock().advance(10 * limits.STORE_ROOM_CHECK_INTERVAL_S)
+    await asyncio.to_thread(list)
     assert len(looks) == seen

@@ -7,6 +7,7 @@ from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
 from storage.memory_store import MemoryStore
 from tests.unit.storage.store_conformance import CHECKS, Opener, batch
+from tests.waiting import turns
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def test_memory_store_passes_each_store_check(check, opener):
 async def test_deferred_write_is_read_at_once_but_returns_when_durable():
     store = MemoryStore(deferred=True)
     write = asyncio.create_task(store.write(batch({b"k": b"v"})))
-    await asyncio.sleep(0)
+    await turns()
     assert await store.get(b"k") == b"v"
     assert store.pending_writes == 1
     assert not write.done()
@@ -47,7 +48,7 @@ async def test_writes_become_durable_in_order():
         done.append(number)
 
     tasks = [asyncio.create_task(write(number)) for number in range(3)]
-    await asyncio.sleep(0)
+    await turns()
     store.make_durable(2)
     await asyncio.gather(*tasks[:2])
     assert done == [0, 1]
@@ -60,7 +61,7 @@ async def test_crash_keeps_only_what_was_durable():
     store = MemoryStore(deferred=True)
     first = asyncio.create_task(store.write(batch({b"a": b"1", b"b": b"1"})))
     second = asyncio.create_task(store.write(batch({b"a": b"2"}, b"b")))
-    await asyncio.sleep(0)
+    await turns()
     store.make_durable(1)
     await first
     after = store.crash()
@@ -71,7 +72,7 @@ async def test_crash_keeps_only_what_was_durable():
     assert await after.scan(b"", None, limit=10) == [(b"a", b"1"), (b"b", b"1")]
     # the new store is deferred as well
     third = asyncio.create_task(after.write(batch({b"c": b""})))
-    await asyncio.sleep(0)
+    await turns()
     assert not third.done()
     await after.close()
     await third
@@ -90,9 +91,9 @@ async def test_cancelled_writer_does_not_stop_the_others():
     store = MemoryStore(deferred=True)
     cancelled = asyncio.create_task(store.write(batch({b"a": b""})))
     other = asyncio.create_task(store.write(batch({b"b": b""})))
-    await asyncio.sleep(0)
+    await turns()
     cancelled.cancel()
-    await asyncio.sleep(0)
+    await turns()
     store.make_durable()
     await other
     assert [key for key, _ in await store.crash().scan(b"", None, limit=10)] == [b"a", b"b"]
@@ -102,7 +103,7 @@ async def test_later_changes_of_a_pending_batch_are_not_written():
     store = MemoryStore(deferred=True)
     ops = batch({b"k": b"kept"})
     write = asyncio.create_task(store.write(ops))
-    await asyncio.sleep(0)
+    await turns()
     ops.put(b"other", b"")
     store.make_durable()
     await write

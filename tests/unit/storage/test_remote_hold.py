@@ -12,6 +12,7 @@ from storage.errors import StoreFenced, StoreUnavailable
 from storage.memory_store import MemoryStore
 from storage.records import Holder, holder
 from storage.remote_hold import RemoteHold, wait_for_holder
+from tests.waiting import LoopClock
 
 ELSEWHERE = Holder(1, 1, 7, "elsewhere")
 
@@ -70,8 +71,9 @@ async def test_holder_that_stands_still_is_waited_for_only_so_long():
 
 async def test_another_opening_begins_the_wait_anew():
     reader = Reader(lambda look: ELSEWHERE._replace(token=look))
+    clock = LoopClock()
     waiting = asyncio.create_task(waited(reader))
-    await asyncio.sleep(0.6)
+    await clock.advance(3 * limits.HOLD_TIMEOUT_S)
     assert not waiting.done()
     waiting.cancel()
 
@@ -91,18 +93,19 @@ async def test_living_process_of_this_machine_is_waited_for():
 
 async def test_hold_is_written_again_and_again_and_deleted_at_its_end():
     store = MemoryStore()
+    clock = LoopClock()
     hold = RemoteHold(store)
     await hold.begin()
     first = holder.decode(await store.get(holder.key()))
     assert (first.pid, first.host) == (os.getpid(), os.uname().nodename)
-    await asyncio.sleep(0.2)
+    await clock.advance(0.2)
     later = holder.decode(await store.get(holder.key()))
     assert later.token == first.token
     assert later.beat > first.beat
     await hold.release()
     await hold.release()
     assert await store.get(holder.key()) is None
-    await asyncio.sleep(0.1)
+    await clock.advance(0.2)
     assert await store.get(holder.key()) is None
 
 
@@ -121,8 +124,9 @@ class Failing:
 
 async def test_hold_outlives_an_outage_and_ends_when_fenced():
     writer = Failing(StoreUnavailable("down"), StoreUnavailable("down"), StoreFenced("another has it"))
+    clock = LoopClock()
     hold = RemoteHold(writer)
     await hold.begin()
-    await asyncio.sleep(0.3)
+    await clock.advance(0.3)
     assert writer.writes == 4
     await hold.release()

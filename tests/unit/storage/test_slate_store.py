@@ -14,6 +14,7 @@ from storage.open import open_database
 from storage.records import payload
 from storage.slate_store import SlateStore
 from tests.unit.storage.store_conformance import CHECKS, batch
+from tests.waiting import turns, until_so
 
 
 @pytest.fixture(params=["memory", "memory, stock binding", "disk, always", "disk, os"])
@@ -120,17 +121,9 @@ async def test_what_scans_have_read_is_let_go_of_beside_the_loop(opener, monkeyp
     store = await opener()
     for _ in range(limits.STORE_USED_SCANS_MAX + 1):
         await store.scan(b"k", None, limit=1)
-    for _ in range(200):
-        if len(threads) >= limits.STORE_USED_SCANS_MAX:
-            break
-        await asyncio.sleep(0.01)
-    assert len(threads) >= limits.STORE_USED_SCANS_MAX
+    await until_so(lambda: len(threads) >= limits.STORE_USED_SCANS_MAX)
     await store.close()
-    for _ in range(200):
-        if len(threads) == limits.STORE_USED_SCANS_MAX + 1:
-            break
-        await asyncio.sleep(0.01)
-    assert len(threads) == limits.STORE_USED_SCANS_MAX + 1
+    await until_so(lambda: len(threads) == limits.STORE_USED_SCANS_MAX + 1)
     assert threading.current_thread() not in threads
 
 
@@ -260,7 +253,7 @@ async def test_store_is_usable_after_a_refused_operation(store):
 
 async def test_cancelled_write_does_not_block_the_next(store):
     task = asyncio.create_task(store.write(batch({b"k": b"1"})))
-    await asyncio.sleep(0)
+    await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -14,6 +14,7 @@ from broker.clock import Clock
 from config import limits
 from config.access_settings import AccessSettings, PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
+from tests.waiting import turns
 
 HERE = Peer("127.0.0.1")
 ELSEWHERE = Peer("10.0.0.1")
@@ -203,7 +204,7 @@ async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of
     access = Access(AccessSettings(users_file=users_file), Clock())
     peers = [Peer(f"10.0.0.{number}") for number in range(4 * limits.PASSWORD_THREADS_MAX)]
     waiting = [asyncio.ensure_future(access.login(Password("alice", b"secret"), peer)) for peer in peers]
-    await asyncio.sleep(0)
+    await turns()
     other = UserSettings(name="alice", password=hashed(password), permissions=())
     save_users(Path(users_file), UsersSettings(users=(other,)))
     await access.take(access.prepare(AccessSettings(users_file=users_file)))

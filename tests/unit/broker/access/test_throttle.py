@@ -9,6 +9,7 @@ import pytest
 from broker.access.credentials import LoginRefused
 from broker.access.throttle import Throttle
 from config import limits
+from tests.waiting import turns
 
 
 def fail(throttle, count, host="10.0.0.1", user="alice", now=0.0):
@@ -87,7 +88,7 @@ async def test_so_many_are_looked_at_together_and_the_others_have_their_turn(mon
             now_in.append(user)
             most["alice"] = max(most["alice"], now_in.count("alice"))
             most[""] = max(most[""], len(now_in))
-            await asyncio.sleep(0)
+            await turns()
             now_in.remove(user)
 
     users = ["alice"] * 100 + [f"user-{number}" for number in range(100)]

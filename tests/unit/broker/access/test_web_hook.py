@@ -16,6 +16,7 @@ from broker.access.web_hook import WebHook
 from broker.clock import Clock
 from config import limits
 from config.access_settings import AccessSettings, HookSettings
+from tests.waiting import hold_up
 
 PEER = Peer("10.0.0.1")
 ALLOWED = {"allow": True, "user": "alice", "tags": ["monitoring"], "permissions": [{"read": "^a$"}]}
@@ -32,7 +33,7 @@ class Service(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         self.asked.append((json.loads(body), self.headers.get("authorization")))
-        time.sleep(self.delay_s)
+        hold_up(self.delay_s)
         self.send_response(self.status)
         self.end_headers()
         said = self.said if isinstance(self.said, bytes) else json.dumps(self.said).encode()

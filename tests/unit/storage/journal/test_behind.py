@@ -1,7 +1,5 @@
 """What the journal holds back from the database, and for how long."""
 
-import asyncio
-
 import pytest
 
 from config import limits
@@ -10,6 +8,7 @@ from storage.journal import filling
 from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
 from storage.records import journal_state
+from tests.waiting import LoopClock, hold_up_task, turns
 
 LARGE = bytes(limits.JOURNAL_LARGE_ROW_BYTES * 3)
 DATABASE_ID = 7
@@ -43,14 +42,16 @@ def database(monkeypatch):
 
 async def handed_over(database: Database, *commits: tuple[dict[bytes, bytes | None], float]) -> list[bytes]:
     """The keys put into the database within half a second of these commits, with a pause behind each."""
+    clock = LoopClock()
     hands = Behind(database, DATABASE_ID)
     hands.start()
     for number, (rows, pause_s) in enumerate(commits, 1):
         hands.add(EndRecord(number, 0), rows, sum(len(value or b"") for value in rows.values()))
-        await asyncio.sleep(pause_s)
-    await asyncio.sleep(0.5)
+        await clock.advance(pause_s)
+    await clock.advance(0.5)
+    found = list(database.puts)
     await hands.close()
-    return database.puts
+    return found
 
 
 async def test_large_value_deleted_soon_is_never_handed_over(database):
@@ -98,7 +99,7 @@ async def test_writers_who_wait_have_the_oldest_portion_handed_over(database, mo
         hands.add(EndRecord(number, 0), {b"k%d" % number: LARGE}, len(LARGE))
     hands.hurry()
     await hands.progress()
-    await asyncio.sleep(0.02)
+    await turns(20)
     assert (database.puts, database.flush_count) == ([b"k1"], 1)
     await hands.close()
 
@@ -121,7 +122,7 @@ class SlowDatabase:
     async def apply(self, batch: list[dict[bytes, bytes | None]]) -> None:
         self.taking += 1
         assert self.taking == 1, "one batch at a time"
-        await asyncio.sleep(0.002)
+        await hold_up_task(0.002)
         self.taking -= 1
         if len(self.log) == self._refused:
             raise StorageError("no")

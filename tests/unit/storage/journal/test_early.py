@@ -15,6 +15,7 @@ from storage.open import open_store
 from storage.records import payload
 from tests.unit.storage.journal.journals import generations
 from tests.unit.storage.store_conformance import batch
+from tests.waiting import turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -91,7 +92,7 @@ async def test_reads_of_payloads_on_their_way_wait_for_them(left, held_up):
         asyncio.create_task(store.get(payload.key(10))),
         asyncio.create_task(store.scan(payload.key(1), payload.key(99), limit=9)),
     ]
-    await asyncio.sleep(0.05)
+    await turns(100)
     assert not any(read.done() for read in reads)
     held_up.go.set()
     assert await asyncio.gather(*reads) == [None, b"body 10", [message(1), message(10), message(11)]]

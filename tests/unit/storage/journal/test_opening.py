@@ -20,6 +20,7 @@ from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
 from storage.slate_store import SlateStore
 from tests.unit.storage.journal.journals import generations
 from tests.unit.storage.store_conformance import batch
+from tests.waiting import until_so
 
 
 @pytest.fixture
@@ -278,12 +279,15 @@ async def test_who_takes_over_waits_for_the_lock_and_has_everything(tmp_path, la
 
 async def _watch(store: JournaledStore) -> StorageError:
     """What a running broker does twice a second."""
-    while True:
+
+    def failure() -> StorageError | None:
         try:
             store.check()
         except StorageError as error:
             return error
-        await asyncio.sleep(0.05)
+        return None
+
+    return await until_so(failure, 60)
 
 
 async def test_who_confirms_until_the_last_moment_loses_nothing(tmp_path):
@@ -297,7 +301,7 @@ async def test_who_confirms_until_the_last_moment_loses_nothing(tmp_path):
             confirmed.append(b"k%06d" % number)
 
     writing = asyncio.create_task(write())
-    await asyncio.sleep(0.3)
+    await until_so(lambda: len(confirmed) > 100)
     second = await open_at(tmp_path, take_over=True)
     with pytest.raises(StorageError):
         await writing

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-import time
 from contextlib import suppress
 
 import pytest
@@ -22,6 +21,7 @@ from storage.open import open_database
 from storage.records import journal_state
 from storage.slate_store import SlateStore
 from tests.unit.storage.store_conformance import CHECKS, batch
+from tests.waiting import LoopClock, hold_up, turns, until_so
 
 WAYS = ["now if it can", "by the thread"]
 
@@ -79,14 +79,27 @@ async def test_conformance(check, opener, way, quick):
     await check(open_again)
 
 
+class HeldDisk(threading.Event):
+    """Syncs wait until it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    async def is_asked(self) -> None:
+        """Return once there is a sync."""
+        assert await asyncio.to_thread(self.asked.wait, 20)
+
+
 @pytest.fixture
 def held_disk(monkeypatch):
     """A disk whose syncs of the journal's segments wait for `set`."""
-    go_on = threading.Event()
+    go_on = HeldDisk()
     whole = os.fdatasync
 
     def sync(fd: int) -> None:
         if "segment-" in os.readlink(f"/proc/self/fd/{fd}"):
+            go_on.asked.set()
             go_on.wait(20)
         whole(fd)
 
@@ -122,13 +135,15 @@ async def fill(store: JournaledStore) -> int:
 
 async def failure_of(store: JournaledStore) -> StorageError:
     """What the store fails with, by itself."""
-    for _ in range(500):
-        await asyncio.sleep(0.01)
+
+    def failure() -> StorageError | None:
         try:
             store.check()
         except StorageError as error:
             return error
-    raise AssertionError("it does not fail")
+        return None
+
+    return await until_so(failure)
 
 
 async def write_soon(store: JournaledStore, ops) -> None:
@@ -156,7 +171,7 @@ async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(opener,
     delay_s = 0.02
 
     def slow(fd: int) -> None:
-        time.sleep(delay_s)
+        hold_up(delay_s)
         whole(fd)
 
     monkeypatch.setattr(limits, "JOURNAL_INLINE_SYNC_US_MAX", 10_000)
@@ -200,19 +215,13 @@ async def test_the_loop_waits_for_no_sync_behind_that_of_slatedbs_files(opener, 
     assert not store.write_now(ops)
     await store.write(ops)
     go_on.set()
-    for _ in range(200):
-        if store.write_now(batch({b"k": b"4"})):
-            break
-        await asyncio.sleep(0.01)
-    else:
-        pytest.fail("the sync has ended, and nobody noticed")
+    await until_so(lambda: store.write_now(batch({b"k": b"4"})))  # the sync has ended
     await store.close()
 
 
 async def test_the_loop_goes_on_while_the_disk_is_slow(store, held_disk):
     write = asyncio.create_task(store.write(batch({b"k": b"v"})))
-    for _ in range(20):
-        await asyncio.sleep(0.002)
+    await held_disk.is_asked()
     assert not write.done()
     assert not store.write_now(batch({b"later": b""})), "it has to wait for its turn"
     held_disk.set()
@@ -222,7 +231,8 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(store, held_disk):
 async def test_slatedb_has_nothing_the_journal_has_not(store, held_disk, monkeypatch):
     monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 1)
     write = asyncio.create_task(store.write(batch({b"k": b"v"})))
-    await asyncio.sleep(0.1)
+    await held_disk.is_asked()
+    await LoopClock().advance(0.1)
     assert await store._slate.get(b"k") is None
     held_disk.set()
     await write
@@ -232,9 +242,9 @@ async def test_slatedb_has_nothing_the_journal_has_not(store, held_disk, monkeyp
 
 async def test_reads_see_what_was_begun(store, held_disk):
     write = asyncio.create_task(store.write(batch({b"k": b"v"})))
-    await asyncio.sleep(0.02)
+    await held_disk.is_asked()
     reads = asyncio.gather(store.get(b"k"), store.scan(b"k", None, limit=5))
-    await asyncio.sleep(0.02)
+    await turns(20)
     assert not reads.done()
     held_disk.set()
     assert await reads == [b"v", [(b"k", b"v")]]
@@ -402,7 +412,7 @@ async def test_a_cancelled_write_takes_effect_and_leaves_no_gap(opener, held_dis
     store = await opener()
     ops = batch({b"k": b"1"})
     task = asyncio.create_task(store.write(ops))
-    await asyncio.sleep(0.02)
+    await held_disk.is_asked()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
