@@ -43,10 +43,10 @@ class Admitted(Protocol):
     outbound: Outbound
 
     def move(self, shared: Shared) -> None:
-        """Be a client in another virtual host."""
+        """Move the client into another virtual host."""
 
     def let_in(self, link: SessionLink | None, events: list[Any]) -> None:
-        """The client is in; `events` are what it said meanwhile."""
+        """Let the client in; `events` are what it said meanwhile."""
 
 
 class Admission:
@@ -66,7 +66,7 @@ class Admission:
         self.link: SessionLink | None = None
 
     def on_connect(self, event: ConnectReceived) -> None:
-        """The client wants in."""
+        """Take the client's CONNECT."""
         packet = event.packet
         client = self._frontend.client
         connects = self._shared.connects
@@ -88,7 +88,9 @@ class Admission:
         log_in(client.hub, client.transport, shown, partial(self._found, packet))
 
     def _user_of(self, username: str) -> str:
-        """The user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that name."""
+        """Return the user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that
+        name.
+        """
         vhost, colon, user = username.rpartition(":")
         if not colon or self._frontend.client.hub.settings.mqtt.ignore_colons_in_username:
             return username
@@ -110,12 +112,14 @@ class Admission:
             client.refuse(packet.client_id, c.BAD_AUTHENTICATION_METHOD, reason)
 
     def on_auth(self, event: AuthReceived) -> None:
-        """The client goes on with enhanced authentication."""
+        """Go on with enhanced authentication."""
         if self._authentication is not None:
             self._authentication.on_auth(event)
 
     def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
-        """Who that is, or that nobody comes in so; `last_words` are those of enhanced authentication."""
+        """Return who that is, or that nobody comes in so; `last_words` are those of enhanced
+        authentication.
+        """
         client = self._frontend.client
         if client.connection.closed:  # the client did not wait
             return
@@ -205,7 +209,7 @@ class Admission:
         return True
 
     def on_disconnect(self, event: DisconnectReceived) -> None:
-        """The client says goodbye."""
+        """Take the client's goodbye."""
         if event.reason_code != c.DISCONNECT_WITH_WILL:
             self._will = None
         expiry_s = event.properties.session_expiry_interval_s
@@ -213,7 +217,7 @@ class Admission:
             self._shared.sessions.change_expiry(self.link.session, expiry_s)
 
     def leave(self) -> None:
-        """The client is gone: close its session, or have it wait for the client, and publish the will."""
+        """Leave: close the client's session, or have it wait for the client, and publish the will."""
         shared = self._shared
         client = self._frontend.client
         self._authentication = None

@@ -33,11 +33,11 @@ class MqttFrontends:
         self._shared = Shared(hub) if shared is None else shared
 
     def accept(self, transport: Transport) -> MqttFrontend:
-        """A client connected."""
+        """Accept a client that connected."""
         return MqttFrontend(self._shared, transport)
 
     def of_vhost(self, name: str) -> MqttFrontends:
-        """Those of a virtual host; raises VhostNotFound."""
+        """Return those of a virtual host; raises VhostNotFound."""
         return MqttFrontends(self._hub.of_vhost(name), self._shared.of_vhost(name))
 
 
@@ -55,7 +55,7 @@ class MqttFrontend(Frontend):
         self._enter(shared, transport)
 
     def _enter(self, shared: Shared, transport: Transport) -> None:
-        """Be a client in that virtual host."""
+        """Enter that virtual host as a client."""
         self._shared = shared
         self.client = MqttClient(shared.hub, transport, self.connection)
         self.outbound = Outbound(self.client)
@@ -103,7 +103,7 @@ class MqttFrontend(Frontend):
                 self._handlers[type(event)](event)
 
     def _is_within_rate(self, rate: Rate, events: list[Any]) -> bool:
-        """Whether the client publishes no faster than it may; if not, it is sent away."""
+        """Return whether the client publishes no faster than it may; if not, it is sent away."""
         count = sum(event.count for event in events if type(event) is ev.PublishRun)
         if not count or rate.take(count, self.client.clock.monotonic()):
             return True

@@ -42,7 +42,7 @@ class Shared:
             hub.on_vhost(self._vhost_changed)
 
     def of_vhost(self, name: str) -> Shared:
-        """What those in a virtual host share; raises VhostNotFound."""
+        """Return what those in a virtual host share; raises VhostNotFound."""
         hub = self.hub.of_vhost(name)
         found = self._of_hubs.get(hub)
         if found is None:
@@ -50,15 +50,15 @@ class Shared:
         return found
 
     def end(self) -> None:
-        """The virtual host is deleted."""
+        """End: the virtual host is deleted."""
         self.hub.client.publishing.join(None)
         self.wills.forget()
         for bridge in self._bridges:
             bridge.stop()
 
     def _vhost_changed(self, hub: Hub, begins: bool) -> None:
-        """A virtual host begins, or is deleted. What sessions are subscribed to is kept for them, and wills
-        that wait are published, before any client comes.
+        """Begin or end with a virtual host. What sessions are subscribed to is kept for them, and wills that
+        wait are published, before any client comes.
         """
         sessions = hub.client.sessions
         if not begins:
@@ -70,7 +70,7 @@ class Shared:
 
 
 def offer_of(settings: MqttSettings) -> Offer:
-    """What clients are offered."""
+    """Return what clients are offered."""
     return Offer(
         receive_maximum=settings.receive_maximum,
         packet_bytes_max=settings.max_packet_size_bytes,

@@ -42,7 +42,7 @@ class Bridge:
         self._is_over = False
 
     def _prepared(self) -> Session:
-        """The session, subscribed to what goes out and to nothing else."""
+        """Return the session, subscribed to what goes out and to nothing else."""
         sessions = self._hub.client.sessions
         name = session_name(self._settings.name)
         session = sessions.find(name) or sessions.begin(name, BRIDGE_USER, NEVER_S)
@@ -57,7 +57,7 @@ class Bridge:
         return session
 
     def stop(self) -> None:
-        """The virtual host is deleted: nothing more goes out or comes in."""
+        """Stop: the virtual host is deleted, nothing more goes out or comes in."""
         self._is_over = True
         if self._writer is not None:
             self._writer.transport.abort()
@@ -119,7 +119,7 @@ class Bridge:
 
 
 def session_name(bridge: str) -> str:
-    """The client identifier of a bridge's session here."""
+    """Return the client identifier of a bridge's session here."""
     return f"$bridge/{bridge}"
 
 
@@ -138,5 +138,5 @@ def start_bridges(hub: Hub, pubsub: PubSub) -> list[Bridge]:
 
 
 def has_bridges(hub: Hub) -> bool:
-    """Whether bridges are configured for a virtual host."""
+    """Return whether bridges are configured for a virtual host."""
     return any(each.vhost == hub.vhost.name for each in hub.settings.mqtt.bridges)

@@ -97,7 +97,7 @@ class BridgeConnection:
             self._handle(self._decoded(first_byte, body))
 
     def _decoded(self, first_byte: int, body: bytes) -> packets.Packet:
-        """A packet; a broker that does not know MQTT 5 refuses it in the form of 3.1.1."""
+        """Decode a packet; a broker that does not know MQTT 5 refuses it in the form of 3.1.1."""
         is_short = first_byte == c.CONNACK << 4 and len(body) == _CONNACK_BYTES_3_1_1
         return decode_packet(first_byte, body, c.MQTT_3_1_1 if is_short else self._dialect.version)
 
@@ -107,7 +107,7 @@ class BridgeConnection:
             self._writer.write(data)
 
     def _begin(self, answer: packets.ConnAck) -> None:
-        """The other broker lets us in: go on where we were."""
+        """Go on where we were: the other broker lets us in."""
         if answer.reason_code in _VERSION_REFUSED:
             raise VersionRefused(f"the other broker does not speak {self._dialect.told}")
         if answer.reason_code:
@@ -151,7 +151,7 @@ class BridgeConnection:
             _log.warning("bridge.not_fetched", bridge=settings.name, filters=filters, reason=reason)
 
     def end(self) -> None:
-        """The connection is gone: what goes out waits."""
+        """End the connection: what goes out waits."""
         if self._pinger is not None:
             self._pinger.cancel()
         if self._link.is_attached and self._hub.is_there:

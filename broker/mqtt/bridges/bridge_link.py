@@ -55,7 +55,7 @@ class BridgeLink:
         self.window.occupy(session.unfinished.packet_ids(), session.unfinished.unreceived())
 
     def limit(self, receive_maximum: int, packet_bytes_max: int) -> None:
-        """What the other broker takes."""
+        """Set what the other broker takes."""
         self.window.limit(min(receive_maximum, limits.MQTT_SESSION_INFLIGHT_MAX))
         self._packet_bytes_max = packet_bytes_max
 
@@ -91,7 +91,7 @@ class BridgeLink:
             self.finish(skipped)
 
     def _encoded(self, topic: str, properties: bytes, delivery: Delivery, body: bytes) -> bytes:
-        """The packet; b"" for what came from there, or is too large for it."""
+        """Return the packet; b"" for what came from there, or is too large for it."""
         remote = outward(self._rules, topic)
         if remote is None or has_passed(properties, self._identifier):
             return b""
@@ -129,7 +129,7 @@ class BridgeLink:
                 self._write(packet)
 
     def finish(self, packet_ids: list[int]) -> None:
-        """PUBACK or PUBCOMP of the other broker, or a refusal: these are done."""
+        """Take PUBACK or PUBCOMP of the other broker, or a refusal: these are done."""
         self.session.acknowledge(packet_ids, self._hub.clock.now_ms())
         self.window.release(packet_ids)
         self.session.wake()

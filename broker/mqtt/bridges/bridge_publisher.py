@@ -51,7 +51,7 @@ class BridgePublisher(Publisher):
         self.hub.client.commits.wait_for(WhenDurable(partial(self.answer, qos)), packet_ids)
 
     def answer(self, qos: int, packet_ids: list[int]) -> None:
-        """PUBACK, or PUBREC."""
+        """Answer with PUBACK, or PUBREC."""
         if packet_ids:
             self._write(hot.encode_ack_run(c.PUBACK if qos == 1 else c.PUBREC, packet_ids))
 

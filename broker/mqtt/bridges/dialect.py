@@ -47,6 +47,6 @@ class Dialects:
         return self._left[0]
 
     def refused(self) -> bool:
-        """The other broker does not know it; whether there is another to be tried."""
+        """Note that the other broker does not know it; returns whether there is another to be tried."""
         self._left = self._left[1:] or self._all
         return self._left is not self._all

@@ -29,7 +29,9 @@ class Authentication:
         self._is_proving = False
 
     def begin(self, method: str, data: bytes) -> bool:
-        """The client named a method in its CONNECT; whether there is such a method."""
+        """Begin with the method that the client names in its CONNECT; returns whether there is such a
+        method.
+        """
         self._exchange = self._access.begin_scram() if method == METHOD else None
         if self._exchange is None:
             return False
@@ -37,7 +39,7 @@ class Authentication:
         return True
 
     def on_auth(self, event: AuthReceived) -> None:
-        """The client goes on, or begins anew (section 4.12.1)."""
+        """Go on, or begin anew, as the client asks (section 4.12.1)."""
         if self._is_proving:
             self._client.disconnect(c.PROTOCOL_ERROR, "AUTH before the last one was answered")
             return

@@ -29,15 +29,15 @@ _SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
 
 
 def connect_code(error: QueueManagerError) -> int:
-    """The reason code of a CONNACK."""
+    """Return the reason code of a CONNACK."""
     return c.QUOTA_EXCEEDED if isinstance(error, LimitReached) else c.NOT_AUTHORIZED
 
 
 def publish_code(error: QueueManagerError) -> int:
-    """The reason code of a PUBACK or PUBREC."""
+    """Return the reason code of a PUBACK or PUBREC."""
     return _PUBLISH.get(type(error), c.NOT_AUTHORIZED)
 
 
 def subscribe_code(error: QueueManagerError) -> int:
-    """The reason code in a SUBACK."""
+    """Return the reason code in a SUBACK."""
     return _SUBSCRIBE.get(type(error), c.IMPLEMENTATION_SPECIFIC_ERROR)

@@ -60,7 +60,7 @@ class MqttClient:
         self._presence: Presence | None = None
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
-        """Who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
+        """Note who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
 
         Raises LoginRefused, VhostFull.
         """
@@ -70,7 +70,7 @@ class MqttClient:
         self.has_assigned_id = is_assigned
 
     def leave(self) -> None:
-        """The client is gone."""
+        """Forget a client that is gone."""
         if self._presence is not None:
             self._presence.end()
             self._presence = None
@@ -81,11 +81,11 @@ class MqttClient:
         self.transport.want_answer()
 
     def when_durable(self, call: Callable[..., None], *arguments: Any) -> None:
-        """As `answer`, when what was done so far is durable."""
+        """Answer as `answer`, when what was done so far is durable."""
         self.core.commits.wait(WhenDurable(lambda tokens: self.answer(call, *arguments)), 0)
 
     def own_group(self) -> str:
-        """The group this client is by itself; '@' stands before a pattern in group IDs."""
+        """Return the group this client is by itself; '@' stands before a pattern in group IDs."""
         return self.client_id.replace("%", "%25").replace("@", "%40").replace("\x1f", "%1F")
 
     def refuse(self, client_id: str, reason_code: int, reason: str, told: str | None = None) -> None:
@@ -103,14 +103,16 @@ class MqttClient:
         self.end(reason_code, reason)
 
     def end(self, reason_code: int, reason: str, properties: Properties = NO_PROPERTIES) -> None:
-        """As `disconnect`, where something else was logged; `properties` are for MQTT 5."""
+        """Disconnect as `disconnect`, where something else was logged; `properties` are for MQTT 5."""
         self._is_end_logged = True
         self.connection.disconnect(reason_code, reason, properties)
         self.consumers.pause()
         self.transport.want_flush()
 
     def lost(self, reason_code: int, reason: str) -> None:
-        """The connection ended over what the client sent, or did not; logged unless that was done."""
+        """Note that the connection ended over what the client sent, or did not; logged unless that was
+        done.
+        """
         if not self._is_end_logged:
             self._log_end("mqtt.connection_closed", reason_code, reason)
 
@@ -154,12 +156,12 @@ class Clients:
         return len(self._by_id)
 
     def find(self, client_id: str) -> MqttClient | None:
-        """The client of that identifier."""
+        """Return the client of that identifier."""
         return self._by_id.get(client_id)
 
     def enter(self, client: MqttClient) -> None:
-        """A client connects; another of its identifier is disconnected [MQTT-3.1.4-3], and gone as far as its
-        session goes.
+        """Enter a client that connects; another of its identifier is disconnected [MQTT-3.1.4-3], and gone as
+        far as its session goes.
         """
         other = self._by_id.get(client.client_id)
         if other is not None:
@@ -169,6 +171,6 @@ class Clients:
         self._by_id[client.client_id] = client
 
     def leave(self, client: MqttClient) -> None:
-        """A client is gone."""
+        """Leave: the client is gone."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]

@@ -14,7 +14,7 @@ class Rate:
         self._seen_at = now
 
     def take(self, count: int, now: float) -> bool:
-        """Whether so many are allowed now; if not, none are taken."""
+        """Return whether so many are allowed now; if not, none are taken."""
         self._left = min(self._per_s, self._left + (now - self._seen_at) * self._per_s)
         self._seen_at = now
         if count > self._left:

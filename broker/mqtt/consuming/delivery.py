@@ -141,11 +141,12 @@ class MqttConsumer:
         )
 
     def _added(self, message: Message, offset: bytes, attempts: int, original_topic: bytes) -> bytes:
-        """The user properties behind those that all deliveries have."""
+        """Return the user properties behind those that all deliveries have."""
         return original_topic
 
     def _address(self, template: EnvelopeTemplate) -> tuple[bytes, bytes]:
-        """The topic of a delivery, and the user property that has the topic published to if it is another.
+        """Return the topic of a delivery, and the user property that has the topic published to if it is
+        another.
 
         Client libraries choose by the topic which callback of theirs gets a message, so it has to match the
         filter that was subscribed to.
@@ -170,5 +171,5 @@ class MqttConsumer:
 
 
 def _valid(topic: str) -> str:
-    """The topic without what AMQP routing keys may hold and topics may not."""
+    """Return the topic without what AMQP routing keys may hold and topics may not."""
     return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")

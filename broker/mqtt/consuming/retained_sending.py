@@ -30,7 +30,7 @@ class RetainedTurns:
         self._is_due = False
 
     def spend(self, cost: int) -> bool:
-        """So much was done; give whether that is all for this turn."""
+        """Count so much as done; give whether that is all for this turn."""
         self._left -= cost
         return self._left <= 0
 
@@ -79,11 +79,11 @@ class RetainedSending:
             self._turns.begin(self)
 
     def end(self) -> None:
-        """The client is gone."""
+        """End: the client is gone."""
         self._todo.clear()
 
     def wait(self) -> None:
-        """It goes on in another turn."""
+        """Go on in another turn."""
         if not self._is_waiting:
             self._is_waiting = True
             self._outbound.hold()

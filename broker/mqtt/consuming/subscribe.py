@@ -94,7 +94,7 @@ class Subscriptions:
                 self._resume(subscription.filter, subscription.options)
 
     def views(self) -> tuple[SubscriptionView, ...]:
-        """What there is to tell of those to plain topics."""
+        """Return what there is to tell of those to plain topics."""
         return tuple(
             [
                 SubscriptionView(filter=each.filter, qos=each.qos, share=each.share)
@@ -198,7 +198,7 @@ class Subscriptions:
             )
 
     def wake(self) -> None:
-        """The client takes more."""
+        """Send more: the client takes it."""
         for subscription in self._plain.values():
             if subscription.group is not None:
                 subscription.group.wake()
@@ -206,7 +206,7 @@ class Subscriptions:
             self._link.session.wake()
 
     def end(self) -> None:
-        """The client is gone."""
+        """End all: the client is gone."""
         self._retained.end()
         for subscription in self._plain.values():
             self._pubsub.unsubscribe(subscription)
@@ -320,7 +320,7 @@ class Subscriptions:
         self._retained.add(found, send, done)
 
     def _wanted(self, name: str) -> object:
-        """What stands for a subscription until that is ended or made anew."""
+        """Return what stands for a subscription until that is ended or made anew."""
         return self._plain.get(name) or (self._link and self._link.session.subscriptions.get(name))
 
     def _subscribe_queue(
@@ -387,7 +387,7 @@ class Subscriptions:
         )
 
     def _own_group(self, *, is_stream: bool) -> str:
-        """The group a client is by itself; a stream's reader without an identifier is in none."""
+        """Return the group a client is by itself; a stream's reader without an identifier is in none."""
         client = self._client
         if not client.has_assigned_id:
             return client.own_group()

@@ -73,7 +73,7 @@ def read_options(user_properties: Iterable[tuple[str, str]], now_ms: int) -> Sub
 
 
 def stream_options(values: dict[str, str], now_ms: int) -> StreamOptions | None:
-    """What the user properties say of a stream; None: nothing. Raises InvalidArgument."""
+    """Return what the user properties say of a stream; None: nothing. Raises InvalidArgument."""
     given = [name for name in (START_PROPERTY, *AUTO_COMMIT_PROPERTIES) if name in values]
     if not given:
         return None

@@ -49,7 +49,7 @@ class SystemTopics:
             raise NotPermitted(f"{ROOT}# is for users with the tag monitoring")
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
-        """The topics a filter matches, as they are."""
+        """Return the topics a filter matches, as they are."""
         if not topic_filter.startswith(ROOT):
             return
         now_ms = self._hub.clock.now_ms()

@@ -25,15 +25,15 @@ class TemporaryGroups:
         self._made: set[tuple[str, str]] = set()
 
     def name_for(self, client_id: str) -> str:
-        """The name of the client's own group."""
+        """Return the name of the client's own group."""
         return PASSING_GROUP_PREFIX + client_id
 
     def note(self, queue: str, group_id: str) -> None:
-        """The client is in a group of its own."""
+        """Note that the client is in a group of its own."""
         self._made.add((queue, group_id))
 
     def end(self) -> None:
-        """The client is gone: its groups go, too."""
+        """End the client's groups: it is gone."""
         if self._made:
             self._hub.spawn(_delete(self._hub.client.groups, self._made))
             self._made = set()

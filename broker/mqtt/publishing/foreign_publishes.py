@@ -36,7 +36,7 @@ class MqttTopics:
 
 
 def _is_topic(topic: str) -> bool:
-    """Whether clients may publish to it."""
+    """Return whether clients may publish to it."""
     try:
         validate_topic_name(topic)
     except ProtocolError:

@@ -41,7 +41,7 @@ class Target(Protocol):
 
 
 def target_of(shape: PublishShape, identity: Identity) -> Target:
-    """The target of a shape, kept in `shape.context` if the client is permitted to publish there."""
+    """Return the target of a shape, kept in `shape.context` if the client is permitted to publish there."""
     try:
         check_publish(identity, shape.topic)
     except NotPermitted as error:
@@ -80,7 +80,9 @@ def _resolve(shape: PublishShape) -> Target:
 
 
 def refusal_of_will(run: PublishRun) -> tuple[int, str] | None:
-    """Reason code and reason if a client may not have this will, as far as that is known beforehand."""
+    """Return reason code and reason if a client may not have this will, as far as that is known
+    beforehand.
+    """
     if run.shape.is_text and not _is_text(run.payloads[0]):
         return c.PAYLOAD_FORMAT_INVALID, NO_TEXT
     target = _resolve(run.shape)

@@ -58,8 +58,9 @@ class Audience:
         session: Session | None = None,
         protocol_version: int = 0,
     ) -> None:
-        """`subscriber` and `session` are those of the publisher, for subscriptions that are not for its own
-        publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not.
+        """Take the publisher: `subscriber` and `session` are those of the publisher, for subscriptions that
+        are not for its own publishes; `protocol_version` that of the publishes as they came by wire, 0 if
+        they did not.
         """
         self._hub = hub
         self._pubsub = pubsub
@@ -143,7 +144,7 @@ class Audience:
         return STORED
 
     def _kept_as(self) -> EnvelopeTemplate:
-        """What messages have in common where they are kept."""
+        """Return what messages have in common where they are kept."""
         if self._template is None:
             shape = self._shape
             kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
@@ -182,7 +183,7 @@ class Audience:
 
 
 def singles(run: PublishRun) -> list[PublishRun]:
-    """The publishes of a run, each as a run of its own."""
+    """Yield the publishes of a run, each as a run of its own."""
     if run.count == 1:
         return [run]
     ids = run.packet_ids or [0] * run.count

@@ -38,7 +38,7 @@ class Will:
 
     @classmethod
     def asked(cls, will: packets.Will, version: int) -> Will:
-        """What a CONNECT asks for."""
+        """Return the will that a CONNECT asks for."""
         properties = b""
         if version == c.MQTT_5:
             properties = encode_properties(will.properties.copy(will_delay_interval_s=None), c.PUBLISH)
@@ -49,12 +49,12 @@ class Will:
 
     @classmethod
     def kept(cls, value: WillValue) -> Will:
-        """What was stored, having been looked at when it was asked for."""
+        """Return a stored will, which was looked at when it was asked for."""
         shape = PublishShape(value.first_byte, value.topic, value.properties)
         return cls(shape, value.payload, value.delay_s)
 
     def stored(self, client_id: str, login: Login, due_at_ms: int) -> WillValue:
-        """As it is stored for a session."""
+        """Return the will as it is stored for a session."""
         shape = self._run.shape
         payload = self._run.payloads[0]
         return WillValue(
@@ -82,7 +82,7 @@ class Will:
         target.publish(Publisher(hub, pubsub, identity, session), self._run)
 
     def refusal(self) -> tuple[int, str] | None:
-        """Reason code and reason if a client may not have this will."""
+        """Return reason code and reason if a client may not have this will."""
         return publish.refusal_of_will(self._run)
 
 
@@ -126,14 +126,14 @@ class Wills:
         self._wait(value.client_id, Will.kept(value), identity, number, delay_s)
 
     def connected(self, client_id: str, will: Will | None, identity: Identity, session: Session) -> None:
-        """A client with a session that outlives its connection is in."""
+        """Note that a client with a session that outlives its connection is in."""
         if will is not None and will.delay_s:
             self._kept.keep(session.number, will.stored(client_id, identity.login, CONNECTED))
         else:
             self._kept.let_go(session.number)
 
     def leave(self, client_id: str, will: Will | None, identity: Identity, session: Session | None) -> None:
-        """A connection ended; publish its will, if it has one, when it is due."""
+        """Publish the will of a connection that ended, if it has one, when it is due."""
         number = 0 if session is None else session.number
         if not self._hub.is_there:  # whom would it be published to?
             self._kept.let_go(number)
@@ -155,21 +155,21 @@ class Wills:
         self._waiting[client_id] = _Waiting(timer, will, identity, session)
 
     def session_resumed(self, client_id: str) -> None:
-        """The client is back in time: its will is not published [MQTT-3.1.3-9]."""
+        """Drop the will: the client is back in time [MQTT-3.1.3-9]."""
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
             waiting.timer.cancel()
             self._kept.let_go(waiting.session)
 
     def forget(self) -> None:
-        """The virtual host is deleted: none of these is published."""
+        """Forget all of these, unpublished: the virtual host is deleted."""
         for waiting in self._waiting.values():
             waiting.timer.cancel()
             self._kept.let_go(waiting.session)
         self._waiting.clear()
 
     def session_ended(self, client_id: str) -> None:
-        """The session is over, or the delay: the will is due."""
+        """Publish the will: the session is over, or the delay."""
         waiting = self._waiting.pop(client_id, None)
         if waiting is not None:
             waiting.timer.cancel()

@@ -42,8 +42,8 @@ class LastingSessions:
         self._sessions.on_log(logged.changed)
 
     def open(self, client: MqttClient, outbound: Outbound, packet: Connect) -> Opened:
-        """The session of a client that connects, once whoever had it before is gone, and so with what an
-        earlier CONNECT said of its end; raises AccessRefused, LimitReached.
+        """Open the session of a client that connects, once the earlier connection is gone, and so with what
+        an earlier CONNECT said of its end; raises AccessRefused, LimitReached.
         """
         wanted_s, given_s = self._expiry(packet)
         found = self._sessions.find(client.client_id)
@@ -64,16 +64,16 @@ class LastingSessions:
         return Opened(SessionLink(client, outbound, session), found is not None, waits, told_s)
 
     def close(self, link: SessionLink) -> None:
-        """The connection of a session is gone, whether or not it was attached."""
+        """Close the connection of a session, whether or not it was attached."""
         if not link.session.is_over:
             self._sessions.leave(link.session)
 
     def change_expiry(self, session: Session, expiry_s: int) -> None:
-        """A DISCONNECT says how long the session is to last from now on."""
+        """Note how long a DISCONNECT says the session is to last from now on."""
         session.expire_after(min(expiry_s, self._max_expiry_s))
 
     def _expiry(self, packet: Connect) -> tuple[int, int]:
-        """How long the session is to last, and how long it will."""
+        """Return how long the session is to last, and how long it will."""
         if packet.protocol_version == c.MQTT_5:
             wanted_s = packet.properties.session_expiry_interval_s or 0
             return wanted_s, min(wanted_s, self._max_expiry_s)

@@ -43,8 +43,8 @@ class LoggedFilter:
         self.forward_from(None, run)
 
     def forward_from(self, publisher: Session | None, run: PublishRun) -> None:
-        """As `forward`, but for the publisher's own subscriptions that want no local ones. Of a session's
-        filters that match, the first sends for all of them.
+        """Forward as `forward`, but for the publisher's own subscriptions that want no local ones. Of a
+        session's filters that match, the first sends for all of them.
         """
         for subscription in list(self.log.live):
             session = subscription.session
@@ -63,7 +63,7 @@ class LoggedFilters:
             self.changed(log, True)
 
     def changed(self, log: Log, begins: bool) -> None:
-        """A log begins, or ends."""
+        """Note that a log begins, or ends."""
         if begins:
             logged = self._by_log[log] = LoggedFilter(log)
             self._pubsub.subscribe(logged.subscription)

@@ -31,7 +31,7 @@ class SessionLink:
         self._plain: dict[Matched, Subscription] = {}
 
     def attach(self) -> None:
-        """The client is let in: the session goes on where it was."""
+        """Let the session go on where it was: the client is let in."""
         unfinished = self.session.unfinished
         self._outbound.window.occupy(unfinished.packet_ids(), unfinished.unreceived())
         self.session.attach(self)
@@ -100,7 +100,7 @@ class SessionLink:
         self._client.transport.want_flush()
 
     def _skip_too_large(self, deliveries: list[Delivery]) -> None:
-        """[MQTT-3.1.2-25]: as if they had been sent and acknowledged."""
+        """Finish too large ones as if they had been sent and acknowledged [MQTT-3.1.2-25]."""
         packet_ids = [d.packet_id for d in deliveries]
         self._client.hub.counters.drop_too_large(len(packet_ids))
         self._finish(packet_ids)
@@ -145,7 +145,7 @@ class SessionLink:
     # what the client says
 
     def on_acks(self, event: AckRun) -> None:
-        """As `Outbound.on_acks`, which gets what is not of the session."""
+        """Take answers as `Outbound.on_acks`, which gets what is not of the session."""
         session = self.session
         kind = event.packet_type
         ids = event.packet_ids
@@ -168,7 +168,7 @@ class SessionLink:
 
 
 def _likeness(delivery: Delivery) -> tuple[int, int, int, bool, bool, int]:
-    """What deliveries that can be encoded together have in common."""
+    """Return what deliveries that can be encoded together have in common."""
     message = delivery.merged.message
     template = message.template
     return (

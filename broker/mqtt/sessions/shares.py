@@ -47,13 +47,13 @@ class KeptShare:
         self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
 
     def admit(self, session: int) -> bool:
-        """A session that lasts is a member; whether it was not."""
+        """Make a session that lasts a member; returns whether it was none."""
         is_new = session not in self._members
         self._members.add(session)
         return is_new
 
     def dismiss(self, session: int) -> bool:
-        """It is a member no more; whether none is left."""
+        """Dismiss a member; returns whether none is left."""
         self._members.discard(session)
         return not self._members
 
@@ -148,7 +148,7 @@ class KeptShares:
                 sessions.end(session)
 
     def join(self, session: Session, name: str, qos: int) -> None:
-        """A session that lasts is subscribed to `name`; raises LimitReached."""
+        """Subscribe a session that lasts to `name`; raises LimitReached."""
         share, topic_filter = split_shared(name)
         if address.is_queue_topic(topic_filter):
             return
@@ -177,7 +177,7 @@ class KeptShares:
         return session
 
     def part(self, session: Session, name: str) -> None:
-        """A session is subscribed to it no more, or has ended."""
+        """Note that a session is subscribed to it no more, or has ended."""
         kept = self._by_name.get(name)
         if kept is not None and kept.dismiss(session.number):
             del self._by_name[name]

@@ -96,15 +96,15 @@ class Outbound:
         return not (self._waiting or client.transport.paused or client.connection.closed)
 
     def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
-        """What the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic aliases
-        (3.1.2.11.5).
+        """Set what the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic
+        aliases (3.1.2.11.5).
         """
         self.window.limit(receive_maximum)
         if topic_alias_maximum:
             self._aliases = OutboundAliases(topic_alias_maximum)
 
     def belong_to(self, session: Session) -> None:
-        """The client has a session that outlives the connection."""
+        """Note the client's session, which outlives the connection."""
         self._session = session
 
     def tell_room(self, call: Callable[[], None] | None) -> None:
@@ -114,18 +114,18 @@ class Outbound:
         self._on_room = call
 
     def places(self) -> Places:
-        """The credit of a consumer whose deliveries the client acknowledges."""
+        """Return the credit of a consumer whose deliveries the client acknowledges."""
         if self._places is None:
             consuming = self._client.core.consuming
             self._places = consuming.places(self.window, self._fill, self._session)
         return self._places
 
     def dissolve(self) -> None:
-        """The client is gone: end the circle of references."""
+        """End the circle of references: the client is gone."""
         self._places = None
 
     def caught_up(self) -> None:
-        """The client reads again."""
+        """Go on: the client reads again."""
         self._is_stall_noted = False
 
     def pass_on(self, run: PublishRun) -> None:
@@ -295,7 +295,7 @@ class Outbound:
             self._client.transport.guard(self._send_waiting)
 
     def free_up(self, packet_ids: list[int]) -> None:
-        """These deliveries are finished: there are places for others."""
+        """Free the places of deliveries that are finished."""
         self.window.release(packet_ids)
         if self._places is not None:
             self._places.freed()
@@ -305,7 +305,9 @@ class Outbound:
     # what the client says
 
     def on_acks(self, event: AckRun) -> None:
-        """PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was received."""
+        """Take PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was
+        received.
+        """
         kind = event.packet_type
         ids = event.packet_ids
         if kind == c.PUBACK and not (self.claims or self._shared or self._waiting or self._places):
@@ -337,7 +339,7 @@ class Outbound:
             hub.counters.settle_late(late)
 
     def finished(self, packet_ids: list[int]) -> list[Claim]:
-        """The client acknowledged these for good; gives the claims that settles."""
+        """Take those that the client acknowledged for good; gives the claims that settles."""
         if self._shared:
             self._finish_shared(packet_ids)
         held = self.claims
@@ -362,8 +364,8 @@ class Outbound:
                 shared[0].finished(shared[1])
 
     def give_back(self) -> None:
-        """The session has ended: what share groups gave this client and it did not acknowledge goes to other
-        members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
+        """Give what share groups gave this client, and it did not acknowledge before its session ended, to
+        other members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
         """
         unsent = [outgoing.shared for outgoing in self._waiting.clear() if outgoing.shared is not None]
         sent = list(self._shared.values())
@@ -384,7 +386,9 @@ class Outbound:
             del self.claims[packet_id]
 
     def _has_room(self, count: int) -> bool:
-        """Whether a plain message may still be added; a client that reads too slowly loses messages."""
+        """Return whether a plain message may still be added; a client that reads too slowly loses
+        messages.
+        """
         client = self._client
         if client.transport.output.buffered_bytes() <= self._unsent_bytes_max and self._waiting.has_room(
             self._unsent_bytes_max
@@ -427,8 +431,8 @@ class Outbound:
             start = end
 
     def aliased(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
-        """Topic and properties of the next publish: with an alias where the client allows one, with that
-        alone if it knows it.
+        """Return topic and properties of the next publish: with an alias where the client allows one, with
+        that alone if it knows it.
         """
         if self._aliases is None:
             return topic, properties
@@ -439,12 +443,16 @@ class Outbound:
         return b"" if known else topic, encode_alias(alias) + properties
 
     def note_sent(self, topic: bytes) -> None:
-        """A publish went out with what `aliased` gave: the client knows the alias of its topic now."""
+        """Note a publish that went out with what `aliased` gave: the client knows the alias of its
+        topic now.
+        """
         if self._aliases is not None and topic and not self._aliases.find(topic):
             self._aliases.take(topic)
 
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
-        """[MQTT-3.1.2-25]: as if it had been sent. Claims fail, or they would come back again and again."""
+        """Pass over one that is too large as if it had been sent [MQTT-3.1.2-25]. Claims fail, or they would
+        come back again and again.
+        """
         self._finish_shared(packet_ids)
         for packet_id in packet_ids:
             self.claims.pop(packet_id, None)

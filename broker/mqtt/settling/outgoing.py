@@ -42,7 +42,7 @@ class Outgoing:
         self.shared = shared
 
     def part(self, start: int, end: int) -> Outgoing:
-        """Some of the messages."""
+        """Return some of the messages."""
         claims = None if self.claims is None else self.claims[start:end]
         payloads = self.payloads[start:end]
         return Outgoing(
@@ -78,7 +78,7 @@ class WaitingRoom:
         return bool(self._entries)
 
     def has_room(self, bytes_max: int) -> bool:
-        """Whether one more may wait."""
+        """Return whether one more may wait."""
         return self._count < limits.SESSION_PENDING_MESSAGES_MAX and self._bytes <= bytes_max
 
     def add(self, outgoing: Outgoing) -> None:
@@ -89,7 +89,7 @@ class WaitingRoom:
         self._account(outgoing, 1)
 
     def take(self, count_max: int) -> Outgoing | None:
-        """The first messages, at most so many, that have not expired meanwhile [MQTT-3.3.2-5]."""
+        """Take the first messages, at most so many, that have not expired meanwhile [MQTT-3.3.2-5]."""
         while self._entries:
             outgoing, expires_at_ms = self._entries.popleft()
             self._account(outgoing, -1)
@@ -110,7 +110,7 @@ class WaitingRoom:
         return None
 
     def clear(self) -> list[Outgoing]:
-        """Nothing waits any more; gives what did."""
+        """Let nothing wait any more; gives what did."""
         waited = [entry.outgoing for entry in self._entries]
         self._entries.clear()
         self._count = self._bytes = 0

@@ -50,7 +50,7 @@ class Publisher:
         self.accept(packet_ids, qos)
 
     def accept_stored(self, run: PublishRun, note: str = "") -> None:
-        """As `accept`, for what was stored, once that is durable; identifiers of QoS 2 are stored with the
+        """Accept as `accept`, what was stored, once that is durable; identifiers of QoS 2 are stored with the
         messages, as a client sends them again after a crash.
         """
         packet_ids, qos = run.packet_ids, run.shape.qos
@@ -71,17 +71,17 @@ class Publisher:
         _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
 
     def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
-        """As `refuse`, where other queues took what those that are `full` did not."""
+        """Refuse as `refuse`, where other queues took what those that are `full` did not."""
         self.refuse(run, c.QUOTA_EXCEEDED, reason, full)
 
     def refuse_when_durable(
         self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
     ) -> None:
-        """As `refuse`, once what was done so far is durable."""
+        """Refuse as `refuse`, once what was done so far is durable."""
         self.refuse(run, reason_code, reason, full)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
-        """As `refuse`, where it was logged."""
+        """Refuse as `refuse`, where it was logged."""
 
 
 class ClientPublisher(Publisher):

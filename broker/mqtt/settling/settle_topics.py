@@ -101,7 +101,7 @@ class ControlTarget(ABC):
         """
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
-        """MQTT 5 is told; 3.1.1, which could not name a message anyway, gets its PUBACK."""
+        """Refuse by the end of the connection: MQTT 3.1.1 has no other way to tell ([MQTT-3.3.5-2])."""
         connection = client.connection
         code = c.TOPIC_NAME_INVALID if connection.protocol_version == c.MQTT_5 else c.SUCCESS
         properties = Properties(reason_string=reason) if code else NO_PROPERTIES
@@ -171,7 +171,7 @@ class CommitTarget(ControlTarget):
         return committed.map(lambda _: True)
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
-        """MQTT 3.1.1 has no other way to be told than the end of the connection ([MQTT-3.3.5-2])."""
+        """Refuse over MQTT 5; 3.1.1, which could not name a message anyway, gets its PUBACK."""
         if client.connection.protocol_version == c.MQTT_5 or not packet_ids:
             super()._refuse(client, packet_ids, reason)
         else:
@@ -184,15 +184,15 @@ def check_group(client: MqttClient, group_id: str) -> None:
 
 
 def user_properties(block: bytes, names: Collection[str]) -> dict[str, str]:
-    """Those of these names, from a PUBLISH; raises InvalidArgument if one is there twice."""
+    """Return those of these names, from a PUBLISH; raises InvalidArgument if one is there twice."""
     if not block:
         return {}
     return single_values(decode_properties(block, c.PUBLISH).user_properties, "user property", names)
 
 
 def offset_of(message_id: str, queue_name: str, name: str = "message-id") -> int:
-    """The offset in a `message-id` (`<queue>:<offset>`, or the offset alone); raises InvalidArgument, which
-    says that it is `name` that is wrong.
+    """Return the offset in a `message-id` (`<queue>:<offset>`, or the offset alone); raises InvalidArgument,
+    which says that it is `name` that is wrong.
     """
     queue, separator, digits = message_id.rpartition(":")
     if separator and queue != queue_name:

@@ -20,7 +20,7 @@ class OutboundWindow:
         self._unsent: set[int] = set()  # in use, but not sent over this connection yet
 
     def limit(self, receive_maximum: int) -> None:
-        """The client's Receive Maximum."""
+        """Set the client's Receive Maximum."""
         self.maximum = self.receive_maximum = receive_maximum
 
     def close(self) -> None:
@@ -30,12 +30,12 @@ class OutboundWindow:
         self.maximum = self.receive_maximum
 
     def free(self) -> int:
-        """How many more deliveries the client allows now."""
+        """Return how many more deliveries the client allows now."""
         return self.maximum - len(self.in_use)
 
     def occupy(self, packet_ids: Iterable[int], unsent: Iterable[int]) -> None:
-        """These were used by an earlier connection of the session and are not finished; `unsent` of them are
-        to be sent again.
+        """Occupy what an earlier connection of the session used and did not finish; `unsent` of them are to
+        be sent again.
         """
         self.in_use.update(packet_ids)
         self._unsent.update(unsent)
@@ -50,11 +50,11 @@ class OutboundWindow:
         self._unsent.difference_update(packet_ids)
 
     def room(self) -> int:
-        """How many more deliveries the client allows now, those that are sent again first."""
+        """Return how many more deliveries the client allows now, those that are sent again first."""
         return self.maximum - len(self.in_use) + len(self._unsent)
 
     def take_one(self) -> int:
-        """One identifier not in use; there must be one."""
+        """Take one identifier not in use; there must be one."""
         packet_id = self._next
         if packet_id in self.in_use:
             return self.take(1)[0]
@@ -63,7 +63,7 @@ class OutboundWindow:
         return packet_id
 
     def take_free(self) -> int:
-        """One identifier not in use; 0 if the client allows no more deliveries now."""
+        """Take one identifier not in use; 0 if the client allows no more deliveries now."""
         in_use = self.in_use
         packet_id = self._next
         if packet_id in in_use or len(in_use) >= self.maximum:
@@ -73,7 +73,7 @@ class OutboundWindow:
         return packet_id
 
     def take(self, count: int) -> list[int]:
-        """`count` identifiers not in use; there must be so many."""
+        """Take `count` identifiers not in use; there must be so many."""
         first = self._next
         end = first + count
         if end <= 65_536:
@@ -95,7 +95,7 @@ class OutboundWindow:
         return ids
 
     def release(self, packet_ids: list[int]) -> None:
-        """These deliveries are finished; identifiers not in use are passed over."""
+        """Release deliveries that are finished; identifiers not in use are passed over."""
         self.in_use.difference_update(packet_ids)
         if self._unsent:
             self._unsent.difference_update(packet_ids)

@@ -108,7 +108,9 @@ class PubSub:
         self._changed()
 
     def route(self, topic: str) -> Route:
-        """Every subscription a topic matches and whose client may read it; groups see to that themselves."""
+        """Return every subscription a topic matches and whose client may read it; groups see to that
+        themselves.
+        """
         found = self._routes.get(topic)
         if found is None:
             nodes: list[_Node] = []
@@ -128,7 +130,7 @@ class PubSub:
         return found
 
     def forget_routes(self) -> None:
-        """Who may read what has changed."""
+        """Forget routes: what clients may read has changed."""
         self._changed()
 
     def _changed(self) -> None:

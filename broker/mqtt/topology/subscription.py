@@ -32,7 +32,7 @@ class Subscriber(Protocol):
         """Whether he takes one more message now."""
 
     def may_read(self, topic: str) -> bool:
-        """Whether he is permitted to get what is published to a topic that his filter matches."""
+        """Return whether he is permitted to get what is published to a topic that his filter matches."""
 
     def pass_on(self, run: PublishRun) -> None:
         """Send publishes on as they came."""
@@ -82,11 +82,13 @@ class Subscription:
         self.group: ShareGroup | None = None
 
     def join(self, group: ShareGroup) -> None:
-        """The group it is a member of."""
+        """Note the group it is a member of."""
         self.group = group
 
     def takes_as_is(self, shape: PublishShape, version: int) -> bool:
-        """Whether publishes of this shape, sent over `version`, may go to the subscriber byte for byte."""
+        """Return whether publishes of this shape, sent over `version`, may go to the subscriber byte for
+        byte.
+        """
         return (
             version == self.subscriber.protocol_version
             and self.qos >= shape.qos
@@ -99,16 +101,16 @@ class Subscription:
 
 
 def encode_identifier(identifier: int | None) -> bytes:
-    """A subscription identifier as a property (section 3.3.2.3.8); b"" for None."""
+    """Return a subscription identifier as a property (section 3.3.2.3.8); b"" for None."""
     return b"" if identifier is None else _SUBSCRIPTION_IDENTIFIER + encode_varint(identifier)
 
 
 def one_for_each_client(
     subscriptions: Iterable[Subscription], publisher: Subscriber | None = None
 ) -> list[Subscription]:
-    """What clients get who have several subscriptions to a topic, none of them shared: one copy with the
-    highest of their QoS and all of their identifiers [MQTT-3.3.4-2] to [MQTT-3.3.4-4]; the publisher has none
-    by those with "no local" [MQTT-3.8.3-3].
+    """Return what clients get that have several subscriptions to a topic, none of them shared: one copy with
+    the highest of their QoS and all of their identifiers [MQTT-3.3.4-2] to [MQTT-3.3.4-4]; the publisher has
+    none by those with "no local" [MQTT-3.8.3-3].
     """
     by_client: dict[Subscriber, list[Subscription]] = {}
     for subscription in subscriptions:
@@ -138,22 +140,22 @@ class ShareBacklog(Protocol):
     """
 
     def joined(self, group: ShareGroup) -> None:
-        """The group has one more member."""
+        """Note that the group has one more member."""
 
     def left(self) -> None:
-        """The last member of the group is gone."""
+        """Note that the last member of the group is gone."""
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
-        """A member has it; None: nobody may read it."""
+        """Note the member that has it; None: no member may read it."""
 
     def dropped(self, run: PublishRun) -> None:
-        """The member had no room for it after all."""
+        """Take back what the member had no room for after all."""
 
     def finished(self, run: PublishRun) -> None:
-        """The member acknowledged it."""
+        """Note that a member acknowledged it."""
 
     def wake(self) -> None:
-        """A member takes more."""
+        """Deliver again: a member takes more."""
 
 
 class ShareGroup:
@@ -212,22 +214,22 @@ class ShareGroup:
             self._backlog.given(run, member)
 
     def dropped(self, run: PublishRun) -> None:
-        """The member it was given to has not taken it."""
+        """Take back what the member it was given to has not taken."""
         if self._backlog is not None:
             self._backlog.dropped(run)
 
     def finished(self, run: PublishRun) -> None:
-        """A member acknowledged it."""
+        """Note that the member acknowledged it."""
         if self._backlog is not None:
             self._backlog.finished(run)
 
     def wake(self) -> None:
-        """A member takes more."""
+        """Return a member takes more."""
         if self._backlog is not None:
             self._backlog.wake()
 
     def _pick(self, topic: str) -> Subscription | None:
-        """The member whose turn it is, of those that may read the topic."""
+        """Pick the member whose turn it is, of those that may read the topic."""
         members = self.members
         if not members:
             return None
