@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, Protocol
 
 from queue_manager.outcomes import ACCEPTED, REFUSED_SESSION, UNROUTED
@@ -13,14 +13,25 @@ HEARD: Final = 1
 STORED: Final = 2  # by a session that lasts, or as retained: certain when the open commit is
 
 
+SessionsAhead = Mapping[Hashable, tuple[int, int]]
+"""Messages, and bytes of body, that sessions will have taken of publishes that are judged together."""
+
+NOTHING_AHEAD: Final[SessionsAhead] = {}
+
+
 class Audience(Protocol):
     """The subscribers of messages published alike. It keeps itself current as subscriptions come and go."""
 
     def is_there(self) -> bool:
         """Whether there is a subscriber."""
 
-    def has_room(self, count: int, body_bytes: int) -> bool:
-        """Whether every session that may refuse publishers takes so many messages of so many bytes in all."""
+    def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
+        """Whether every session that may refuse publishers takes so many messages of so many bytes in all,
+        behind those that come before.
+        """
+
+    def count_ahead(self, count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]) -> None:
+        """Add to `ahead` what sessions that may refuse will have taken: so many messages of so many bytes."""
 
     def hear(self, bodies: list[bytes]) -> int:
         """Give messages to the subscribers: UNHEARD, HEARD or STORED. Nothing is refused any more."""
@@ -91,9 +102,14 @@ class _Awaited:
         audience = self._audience()
         return audience is not None and audience.is_there()
 
-    def has_room(self, count: int, body_bytes: int) -> bool:
+    def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
         audience = self._audience()
-        return audience is None or audience.has_room(count, body_bytes)
+        return audience is None or audience.has_room(count, body_bytes, ahead)
+
+    def count_ahead(self, count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]) -> None:
+        audience = self._audience()
+        if audience is not None:
+            audience.count_ahead(count, body_bytes, ahead)
 
     def hear(self, bodies: list[bytes]) -> int:
         audience = self._audience()

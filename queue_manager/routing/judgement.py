@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
-from queue_manager.audience import Audience
 from queue_manager.errors import InvalidArgument, PreconditionFailed
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import (
@@ -150,11 +149,9 @@ class Judgement:
             if verdict != ACCEPTED:
                 full.append(queue)
         audience = plan.audience if self.is_heard else None
-        if audience is not None:
-            ahead_count, ahead_bytes = ahead.heard(audience)
-            if not audience.has_room(count + ahead_count, body_bytes + ahead_bytes):
-                self.outcome, self.takers, self.is_heard = REFUSED_SESSION, [], False
-                return
+        if audience is not None and not audience.has_room(count, body_bytes, ahead.sessions):
+            self.outcome, self.takers, self.is_heard = REFUSED_SESSION, [], False
+            return
         if not full:
             return
         self.full = tuple(full)
@@ -182,20 +179,16 @@ class Judgement:
 class Ahead:
     """Publishes that are judged together and come before: the room and identities they will have taken."""
 
-    __slots__ = ("_extents", "_heard", "identities")
+    __slots__ = ("_extents", "identities", "sessions")
 
     def __init__(self) -> None:
         self.identities = IdentitiesAhead()
         self._extents: dict[Queue, tuple[int, int]] = {}
-        self._heard: dict[Audience, tuple[int, int]] = {}
+        self.sessions: dict[Hashable, tuple[int, int]] = {}
 
     def extent(self, queue: Queue) -> tuple[int, int]:
         """Messages, and bytes of body, that a queue will have taken."""
         return self._extents.get(queue, (0, 0))
-
-    def heard(self, audience: Audience) -> tuple[int, int]:
-        """Messages, and bytes of body, that an audience will have heard."""
-        return self._heard.get(audience, (0, 0))
 
     def add(self, judged: Judgement, now_ms: int) -> None:
         """Count one more that comes before."""
@@ -208,8 +201,7 @@ class Ahead:
             if plan.options.is_identified:
                 self.identities.take(queue.rules.identities, plan.options, judged.digest, now_ms)
         if plan.audience is not None and judged.is_heard:
-            count, body_bytes = self.heard(plan.audience)
-            self._heard[plan.audience] = count + len(judged.bodies), body_bytes + judged.body_bytes
+            plan.audience.count_ahead(len(judged.bodies), judged.body_bytes, self.sessions)
 
 
 NOTHING_AHEAD: Final = Ahead()

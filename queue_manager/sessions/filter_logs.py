@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import cast
 
+from queue_manager.audience import NOTHING_AHEAD, SessionsAhead
 from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
@@ -125,20 +126,35 @@ class FilterLogs:
             log.append(messages, body_bytes)
             self._trim(log)
 
-    def has_room(self, logs: Sequence[FilterLog], count: int, body_bytes: int) -> bool:
-        """Whether all sessions that read these logs take so many messages of so many bytes in all, if
+    def has_room(
+        self, logs: Sequence[FilterLog], count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD
+    ) -> bool:
+        """Return whether all sessions that read these logs take so many messages of so many bytes in all, if
         publishers are to be told. They count for each of the logs that a session reads, as in `queued`.
         """
         bounds = self._bounds.bounds
-        if bounds.drop != REJECT:
-            return True
-        readers = [cast(SessionSubscription, reader) for log in logs for reader in log.readers]
-        sessions = Counter(reader.session for reader in readers)
-        for session, times in sessions.items():
-            queued_count, queued_bytes = cast(Session, session).queued
-            if bounds.excess(queued_count + times * count, queued_bytes + times * body_bytes):
+        for session, times in self._refusing_readers(logs).items():
+            queued_count, queued_bytes = session.queued
+            ahead_count, ahead_bytes = ahead.get(session, (0, 0))
+            queued_count += ahead_count + times * count
+            if bounds.excess(queued_count, queued_bytes + ahead_bytes + times * body_bytes):
                 return False
         return True
+
+    def count_ahead(
+        self, logs: Sequence[FilterLog], count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]
+    ) -> None:
+        """Add to `ahead` what these messages take of the room that `has_room` asks for."""
+        for session, times in self._refusing_readers(logs).items():
+            ahead_count, ahead_bytes = ahead.get(session, (0, 0))
+            ahead[session] = ahead_count + times * count, ahead_bytes + times * body_bytes
+
+    def _refusing_readers(self, logs: Sequence[FilterLog]) -> Counter[Session]:
+        """Return the sessions whose bounds publishers are told, each with how many of the logs it reads."""
+        if self._bounds.bounds.drop != REJECT:
+            return Counter()
+        readers = [cast(SessionSubscription, reader) for log in logs for reader in log.readers]
+        return Counter(cast(Session, reader.session) for reader in readers)
 
     def send(
         self, log: FilterLog, session: Session, messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]]

@@ -82,6 +82,22 @@ def test_publish_that_a_full_session_refuses_is_in_no_queue(own_broker, mqtt, am
     assert "queue=" not in over_mqtt + over_amqp, "no queue refused"
 
 
+@pytest.mark.parametrize("keys", [("t.a", "t.b"), ("t.a", "t.a")], ids=["two topics", "one topic"])
+def test_commit_beyond_the_room_of_a_session_is_refused_whole(own_broker, mqtt, amqp_connect, keys):
+    broker = own_broker({"mqtt": {"sessions": {"drop": "reject", "max_queued_messages": 1}}})
+    away = mqtt(broker, client_id="away", clean=False, SessionExpiryInterval=100)
+    away.subscribe("t/#", 1)
+    away.disconnect()
+    channel = amqp_connect(broker).channel()
+    channel.tx_select()
+    for key in keys:
+        channel.basic_publish("amq.topic", key, key, pika.BasicProperties(delivery_mode=2))
+    refused_commit(channel)
+    back = mqtt(broker, client_id="away", clean=False, SessionExpiryInterval=100)
+    assert mqtt(broker).publish("t/c", "behind", 1) == 0
+    assert payloads(back.take(1)) == ["behind"]
+
+
 # transactions
 
 IDENTITY = {"x-producer-id": "p", "x-producer-sequence": 1}

@@ -5,13 +5,14 @@ As with `traffic`, what `broker.engine.session_traffic` states is here what the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 from broker.engine import session_traffic as traffic
 from broker.engine.session_traffic import Bounds, Losses, SubscriptionOptions, Totals
 from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST
+from queue_manager.audience import SessionsAhead
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.wills import KeptWills
@@ -108,9 +109,17 @@ class SessionClient:
         """
         self._sessions.send_own(cast(Session, session), topic_filter, messages)
 
-    def has_room(self, logs: Sequence[traffic.Log], count: int, body_bytes: int) -> bool:
+    def has_room(
+        self, logs: Sequence[traffic.Log], count: int, body_bytes: int, ahead: SessionsAhead
+    ) -> bool:
         """Return whether no session that reads these logs is full, where publishers are to be told that."""
-        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), count, body_bytes)
+        return self._sessions.logs.has_room(cast("Sequence[FilterLog]", logs), count, body_bytes, ahead)
+
+    def count_ahead(
+        self, logs: Sequence[traffic.Log], count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]
+    ) -> None:
+        """Add to `ahead` what the sessions that read these logs will have taken."""
+        self._sessions.logs.count_ahead(cast("Sequence[FilterLog]", logs), count, body_bytes, ahead)
 
     def publish(
         self,

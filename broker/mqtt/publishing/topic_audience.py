@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
-from broker.engine.session_traffic import Session
+from broker.engine.session_traffic import Log, Session
 from broker.mqtt.sessions.logged import LoggedFilter
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
 from broker.properties.mqtt import expiry_ms
 from broker.vhosts.hub import Hub
 from protocols.mqtt.events import PublishRun, PublishShape
-from queue_manager.audience import HEARD, STORED, UNHEARD
+from queue_manager.audience import HEARD, NOTHING_AHEAD, STORED, UNHEARD, SessionsAhead
 from queue_manager.validity import Version
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_MAX, EnvelopeTemplate
 
@@ -100,13 +100,19 @@ class Audience:
             self._find()
         return bool(self.direct or self._others or self._groups or self._logged)
 
-    def has_room(self, count: int, body_bytes: int) -> bool:
+    def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
+        logs = self._logs()
+        return not logs or self._hub.client.sessions.has_room(logs, count, body_bytes, ahead)
+
+    def count_ahead(self, count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]) -> None:
+        if logs := self._logs():
+            self._hub.client.sessions.count_ahead(logs, count, body_bytes, ahead)
+
+    def _logs(self) -> Sequence[Log]:
+        """Return the logs of lasting sessions that keep what is published."""
         if not self._version.is_current:
             self._find()
-        if not self._logged or not self._shape.qos:
-            return True
-        logs = [logged.log for logged in self._logged]
-        return self._hub.client.sessions.has_room(logs, count, body_bytes)
+        return [logged.log for logged in self._logged] if self._shape.qos else ()
 
     def hear(self, bodies: list[bytes]) -> int:
         if not self._version.is_current:

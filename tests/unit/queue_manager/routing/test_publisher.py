@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import pytest
 
 from config import limits
-from queue_manager.audience import HEARD, STORED, UNHEARD
+from queue_manager.audience import HEARD, NOTHING_AHEAD, STORED, UNHEARD, SessionsAhead
 from queue_manager.manager import QueueManager
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import (
@@ -41,8 +41,11 @@ class Subscribers:
     def is_there(self) -> bool:
         return self.result != UNHEARD
 
-    def has_room(self, count: int, body_bytes: int) -> bool:
-        return len(self.heard) + count <= self.room
+    def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
+        return len(self.heard) + ahead.get(self, (0, 0))[0] + count <= self.room
+
+    def count_ahead(self, count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]) -> None:
+        ahead[self] = ahead.get(self, (0, 0))[0] + count, 0
 
     def hear(self, bodies: list[bytes]) -> int:
         self.heard += bodies
