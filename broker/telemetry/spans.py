@@ -14,7 +14,7 @@ Operation = Literal["publish", "deliver", "ack", "nack", "reject"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One thing that was done with messages. `problem` "": it came to what it should.
+    """One thing that was done with messages. `problem` "": it came to what it should. `end_ns` 0: not yet.
 
     `message_id`: as deliveries name it, "" where it is not known or there are several.
     """
@@ -23,7 +23,7 @@ class Span:
     parent: TraceContext
     queue: str
     start_ns: int
-    end_ns: int
+    end_ns: int = 0
     message_id: str = ""
     count: int = 1
     problem: str = ""

@@ -7,7 +7,8 @@ one themselves, and nothing here is on the way of a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, cast
 
 from broker.clock import Clock
 from broker.engine.client import CommitClient, ConsumingClient, PublishingClient, SettlingClient, ShardClient
@@ -27,29 +28,33 @@ class TracedClient(ShardClient):
 
     def __init__(self, client: ShardClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
         vars(self).update(vars(client))
-        publishing = _TracedPublishing(client.publishing, client.commits, sampling, spans, clock)
-        self.publishing = cast(PublishingClient, publishing)
-        self.consuming = cast(ConsumingClient, _TracedConsuming(client.consuming, sampling, spans, clock))
-        self.settling = cast(SettlingClient, _TracedSettling(client.settling, sampling, spans, clock))
+        notes = _Notes(sampling, spans, clock)
+        self.publishing = cast(PublishingClient, _TracedPublishing(client.publishing, client.commits, notes))
+        self.consuming = cast(ConsumingClient, _TracedConsuming(client.consuming, notes))
+        self.settling = cast(SettlingClient, _TracedSettling(client.settling, notes))
+
+
+class _Notes(NamedTuple):
+    """Which messages are traced, where their spans go, and how long things take."""
+
+    sampling: Sampling
+    spans: Spans
+    clock: Clock
+
+    def ended(self, span: Span, begun: float, problem: str = "") -> None:
+        """Note what began at a moment of the monotonic clock, and is done now."""
+        took_ns = round(1e9 * (self.clock.monotonic() - begun))
+        self.spans.add(replace(span, end_ns=span.start_ns + took_ns, problem=problem))
 
 
 class _TracedPublishing:
     """As `PublishingClient`."""
 
-    def __init__(
-        self,
-        publishing: PublishingClient,
-        commits: CommitClient,
-        sampling: Sampling,
-        spans: Spans,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, publishing: PublishingClient, commits: CommitClient, notes: _Notes) -> None:
         self._publishing = publishing
         self._commits = commits
-        self._sampling = sampling
-        self._spans = spans
-        self._clock = clock
-        self._undurable: dict[int, tuple[list[_Publish], float]] = {}
+        self._notes = notes
+        self._undurable: dict[int, tuple[list[Span], float]] = {}
         self._last_token = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -75,8 +80,8 @@ class _TracedPublishing:
             return self._publishing.apply(judged, now_ms)
         return self._note(traced, judged.plan, lambda: self._publishing.apply(judged, now_ms))
 
-    def _note(self, traced: list[_Publish], plan: PublishPlan, act: Callable[[], int]) -> int:
-        begun = self._clock.monotonic()
+    def _note(self, traced: list[Span], plan: PublishPlan, act: Callable[[], int]) -> int:
+        begun = self._notes.clock.monotonic()
         outcome = act()
         if outcome == ACCEPTED and plan.durable:
             self._last_token += 1
@@ -97,9 +102,9 @@ class _TracedPublishing:
         bodies: list[bytes],
         now_ms: int,
         templates: list[EnvelopeTemplate] | None,
-    ) -> list[_Publish]:
+    ) -> list[Span]:
         of_each = [plan.template] if templates is None else templates
-        contexts = [self._sampling.context_of(template) for template in of_each]
+        contexts = [self._notes.sampling.context_of(template) for template in of_each]
         if not any(contexts):
             return []
         first_id = self._first_id(plan)
@@ -108,7 +113,7 @@ class _TracedPublishing:
             if context is not None:
                 count = len(bodies) if templates is None else 1
                 message_id = "" if first_id is None or count > 1 else _id_of(plan.queues[0], first_id + index)
-                found.append(_Publish(context, plan, now_ms, count, len(bodies[index]), message_id))
+                found.append(_of_publisher(context, plan, now_ms, count, len(bodies[index]), message_id))
         return found
 
     def _first_id(self, plan: PublishPlan) -> int | None:
@@ -117,48 +122,27 @@ class _TracedPublishing:
             return None
         return self._publishing.next_offset(plan.queues[0].name)
 
-    def _end(self, traced: list[_Publish], begun: float, problem: str) -> None:
-        took_ns = round(1e9 * (self._clock.monotonic() - begun))
-        for publish in traced:
-            self._spans.add(publish.ended(took_ns, problem))
+    def _end(self, traced: list[Span], begun: float, problem: str) -> None:
+        for span in traced:
+            self._notes.ended(span, begun, problem)
 
 
-class _Publish:
-    """Messages of one trace that are being published."""
-
-    __slots__ = ("_attributes", "_context", "_count", "_message_id", "_queue", "_start_ns")
-
-    def __init__(
-        self,
-        context: TraceContext,
-        plan: PublishPlan,
-        now_ms: int,
-        count: int,
-        body_bytes: int,
-        message_id: str,
-    ) -> None:
-        self._context = context
-        self._start_ns = now_ms * _NS_PER_MS
-        self._count = count
-        self._message_id = message_id
-        self._queue = ", ".join([local_name(queue.name) for queue in plan.queues])
-        self._attributes: dict[str, str | int] = {"messaging.message.body.size": body_bytes}
-        if plan.template.topic:
-            self._attributes["messaging.destination.template"] = plan.template.topic
-
-    def ended(self, took_ns: int, problem: str) -> Span:
-        """Return their span."""
-        return Span(
-            operation="publish",
-            parent=self._context,
-            queue=self._queue,
-            start_ns=self._start_ns,
-            end_ns=self._start_ns + took_ns,
-            message_id=self._message_id,
-            count=self._count,
-            problem=problem,
-            attributes=self._attributes,
-        )
+def _of_publisher(
+    context: TraceContext, plan: PublishPlan, now_ms: int, count: int, body_bytes: int, message_id: str
+) -> Span:
+    """Return the span, which has just begun, of messages of one trace."""
+    attributes: dict[str, str | int] = {"messaging.message.body.size": body_bytes}
+    if plan.template.topic:
+        attributes["messaging.destination.template"] = plan.template.topic
+    return Span(
+        operation="publish",
+        parent=context,
+        queue=", ".join([local_name(queue.name) for queue in plan.queues]),
+        start_ns=now_ms * _NS_PER_MS,
+        message_id=message_id,
+        count=count,
+        attributes=attributes,
+    )
 
 
 class _Held(Protocol):
@@ -171,34 +155,29 @@ class _Held(Protocol):
 class _TracedConsuming:
     """As `ConsumingClient`."""
 
-    def __init__(self, consuming: ConsumingClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+    def __init__(self, consuming: ConsumingClient, notes: _Notes) -> None:
         self._consuming = consuming
-        self._sampling = sampling
-        self._spans = spans
-        self._clock = clock
+        self._notes = notes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consuming, name)
 
     def subscribe(self, queue: Source, group_name: str, pattern: str, sink: Sink, **options: Any) -> Consumer:
         """See `ConsumingClient.subscribe`."""
-        traced = _TracedSink(sink, self._sampling, self._spans, self._clock)
+        traced = _TracedSink(sink, self._notes)
         return self._consuming.subscribe(queue, group_name, pattern, traced, **options)
 
     def puller(self, queue: Source, sink: Sink, consumer_id: str, **options: Any) -> Consumer:
         """See `ConsumingClient.puller`."""
-        traced = _TracedSink(sink, self._sampling, self._spans, self._clock)
-        return self._consuming.puller(queue, traced, consumer_id, **options)
+        return self._consuming.puller(queue, _TracedSink(sink, self._notes), consumer_id, **options)
 
 
 class _TracedSettling:
     """As `SettlingClient`."""
 
-    def __init__(self, settling: SettlingClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+    def __init__(self, settling: SettlingClient, notes: _Notes) -> None:
         self._settling = settling
-        self._sampling = sampling
-        self._spans = spans
-        self._clock = clock
+        self._notes = notes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._settling, name)
@@ -226,31 +205,28 @@ class _TracedSettling:
         now_ms: int,
         settle: Callable[[list[Claim], int], int],
     ) -> int:
-        traced = []
+        traced: list[Span] = []
         for claim in claims:
             message = cast(_Held, claim).message
-            context = self._sampling.context_of(message.template)
+            context = self._notes.sampling.context_of(message.template)
             holder = self._settling.holder(claim) if context is not None and claim.is_in_flight else None
             if context is not None and holder is not None:
-                traced.append((context, holder, message, claim.attempts))
-        begun = self._clock.monotonic()
+                traced.append(_of_consumer(operation, context, holder, message, claim.attempts, now_ms))
+        begun = self._notes.clock.monotonic()
         settled = settle(claims, now_ms)
-        for context, holder, message, attempts in traced:
-            took_ns = round(1e9 * (self._clock.monotonic() - begun))
-            self._spans.add(_of_consumer(operation, context, holder, message, attempts, now_ms, took_ns))
+        for span in traced:
+            self._notes.ended(span, begun)
         return settled
 
 
 class _TracedSink:
     """As `Sink`, before another one."""
 
-    __slots__ = ("_clock", "_sampling", "_sink", "_spans", "cancelled", "revoked")
+    __slots__ = ("_notes", "_sink", "cancelled", "revoked")
 
-    def __init__(self, sink: Sink, sampling: Sampling, spans: Spans, clock: Clock) -> None:
+    def __init__(self, sink: Sink, notes: _Notes) -> None:
         self._sink = sink
-        self._sampling = sampling
-        self._spans = spans
-        self._clock = clock
+        self._notes = notes
         self.revoked = sink.revoked
         self.cancelled = sink.cancelled
 
@@ -258,16 +234,16 @@ class _TracedSink:
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
     ) -> bool:
         """See `Sink.deliver`."""
-        begun = self._clock.monotonic()
+        notes = self._notes
+        begun = notes.clock.monotonic()
         # of what is settled by being sent nothing is left afterwards
         attempts = [1] * len(messages) if claims is None else [claim.attempts for claim in claims]
         done = self._sink.deliver(consumer, messages, claims)
         for message, attempt in zip(messages, attempts, strict=True):
-            context = self._sampling.context_of(message.template)
+            context = notes.sampling.context_of(message.template)
             if context is not None and done:
-                took_ns = round(1e9 * (self._clock.monotonic() - begun))
-                now_ms = self._clock.now_ms()
-                self._spans.add(_of_consumer("deliver", context, consumer, message, attempt, now_ms, took_ns))
+                now_ms = notes.clock.now_ms()
+                notes.ended(_of_consumer("deliver", context, consumer, message, attempt, now_ms), begun)
         return done
 
 
@@ -278,16 +254,13 @@ def _of_consumer(
     message: Message,
     attempts: int,
     now_ms: int,
-    took_ns: int,
 ) -> Span:
     group = consumer.group
-    start_ns = now_ms * _NS_PER_MS
     return Span(
         operation=operation,
         parent=context,
         queue=group.queue_name,
-        start_ns=start_ns,
-        end_ns=start_ns + took_ns,
+        start_ns=now_ms * _NS_PER_MS,
         message_id=f"{group.queue_name}:{message.offset}",
         attributes={"messaging.consumer.group.name": group.group_id, "sluicemq.attempts": attempts},
     )
