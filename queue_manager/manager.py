@@ -21,7 +21,7 @@ from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.rules.schedule import Key
 from queue_manager.sessions.all_sessions import VhostSessions
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.context import Context, DuePurge
+from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS, Context, DuePurge
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
@@ -48,8 +48,14 @@ class QueueManager:
         cache_bytes_max: int,
         log: MetadataLog,
         message_ids: SequenceAllocator,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
     ) -> None:
-        self.context = Context(cache_bytes_max=cache_bytes_max, metadata_log=log, message_ids=message_ids)
+        self.context = Context(
+            cache_bytes_max=cache_bytes_max,
+            metadata_log=log,
+            message_ids=message_ids,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+        )
         self.queues = QueueDirectory(self.context, default_policy, auto_create=auto_create)
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)

@@ -167,9 +167,9 @@ class Connection(Link):
                 f"no queue receives messages with routing key {reader.short()!r}: {code} {text}"
                 " (options queue, routingKey, mandatory)"
             )
-        reader.position += 1 + head[4]  # the consumer's tag
+        reader.take(1 + head[4])  # the consumer's tag
         tag = reader.unpack("Q")
-        reader.position += 1
+        reader.take(1)  # whether it came before
         address = head[reader.position :]
         if address != self._address[0]:  # of one stream most often the same
             self._address = (address, reader.short(), reader.short())

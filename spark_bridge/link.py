@@ -37,15 +37,26 @@ _CONSUMER_CANCEL: Final = (60, 30)
 class Content:
     """A message coming in: the method that announced it, its header, and the body as far as it came."""
 
-    __slots__ = ("body_bytes", "head", "header", "method", "missing_bytes", "parts")
+    __slots__ = ("head", "header", "method", "missing_bytes", "parts")
 
     def __init__(self, method: tuple[int, int], head: bytes) -> None:
         self.method = method
         self.head = head
         self.header = b""
-        self.body_bytes = 0
         self.missing_bytes = 0
         self.parts: list[bytes] = []
+
+    def begin(self, header: bytes) -> bool:
+        """Take the header; give whether the message is whole, for it has no body."""
+        self.header = header
+        (self.missing_bytes,) = struct.unpack_from(">Q", header, 4)
+        return not self.missing_bytes
+
+    def add(self, part: bytes) -> bool:
+        """Take a part of the body; give whether it was the last."""
+        self.parts.append(part)
+        self.missing_bytes -= len(part)
+        return self.missing_bytes <= 0
 
 
 class Link:
@@ -277,18 +288,10 @@ class Link:
             else:
                 self._answers.append((found, payload[4:]))
         elif kind == wire.HEADER and self._content is not None:
-            content = self._content
-            content.header = payload
-            (content.body_bytes,) = struct.unpack_from(">Q", payload, 4)
-            content.missing_bytes = content.body_bytes
-            if not content.body_bytes:
+            if self._content.begin(payload):
                 self._end_content()
-        elif kind == wire.BODY and self._content is not None:
-            content = self._content
-            content.parts.append(payload)
-            content.missing_bytes -= len(payload)
-            if content.missing_bytes <= 0:
-                self._end_content()
+        elif kind == wire.BODY and self._content is not None and self._content.add(payload):
+            self._end_content()
 
     def _end_content(self) -> None:
         content, self._content = self._content, None

@@ -109,25 +109,29 @@ class Identity:
 
     __slots__ = ("_allowed", "_has_forgotten", "_rights", "_tags", "client_id", "login", "vhost")
 
-    def __init__(self, login: Login, vhost: str, client_id: str) -> None:
+    def __init__(
+        self,
+        login: Login,
+        vhost: str,
+        client_id: str,
+        *,
+        before: Identity | None = None,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
         self.login = login
         self.vhost = vhost
         self.client_id = client_id
         self._rights = login.rights(vhost, client_id)
-        self._allowed: set[tuple[Action, Kind | str, str]] = set()
-        self._has_forgotten = False
-        self._tags: frozenset[str] = frozenset()
+        self._allowed: set[tuple[Action, Kind | str, str]] = set() if before is None else {*before._allowed}
+        self._has_forgotten: bool = before is not None and before._has_forgotten
+        self._tags = tags
 
     def alone(self, tags: frozenset[str]) -> Identity:
         """Return the same, with what was allowed so far, for something that ends by itself.
 
         It is narrowed, too, when the user has none of `tags` any more.
         """
-        own = Identity(self.login, self.vhost, self.client_id)
-        own._allowed |= self._allowed
-        own._has_forgotten = self._has_forgotten
-        own._tags = tags
-        return own
+        return Identity(self.login, self.vhost, self.client_id, before=self, tags=tags)
 
     @property
     def user(self) -> str:

@@ -53,6 +53,15 @@ class _Slots:
         self.free = asyncio.Semaphore(slot_count)
         self.user_count = 0
 
+    def enter(self) -> None:
+        """Count one more who has to do with it."""
+        self.user_count += 1
+
+    def leave(self) -> bool:
+        """Count one less; return whether that was the last."""
+        self.user_count -= 1
+        return not self.user_count
+
 
 class Throttle:
     """How long a login has to wait, so that nobody tries passwords quickly.
@@ -87,7 +96,7 @@ class Throttle:
                 async with asyncio.timeout(limits.LOGIN_WAIT_S_MAX):
                     for key in self._of_address(host, user):
                         slots = self._slots_of(key)
-                        slots.user_count += 1
+                        slots.enter()
                         held.callback(self._leave, key, slots)
                         await held.enter_async_context(slots.free)
             except TimeoutError:
@@ -103,8 +112,7 @@ class Throttle:
         return slots
 
     def _leave(self, key: _Key, slots: _Slots) -> None:
-        slots.user_count -= 1
-        if not slots.user_count:
+        if slots.leave():
             del self._slots[key]
 
     def wait_s(self, host: str, user: str, now: float) -> float | None:

@@ -37,8 +37,7 @@ class LeaseLoop:
         timers = self._manager.context.timers
         wake = self._wakeups.timers
         while True:
-            due_ms = timers.next_ms()
-            timers.is_earlier = False
+            due_ms = timers.look()
             wake.clear()
             try:
                 wait_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000

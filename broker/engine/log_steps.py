@@ -41,9 +41,13 @@ async def scan_records(
 
 
 class Steps:
-    """How many entries of a log to read at a time: `entry_count`, which may be changed between two steps."""
+    """How many entries of a log to read at a time: `entry_count`."""
 
     def __init__(self, entry_count: int) -> None:
+        self.entry_count = entry_count
+
+    def go_on_by(self, entry_count: int) -> None:
+        """Read so many at a time from now on."""
         self.entry_count = entry_count
 
     def read(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
@@ -62,7 +66,7 @@ class FittingSteps(Steps):
     def read(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         entry_bytes = sum([len(value) for _, value in rows]) // len(rows) + 1
         fitting = max(1, limits.REMOVAL_STEP_BYTES // entry_bytes)
-        self.entry_count = min(limits.REMOVAL_ENTRIES_PER_STEP, fitting)
+        self.go_on_by(min(limits.REMOVAL_ENTRIES_PER_STEP, fitting))
 
 
 async def walk_log(

@@ -100,6 +100,11 @@ class _Log:
         self.passed = RangeSet()
         """Of these some that are not."""
 
+    def need(self, offset: int, passed: RangeSet) -> None:
+        """Need what is from an offset on, but for what was `passed`."""
+        self.needed_from = offset
+        self.passed = passed
+
 
 class Ownership:
     """Takes every record of a store, in the order of keys, then tells the problems."""
@@ -358,10 +363,10 @@ class Ownership:
         name = self._names[log.number]
         head = self._heads.get(name, 0)
         groups = self._groups.get(name, [])
-        log.passed = self._passed.get(name, log.passed)
+        passed = self._passed.get(name, log.passed)
         if log.is_stream or not groups:
-            log.needed_from = head
+            log.need(head, passed)
             return
         clear = [group for group in groups if group not in self._unclear | self._going]
         positions = [self._positions.get(group, head) for group in clear]
-        log.needed_from = max(head, min(positions)) if positions else 1 << 64
+        log.need(max(head, min(positions)) if positions else 1 << 64, passed)

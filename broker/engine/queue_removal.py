@@ -79,7 +79,7 @@ async def _remove_rows(at: Deleting, removal: QueueRemoval, owner: str, kind: Re
             elif held.offset is None or not (removal.released is None or removal.is_restored):
                 shared.append(held.first_id)
         await _delete(at, row[0], own, shared)
-        removal.let_go |= let_go
+        removal.let_go.update(let_go)
         await at.commits.room_for_deletes()
 
 

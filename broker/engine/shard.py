@@ -27,6 +27,7 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.range_set import RangeSet
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
+from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS
 from storage.errors import StorageError
 from storage.metadata_log import INSTANCE_ID_DEFAULT
 from storage.store import Store
@@ -86,7 +87,7 @@ class Shard:
         auto_create: bool,
         cache_bytes_max: int,
         instance_id: str = INSTANCE_ID_DEFAULT,
-        auto_commit_interval_ms: int | None = None,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
         readers: ContentReaders | None = None,
     ) -> Shard:
         """Recover the queues in `store`; nothing runs before `start`. `instance_id` names the broker in the
@@ -98,9 +99,8 @@ class Shard:
             cache_bytes_max=cache_bytes_max,
             log=await start.open_log(store, instance_id),
             message_ids=await start.open_message_ids(store),
+            auto_commit_interval_ms=auto_commit_interval_ms,
         )
-        if auto_commit_interval_ms is not None:
-            manager.context.auto_commit_interval_ms = auto_commit_interval_ms
         if readers is not None:
             readers.install(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))

@@ -111,7 +111,7 @@ class StreamBlockReader:
             # entries of few messages in large steps
             missing = load.end - load.offset - len(found.ids)
             fitting = missing * entry_count // max(1, len(found.ids)) + 1
-            steps.entry_count = min(limits.STORE_SCAN_ROWS_MAX, fitting)
+            steps.go_on_by(min(limits.STORE_SCAN_ROWS_MAX, fitting))
         return found, sequence
 
     def _add(self, found: _Found, value: bytes, from_offset: int) -> None:

@@ -158,6 +158,9 @@ class StateWrites:
         cursor.write(commit, now_ms, is_part=self._pending.get(cursor) != WHOLE)
 
 
+AUTO_COMMIT_INTERVAL_MS: Final = 5_000
+
+
 class Context:
     """The open commit, times to come, reads asked for, and work lists of one shard.
 
@@ -167,7 +170,12 @@ class Context:
     """
 
     def __init__(
-        self, *, cache_bytes_max: int, metadata_log: MetadataLog, message_ids: SequenceAllocator
+        self,
+        *,
+        cache_bytes_max: int,
+        metadata_log: MetadataLog,
+        message_ids: SequenceAllocator,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
     ) -> None:
         self.cache_bytes_max = cache_bytes_max
         self.metadata_log = metadata_log
@@ -193,7 +201,7 @@ class Context:
         self.skipping: dict[Skipping, None] = {}
         self.staging: dict[Staging, None] = {}
         self.awaiting_history: dict[object, None] = {}  # cursors made before it was known what is gone
-        self.auto_commit_interval_ms = 5_000
+        self.auto_commit_interval_ms = auto_commit_interval_ms
 
     def defer(self, groups: Iterable[Dispatched]) -> None:
         """It is the turn of others: these groups go on with a step."""

@@ -25,7 +25,7 @@ class Timers:
         self._heap: list[tuple[int, int, Timed]] = []
         self._due: dict[Timed, int] = {}
         self._number = 0
-        self.is_earlier = False  # the driver has to look at `next_ms` again; it sets this back
+        self.is_earlier = False  # the driver has to `look` again
 
     def set(self, owner: Timed, due_ms: int) -> None:
         """Call `owner` at `due_ms`, unless it will be called earlier anyway."""
@@ -41,6 +41,11 @@ class Timers:
     def forget(self, owner: Timed) -> None:
         """Do not call `owner` any more."""
         self._due.pop(owner, None)
+
+    def look(self) -> int | None:
+        """Tell the driver when `fire` has something to do; `is_earlier` says when that changes."""
+        self.is_earlier = False
+        return self.next_ms()
 
     def next_ms(self) -> int | None:
         """When `fire` has something to do."""

@@ -32,7 +32,7 @@ async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[l
         steps = Steps(1)  # a page may come with the first entry
         ranges = shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence)
         async for _, rows in walk_log(shard.store, ranges, steps):
-            steps.entry_count = min(2 * steps.entry_count, ENTRIES_PER_SCAN)
+            steps.go_on_by(min(2 * steps.entry_count, ENTRIES_PER_SCAN))
             part = []
             for _, value in rows:
                 for message_id, envelope in metadata.decode(value):

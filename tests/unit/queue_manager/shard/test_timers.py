@@ -33,7 +33,7 @@ def test_the_driver_is_told_only_of_an_earlier_time() -> None:
     timers = Timers()
     timers.set(Caller(), 20)
     assert timers.is_earlier
-    timers.is_earlier = False
+    timers.look()
     timers.set(Caller(), 30)
     assert not timers.is_earlier
     timers.set(Caller(), 10)
