@@ -7,7 +7,7 @@ from bisect import bisect_left
 from broker.engine.log_steps import Steps, walk_log
 from config import limits
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad, PayloadLoad
+from queue_manager.shard.loads import LogLoad
 from storage.envelope import TemplateCache, read_head
 from storage.metadata_log import MetadataLog
 from storage.records import metadata, payload
@@ -59,10 +59,6 @@ class LogReader:
                 messages.append(Message(message_id, offset, body, template, received_at_ms))
             next_offset = offset + 1
         return messages, next_offset, sequence
-
-    async def read_for(self, load: PayloadLoad) -> tuple[dict[int, bytes], int]:
-        """Read as `read_payloads`, for a PayloadLoad."""
-        return await self.read_payloads([message.message_id for message in load.messages])
 
     async def read_payloads(self, message_ids: list[int]) -> tuple[dict[int, bytes], int]:
         """Read payloads by message ID, and tell how many of `message_ids`, from the first on, were looked for

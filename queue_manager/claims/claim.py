@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NotRequired, Protocol, TypedDict
 
 from config import limits
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -605,6 +605,20 @@ class CreditPool(Pool):
             consumer.group.settled(consumer)
 
 
+class ConsumerOptions(TypedDict):
+    """What a consumer is made with; see `Consumer`."""
+
+    consumer_id: str
+    credit_max: int
+    no_ack: bool
+    exclusive: bool
+    lease_ms: int
+    pool: NotRequired[Pool | None]
+    priority: NotRequired[int]
+    wanted: NotRequired[ConsumerFilter | None]
+    is_told_offsets: NotRequired[bool]
+
+
 class Consumer:
     """One consumer of one group.
 
@@ -612,7 +626,8 @@ class Consumer:
     message offset to Claim in order of claiming. `no_ack` consumers hold only what is being sent, or could
     not be. Of consumers with credit only those of the highest `priority` are given messages. `late_held`: how
     many claims it had left when it last let a lease end; -1 if that does not count any more. `extended`: some
-    claim has a lease of its own. `is_told_offsets`: what it is given says which offset it has.
+    claim has a lease of its own. `wanted`: it takes only what matches. `is_told_offsets`: what it is given
+    says which offset it has, so its group is given only what is durable.
     """
 
     __slots__ = (
@@ -638,14 +653,14 @@ class Consumer:
     def __init__(
         self,
         group: ConsumerGroup,
-        consumer_id: str,
         sink: Sink,
         *,
+        consumer_id: str,
         credit_max: int,
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: Pool | None,
+        pool: Pool | None = None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         is_told_offsets: bool = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import nsmallest
 from typing import Generic, Protocol, TypeVar
 
@@ -10,10 +11,11 @@ from queue_manager.claims.claim import Claim
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.done_purges import Holder
 from queue_manager.cursor.stored_state import StoredState
+from queue_manager.log.log_target import LogTarget
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad, PayloadLoad
+from queue_manager.shard.loads import BodiesLoad, LogLoad
 
 
 class Asking(Holder, Protocol):
@@ -39,27 +41,20 @@ class Asking(Holder, Protocol):
 A = TypeVar("A", bound=Asking)
 
 
-class ReadBack(Generic[A]):
+class ReadBack(LogTarget, Generic[A]):
     """Asks for what is missing, one load at a time, and takes in what comes (see `LoadTarget`)."""
 
-    __slots__ = ("_asking", "_claims", "_log", "_retention", "_stored", "reader")
+    __slots__ = ("_asking", "_claims", "_retention", "_stored", "reader")
 
     def __init__(
         self, asking: A, retention: Retention[A], claims: Claims, stored: StoredState, sequence: int
     ) -> None:
+        super().__init__(retention.log)
         self._asking = asking
         self._retention = retention
-        self._log = retention.log
         self._claims = claims
         self._stored = stored
-        self.reader = Reader(self._log, asking.progress, self, sequence)
-
-    @property
-    def log_id(self) -> str:
-        return self._log.log_id
-
-    def log_end(self) -> int:
-        return self._log.tail.first_offset
+        self.reader = Reader(self.log, asking.progress, self, sequence)
 
     def is_over(self) -> bool:
         return self._asking.is_over()
@@ -67,10 +62,17 @@ class ReadBack(Generic[A]):
     def abandon(self, now_ms: int) -> None:
         self._asking.loaded(now_ms)
 
-    def request_payloads(self) -> None:
+    def request_returned(self) -> None:
         """Have the payloads read of what came back and is next."""
         claims = [claim for _, claim in nsmallest(limits.LOAD_MESSAGES_MAX, self._claims.returned.heap)]
-        self.reader.request_payloads([c.message for c in claims if c.message.body is None])
+        self.request([c.message for c in claims if c.message.body is None])
+
+    def request(self, messages: list[Message]) -> None:
+        """Have the payloads of messages read, unless something is being read already."""
+        if not self.reader.is_loading:
+            self.reader.hold_up()
+            ids = [message.message_id for message in messages]
+            self.log.context.loads.append(BodiesLoad(ids, partial(self.payloads_loaded, messages)))
 
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
@@ -89,12 +91,16 @@ class ReadBack(Generic[A]):
             self._retention.payloads.release_gone(self._asking, start, end)
 
     def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
+        self, messages: list[Message], bodies: dict[int, bytes], read_count: int, now_ms: int
     ) -> None:
+        """Take the payloads that were read of the first `read_count` messages; what is missing is gone."""
+        if self.is_over():
+            self.abandon(now_ms)
+            return
         self.reader.load_ended()
-        self._log.note_sizes(bodies.values())
+        self.log.note_sizes(bodies.values())
         gone: set[int] = set()
-        for message in load.messages[:read_count]:
+        for message in messages[:read_count]:
             body = bodies.get(message.message_id)
             message.read(body)
             if body is None:

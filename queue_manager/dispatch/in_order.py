@@ -90,7 +90,7 @@ class InOrder(Dispatcher):
         waiting = cursor.claims.returned
         first = waiting.first()
         if first is not None and first.message.body is None:
-            cursor.read_back.request_payloads()
+            cursor.read_back.request_returned()
             return []
         count = min(count, max(1, cursor.log.context.budget.left // limits.REDELIVERY_COST))
         claims: list[Claim] = []

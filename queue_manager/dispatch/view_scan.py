@@ -214,7 +214,7 @@ class Scan:
             and claim.message.offset < self.returned_end(view)
         ):
             claims = [c for _, _, c in nsmallest(limits.LOAD_MESSAGES_MAX, view.returned)]
-            reader.request_payloads(
+            self._cursor.read_back.request(
                 [c.message for c in claims if c.state == AVAILABLE and c.message.body is None]
             )
             return

@@ -11,7 +11,7 @@ from config import limits
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
-from queue_manager.shard.loads import LoadTarget, LogLoad, PayloadLoad
+from queue_manager.shard.loads import LoadTarget, LogLoad
 
 
 class Reading(Protocol):
@@ -158,14 +158,8 @@ class Reader:
             self.is_loading = True
             self._log.context.loads.append(LogLoad(self._target, sequence, offset))
 
-    def request_payloads(self, messages: list[Message]) -> None:
-        """Ask for the payloads of messages, unless something is being read already."""
-        if not self.is_loading:
-            self.is_loading = True
-            self._log.context.loads.append(PayloadLoad(self._target, messages))
-
     def hold_up(self) -> None:
-        """Ask for nothing until `load_ended`: it has to be known first what there is."""
+        """Ask for nothing until `load_ended`: other things are being read."""
         self.is_loading = True
 
     def load_ended(self) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from config import limits
+from queue_manager.log.log_target import LogTarget
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad, PayloadLoad, StreamLoad
+from queue_manager.shard.loads import LogLoad, StreamLoad
 
 
 class Waiting(Protocol):
@@ -48,17 +49,19 @@ class Block:
         return bisect_left(self.messages, offset, key=_offset)
 
 
-class StreamBlocks:
+class StreamBlocks(LogTarget):
     """The blocks of one stream that are in memory, least recently used first, and those that are coming.
 
     `is_read` tells whether any cursor reads what the tail in memory does not hold any more.
     Implements `LoadTarget`.
     """
 
-    __slots__ = ("_asked", "_blocks", "_is_read", "_log", "memory_bytes", "read_count")
+    __slots__ = ("_asked", "_blocks", "_is_read", "memory_bytes", "read_count")
+
+    log: StreamLog
 
     def __init__(self, log: StreamLog, is_read: Callable[[], bool]) -> None:
-        self._log = log
+        super().__init__(log)
         self._is_read = is_read
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._asked: dict[int, tuple[LogLoad, list[Waiting]]] = {}
@@ -84,11 +87,11 @@ class StreamBlocks:
                 return
         load = self._plan(offset, before)
         self._asked[load.offset] = load, [cursor]
-        self._log.context.loads.append(load)
+        self.log.context.loads.append(load)
 
     def _plan(self, offset: int, before: Block | None) -> LogLoad:
         """Whole chunks, so that readers find the same blocks; what is too large bit by bit."""
-        log = self._log
+        log = self.log
         goes_on = before is not None and before.end == offset
         stretch = log.chunks.stretch(offset)
         if stretch is not None:
@@ -101,16 +104,6 @@ class StreamBlocks:
         return LogLoad(self, log.sequence_for(offset), offset)
 
     # see `LoadTarget`
-
-    @property
-    def log_id(self) -> str:
-        return self._log.log_id
-
-    def log_end(self) -> int:
-        return self._log.tail.first_offset
-
-    def is_over(self) -> bool:
-        return self._log.deleted
 
     def abandon(self, now_ms: int) -> None:
         self._asked.clear()
@@ -131,13 +124,8 @@ class StreamBlocks:
             cursor.want_dispatch()
         self.left()  # who asked may be gone
 
-    def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
-    ) -> None:
-        """See `LoadTarget`; payloads are read with the log."""
-
     def _shrink(self) -> None:
-        replayed = self._log.context.replayed
+        replayed = self.log.context.replayed
         replayed[self] = None
         bytes_max = limits.STREAM_READ_BYTES_MAX // len(replayed)
         while len(self._blocks) > 1 and (
@@ -154,7 +142,7 @@ class StreamBlocks:
         """Let go of everything: no cursor reads on from here."""
         self._blocks.clear()
         self.memory_bytes = 0
-        self._log.context.replayed.pop(self, None)
+        self.log.context.replayed.pop(self, None)
 
     def forget_before(self, offset: int) -> None:
         """Let go of blocks that end at or below `offset`."""

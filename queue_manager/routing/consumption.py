@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from config import limits
 from queue_manager import address
-from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, ConsumerGroup, Pool, Sink
+from queue_manager.claims.claim import (
+    IN_FLIGHT,
+    UNLIMITED,
+    Claim,
+    Consumer,
+    ConsumerGroup,
+    ConsumerOptions,
+    Sink,
+)
 from queue_manager.claims.ledger import acknowledge
 from queue_manager.errors import (
     InExclusiveUse,
@@ -44,47 +53,27 @@ class Consumption:
         pattern: str,
         sink: Sink,
         *,
-        consumer_id: str,
-        credit_max: int,
-        no_ack: bool,
-        exclusive: bool,
-        lease_ms: int,
-        pool: Pool | None = None,
-        priority: int = 0,
-        wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
-        is_told_offsets: bool = False,
         is_fetch: bool = False,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Add a consumer to a group (made if need be). Deliveries begin at the next `dispatch`.
 
-        `wanted`: it takes only what matches. `group_selector`: the messages of the whole group; None: as the
-        group has it. `is_told_offsets`: its deliveries say which offset they have, so its group is given only
-        what is durable. `is_fetch`: it is there for a single request, so that an auto-delete queue does not
-        go with it. Raises AccessRefused about exclusivity, PreconditionFailed when the group has another
-        selector, or filters cannot be had here, InvalidAddress, LimitReached.
+        `group_selector`: the messages of the whole group; None: as the group has it. `is_fetch`: it is there
+        for a single request, so that an auto-delete queue does not go with it. Raises AccessRefused about
+        exclusivity, PreconditionFailed when the group has another selector, or filters cannot be had here,
+        InvalidAddress, LimitReached.
         """
+        wanted = options.get("wanted")
         if wanted is not None and queue.policy.binds_keys():
             raise PreconditionFailed(
                 f"queue {queue.name!r} has message groups: its consumers have no filters"
             )
         existing = queue.groups.get(group_id_of(group_name, pattern))
         if existing is not None:
-            _check_welcome(queue, existing, wanted, group_selector, exclusive=exclusive)
+            _check_welcome(queue, existing, wanted, group_selector, exclusive=options["exclusive"])
         group = self.group(queue, group_name, pattern, group_selector or "")
-        consumer = Consumer(
-            group,
-            consumer_id,
-            sink,
-            credit_max=credit_max,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            lease_ms=lease_ms,
-            pool=pool,
-            priority=priority,
-            wanted=wanted,
-            is_told_offsets=is_told_offsets,
-        )
+        consumer = Consumer(group, sink, **options)
         if not is_fetch:
             queue.use.joined()
         group.add(consumer)
@@ -99,15 +88,8 @@ class Consumption:
         *,
         start: StreamStart | None,
         auto_commit: bool,
-        consumer_id: str,
-        credit_max: int,
-        no_ack: bool,
-        exclusive: bool,
-        lease_ms: int,
-        pool: Pool | None = None,
-        priority: int = 0,
-        wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         """As `subscribe`. A group without a name is this consumer's own.
 
@@ -115,24 +97,12 @@ class Consumption:
         message. `wanted` holds for the group while it has consumers, which all ask for the same. Raises
         PreconditionFailed when others of the group commit (`auto_commit`) or filter otherwise.
         """
+        wanted = options.pop("wanted", None)
         known = stream.known_group(group_id_of(group_name, pattern)) if group_name else None
         is_first = known is None or not known.consumers.members
         if known is not None and not is_first:
             _check_alike(stream, known, wanted, auto_commit=auto_commit)
-        consumer = self.subscribe(
-            stream,
-            group_name,
-            pattern,
-            sink,
-            consumer_id=consumer_id,
-            credit_max=credit_max,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            lease_ms=lease_ms,
-            pool=pool,
-            priority=priority,
-            group_selector=group_selector,
-        )
+        consumer = self.subscribe(stream, group_name, pattern, sink, group_selector=group_selector, **options)
         if is_first:
             group = consumer.group
             assert isinstance(group, StreamGroup)
@@ -177,13 +147,12 @@ class Consumption:
             group = queue.group("")
         consumer = Consumer(
             group,
-            consumer_id,
             sink,
+            consumer_id=consumer_id,
             credit_max=UNLIMITED,
             no_ack=False,
             exclusive=False,
             lease_ms=lease_ms,
-            pool=None,
             is_told_offsets=is_told_offsets,
         )
         group.drain(consumer)

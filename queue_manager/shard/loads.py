@@ -1,7 +1,7 @@
 """What the queue manager wants read from the store; the driver reads it and brings it back.
 
-The manager never waits: it puts requests on `Context.loads`, whoever drives it performs them and calls
-`QueueManager.log_loaded`, `payloads_loaded`, `rows_loaded` or `bodies_loaded`.
+The manager never waits: it puts requests on `Context.loads`, whoever drives it performs them and calls what
+they name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queue_manager.model import Message
 
 
 class LoadTarget(Protocol):
-    """Who asked for a part of a log, or for payloads."""
+    """Who asked for a part of a log."""
 
     @property
     def log_id(self) -> str:
@@ -29,11 +29,6 @@ class LoadTarget(Protocol):
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
         """Take what a `LogLoad` read: messages below `next_offset`; the rest continues at `sequence`."""
-
-    def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
-    ) -> None:
-        """Take what a `PayloadLoad` read of its first `read_count` messages; what is missing is gone."""
 
     def abandon(self, now_ms: int) -> None:
         """Tell who waits that nothing will be read."""
@@ -58,16 +53,6 @@ class StreamLoad(LogLoad):
     def __init__(self, target: LoadTarget, sequence: int, offset: int, end: int) -> None:
         super().__init__(target, sequence, offset)
         self.end = end
-
-
-class PayloadLoad:
-    """Read the payloads of `messages`, whose envelopes are in memory."""
-
-    __slots__ = ("messages", "target")
-
-    def __init__(self, target: LoadTarget, messages: list[Message]) -> None:
-        self.target = target
-        self.messages = messages
 
 
 class ScanLoad:
@@ -96,7 +81,7 @@ class ScanLoad:
 
 
 class BodiesLoad:
-    """Read payloads for no cursor and call `then(bodies by message ID, read_count, now_ms)`.
+    """Read payloads and call `then(bodies by message ID, read_count, now_ms)`.
 
     Those of the first `read_count` (at least one) of `message_ids` that are not in the answer do not exist.
     """
@@ -108,4 +93,4 @@ class BodiesLoad:
         self.then = then
 
 
-Load = LogLoad | PayloadLoad | ScanLoad | BodiesLoad
+Load = LogLoad | ScanLoad | BodiesLoad

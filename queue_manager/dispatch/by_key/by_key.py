@@ -217,7 +217,7 @@ class ByKey(Dispatcher):
                 messages.append(claim.message)
                 if len(messages) == limits.LOAD_MESSAGES_MAX:
                     break
-        cursor.reader.request_payloads(messages)
+        cursor.read_back.request(messages)
 
     # one by one
 
@@ -261,7 +261,7 @@ class ByKey(Dispatcher):
                 self._place_for(entered, puller)
             return cursor.position > position
         if claim.message.body is None:
-            cursor.read_back.request_payloads()
+            cursor.read_back.request_returned()
             return False
         cursor.claims.returned.pop()
         if claim.state == AVAILABLE:

@@ -11,11 +11,12 @@ from typing import Protocol
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.log_target import LogTarget
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
 from queue_manager.rules.expiry.front import FutureGroups
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.loads import BodiesLoad, LogLoad, PayloadLoad
+from queue_manager.shard.loads import BodiesLoad, LogLoad
 from storage.records import ACCOUNT_BYTES, AccountBytes, queue_account
 from storage.records.special_codecs import APPENDED, TAKEN
 
@@ -32,37 +33,19 @@ class Judge(Protocol):
         """Have everything looked at again then; 0: as soon as may be."""
 
 
-class _Counter:
+class _Counter(LogTarget):
     """Reads a stretch of the log for a count."""
 
-    __slots__ = ("_count", "_log")
+    __slots__ = ("_count",)
 
     def __init__(self, count: GroupBytes, log: QueueLog) -> None:
+        super().__init__(log)
         self._count = count
-        self._log = log
-
-    @property
-    def log_id(self) -> str:
-        return self._log.log_id
-
-    def log_end(self) -> int:
-        return self._log.tail.first_offset
-
-    def is_over(self) -> bool:
-        return self._log.deleted
-
-    def abandon(self, now_ms: int) -> None:
-        pass
 
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
         self._count.read(self, rows, next_offset, sequence)
-
-    def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
-    ) -> None:
-        pass
 
 
 class GroupBytes:

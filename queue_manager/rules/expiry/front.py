@@ -7,13 +7,13 @@ from typing import Protocol
 from queue_manager.claims.unowned import Unowned
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
+from queue_manager.log.log_target import LogTarget
 from queue_manager.log.progress import Progress
-from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.discards import Discards
-from queue_manager.shard.loads import LogLoad, PayloadLoad
+from queue_manager.shard.loads import LogLoad
 
 
 class Walker(Protocol):
@@ -23,13 +23,13 @@ class Walker(Protocol):
         """Something was read for one of them; whether more than could be dealt with in this turn."""
 
 
-class Front:
+class Front(LogTarget):
     """A place in a log, and reading on from there. Implements `LoadTarget`."""
 
-    __slots__ = ("_on_loaded", "log", "progress", "reader", "retention")
+    __slots__ = ("_on_loaded", "progress", "reader", "retention")
 
     def __init__(self, retention: Retention[Cursor], on_loaded: Walker, position: int, sequence: int) -> None:
-        self.log: QueueLog = retention.log
+        super().__init__(retention.log)
         self.retention = retention
         self._on_loaded = on_loaded
         self.progress = Progress(position)
@@ -50,19 +50,6 @@ class Front:
 
     # see `LoadTarget`
 
-    @property
-    def log_id(self) -> str:
-        return self.log.log_id
-
-    def log_end(self) -> int:
-        return self.log.tail.first_offset
-
-    def is_over(self) -> bool:
-        return self.log.deleted
-
-    def abandon(self, now_ms: int) -> None:
-        """See `LoadTarget`."""
-
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
@@ -70,11 +57,6 @@ class Front:
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
         if self.log.deleted or not self._on_loaded.read(now_ms):
             self.reader.forget()
-
-    def payloads_loaded(
-        self, load: PayloadLoad, bodies: dict[int, bytes], read_count: int, now_ms: int
-    ) -> None:
-        """See `LoadTarget`; only the log is read."""
 
     def _release_gone(self, start: int, end: int) -> None:
         """The offsets have no payload any more: cursors find that out by themselves."""

@@ -380,7 +380,7 @@ class LogRules(Rules):
             for claim in (*left, *missing):  # these are due again when their payloads have been read
                 self._waiting.add(cursor, claim, now_ms)
         if missing:
-            cursor.reader.request_payloads([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
+            cursor.read_back.request([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
         return False
 
     # after a start

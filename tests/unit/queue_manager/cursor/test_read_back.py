@@ -1,7 +1,7 @@
 """What a cursor asked the store for, and what came of it."""
 
 from queue_manager.claims.claim import DONE
-from queue_manager.shard.loads import PayloadLoad
+from queue_manager.shard.loads import BodiesLoad
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
 
 
@@ -17,13 +17,13 @@ def test_claims_without_a_payload_are_done_and_whoever_waits_is_told() -> None:
     waiting = [claim for _, claim in cursor.claims.returned.heap]
     for claim in waiting:
         claim.message.body = None
-    cursor.read_back.request_payloads()
+    cursor.read_back.request_returned()
     [load] = manager.context.loads
-    assert isinstance(load, PayloadLoad)
+    assert isinstance(load, BodiesLoad)
     assert cursor.reader.is_loading
     told: list[int] = []
     group.when_loaded(told.append)
-    cursor.read_back.payloads_loaded(load, {load.messages[1].message_id: b"here"}, 2, NOW_MS)
+    load.then({load.message_ids[1]: b"here"}, 2, NOW_MS)
     assert [claim.state == DONE for claim in waiting] == [True, False]
     assert (waiting[1].message.body, told, cursor.reader.is_loading) == (b"here", [NOW_MS], False)
 

@@ -7,7 +7,6 @@ from queue_manager.claims.claim import CreditPool
 from queue_manager.dispatch.by_key.by_key import ByKey
 from queue_manager.errors import PreconditionFailed
 from queue_manager.moving.redrive import FailedRedrive
-from queue_manager.shard.loads import PayloadLoad
 from queue_manager.spec_records import QueueDefinition
 from tests.unit.queue_manager.managers import (
     NOW_MS,
@@ -410,8 +409,7 @@ def test_what_has_no_payload_any_more_is_left_out() -> None:
     second = next(
         claim for claim in cursor.claims.buckets[0].claims if claim is not None and not claim.attempts
     )
-    load = PayloadLoad(cursor.read_back, [second.message])
-    cursor.read_back.payloads_loaded(load, {}, 1, NOW_MS)
+    cursor.read_back.payloads_loaded([second.message], {}, 1, NOW_MS)
     for _ in range(3):
         ack(manager, owner)
     assert sink.offsets == [0, 2, 3]
