@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from config import limits
@@ -40,10 +40,6 @@ class PublishOptions:
     def is_identified(self) -> bool:
         """Whether the publish can be told from another."""
         return bool(self.deduplication_id or self.producer_id)
-
-    def without_identity(self) -> PublishOptions:
-        """The same for a publish that is known to be new."""
-        return replace(self, deduplication_id="", producer_id="", producer_sequence=0)
 
     def due_ms(self, now_ms: int) -> int:
         """When a message published at `now_ms` may be delivered; raises InvalidArgument if too far."""

@@ -22,8 +22,8 @@ from slatedb.uniffi import (
 )
 
 from config import limits
-from storage.errors import StorageError, StoreUnavailable
-from storage.slate_errors import SLATE_ERRORS, translate
+from storage.errors import StorageError
+from storage.slate_errors import SLATE_ERRORS, answered, translate
 
 _NAME: Final = "sluicemq-cut"
 
@@ -77,20 +77,15 @@ class Cuts:
 
         Raises StorageError; TooManyCuts where `limits.CUTS_MAX` are kept.
         """
-        try:
-            async with asyncio.timeout(limits.CUT_TIMEOUT_S), self._turn:
-                if len(await self._admin.list_checkpoints(_NAME)) >= limits.CUTS_MAX:
-                    raise TooManyCuts(f"{limits.CUTS_MAX} cuts of the storage are kept already")
-                with self._viewed():
-                    await self._flush()
-                    made = await self._admin.create_detached_checkpoint(
-                        CheckpointOptions(lifetime_ms=limits.CUT_LIFETIME_S * 1_000, source=None, name=_NAME)
-                    )
-                manifest = await self._admin.read_manifest(made.manifest_id)
-        except TimeoutError:
-            raise StoreUnavailable(f"making a cut: no answer in {limits.CUT_TIMEOUT_S} s") from None
-        except SLATE_ERRORS as error:
-            raise translate(error, "making a cut") from error
+        async with answered("making a cut", limits.CUT_TIMEOUT_S), self._turn:
+            if len(await self._admin.list_checkpoints(_NAME)) >= limits.CUTS_MAX:
+                raise TooManyCuts(f"{limits.CUTS_MAX} cuts of the storage are kept already")
+            with self._viewed():
+                await self._flush()
+                made = await self._admin.create_detached_checkpoint(
+                    CheckpointOptions(lifetime_ms=limits.CUT_LIFETIME_S * 1_000, source=None, name=_NAME)
+                )
+            manifest = await self._admin.read_manifest(made.manifest_id)
         if manifest is None:
             raise StorageError("making a cut: its manifest is not there")
         return Cut(made.id, manifest.last_l0_seq)
@@ -114,13 +109,8 @@ class Cuts:
         return any(checkpoint.id == cut_id for checkpoint in kept)
 
     async def _call(self, call: Awaitable[_Result]) -> _Result:
-        try:
-            async with asyncio.timeout(limits.CUT_TIMEOUT_S):
-                return await call
-        except TimeoutError:
-            raise StoreUnavailable(f"keeping a cut: no answer in {limits.CUT_TIMEOUT_S} s") from None
-        except SLATE_ERRORS as error:
-            raise translate(error, "keeping a cut") from error
+        async with answered("keeping a cut", limits.CUT_TIMEOUT_S):
+            return await call
 
 
 async def open_cut_reader(path: str, object_store: ObjectStore, cut_id: str) -> tuple[DbReader, int]:

@@ -94,19 +94,6 @@ def decode_var_u64(data: bytes, start: int, record_type: str, field: str) -> tup
     return value, end
 
 
-def encode_i64_key(value: int) -> bytes:
-    """Encode a signed integer so that it sorts by value in a key: sign bit flipped, big-endian."""
-    return pack_u64_key(value + (1 << 63))
-
-
-def encode_f64_key(value: float) -> bytes:
-    """Encode a float so that it sorts by value in a key: sign bit flipped if positive, every bit if
-    negative.
-    """
-    bits = int.from_bytes(struct.pack(">d", value), "big")
-    return pack_u64_key(bits ^ (U64_MAX if bits >> 63 else 1 << 63))
-
-
 def encode_utf8(text: str) -> bytes:
     """Encode Utf8: u16 byte length, then the bytes."""
     raw = text.encode()

@@ -56,20 +56,6 @@ def bucket_capacity(exponent: int) -> int:
     return _CAPACITIES[exponent]
 
 
-def make_id(exponent: int, number: int) -> int:
-    """Make a claim or bucket ID: the exponent in the top four bits, the number in the low 60."""
-    if not 0 <= exponent <= 15:
-        raise ValueError(f"bucket exponent {exponent}")
-    if not 0 <= number <= NUMBER_MASK:
-        raise ValueError(f"number {number} does not fit {NUMBER_BITS} bits")
-    return exponent << NUMBER_BITS | number
-
-
-def id_exponent(claim_or_bucket_id: int) -> int:
-    """Return the bucket exponent in a claim or bucket ID."""
-    return claim_or_bucket_id >> NUMBER_BITS
-
-
 def id_number(claim_or_bucket_id: int) -> int:
     """Return the number in a claim or bucket ID. A queue's order is the order of claim numbers, not of whole
     IDs.

@@ -284,13 +284,6 @@ class MetadataLog:
             ranges.append(ScanRange(segment, start, end, len(prefix)))
         return ranges
 
-    def sealed_before(self, sequence: int) -> list[SegmentMeta]:
-        """Return the segments, oldest first, that end at or below `sequence`. The newest segment never
-        does.
-        """
-        following = self._starts[1:]
-        return [segment for segment, end in zip(self.segments, following, strict=False) if end <= sequence]
-
     def drop_oldest(self, ops: WriteOps) -> tuple[bytes, bytes]:
         """Forget the oldest segment, which must be sealed: adds the delete of its SegmentMeta to `ops`.
 

@@ -10,7 +10,7 @@ from slatedb.uniffi import DbReader, KeyRange
 from config import limits
 from config.settings import StorageSettings
 from storage.directory_lock import keep_unlocked
-from storage.errors import StorageError, StoreUnavailable
+from storage.errors import StorageError
 from storage.fast_batch import enable_fast_batch
 from storage.fast_rows import next_rows
 from storage.journal.early import Early
@@ -21,7 +21,7 @@ from storage.journal.waiting_commits import ABSENT, Rows
 from storage.open import DATABASE, absolute_path, database_at, refuse_backup
 from storage.records import format_marker, journal_state
 from storage.remote_hold import close_reader, open_reader, wait_for_holder
-from storage.slate_errors import SLATE_ERRORS, translate
+from storage.slate_errors import answered
 
 _BACKUP_KEY: Final = b"backup/"
 _NOTHING: Final = (b"", b"")
@@ -153,13 +153,8 @@ def _read_journal(directory: Path, database_id: int, held: EndRecord) -> Early:
 
 
 async def _in_time(step: Awaitable[_Result]) -> _Result:
-    try:
-        async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
-            return await step
-    except TimeoutError:
-        raise StoreUnavailable(f"reading the storage: no answer in {limits.STORE_OPEN_TIMEOUT_S} s") from None
-    except SLATE_ERRORS as error:
-        raise translate(error, "reading the storage") from error
+    async with answered("reading the storage", limits.STORE_OPEN_TIMEOUT_S):
+        return await step
 
 
 async def _run(call: Callable[..., Any], *arguments: object) -> Any:

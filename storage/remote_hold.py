@@ -18,7 +18,7 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
 from storage.records import Holder, holder
-from storage.slate_errors import SLATE_ERRORS, translate
+from storage.slate_errors import SLATE_ERRORS, answered, translate
 
 
 class Writer(Protocol):
@@ -133,11 +133,6 @@ def _is_dead(found: Holder) -> bool:
 
 
 async def _read(reader: DbReader) -> Holder | None:
-    try:
-        async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-            value = await reader.get(holder.key())
-    except TimeoutError:
-        raise StoreUnavailable("opening: no answer about who has the database open") from None
-    except SLATE_ERRORS as error:
-        raise translate(error, "opening") from error
+    async with answered("opening", limits.STORE_CALL_TIMEOUT_S):
+        value = await reader.get(holder.key())
     return None if value is None else holder.decode(value)

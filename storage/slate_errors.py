@@ -1,5 +1,9 @@
 """SlateDB's errors in the words of `storage.errors`."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from slatedb.uniffi import CloseReason, Error
 from slatedb.uniffi._slatedb_uniffi.slatedb import InternalError
 
@@ -28,6 +32,18 @@ def translate(error: Exception, doing: str) -> StorageError:
     if isinstance(error, Error.Unavailable):
         return StoreUnavailable(reason)
     return StorageError(reason)
+
+
+@asynccontextmanager
+async def answered(doing: str, timeout_s: float) -> AsyncIterator[None]:
+    """Raise StorageError for errors of SlateDB, and StoreUnavailable if it does not answer in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(f"{doing}: no answer in {timeout_s} s") from None
+    except SLATE_ERRORS as error:
+        raise translate(error, doing) from error
 
 
 def _names_full_disk(text: str) -> bool:

@@ -22,7 +22,6 @@ from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.levels import priority_of
 from queue_manager.log.progress import Progress
-from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
@@ -31,6 +30,7 @@ from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import LogLoad
+from storage import layout
 
 
 class Owner(Protocol):
@@ -210,7 +210,7 @@ class Cursor:
         self._owner = owner
         self.consumers = owner.consumers
         self.group_id = owner.group_id
-        self.storage_id = storage_id(log, owner.group_id)
+        self.storage_id = layout.group_queue_id(log.name, owner.group_id)
         self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
         self.rules = rules
         self.dispatcher = dispatcher
@@ -534,11 +534,6 @@ class Cursor:
         if self.reset_keep is not None:
             self.reset_keep.end()
         self.returning.drop()
-
-
-def storage_id(log: QueueLog, group_id: str) -> str:
-    """What the records of a group in a log are stored under."""
-    return f"{log.name}\x1f{group_id}" if group_id else log.name
 
 
 def _copy(message: Message) -> Message:

@@ -17,6 +17,7 @@ from config.settings import StorageSettings
 from storage.batch import WriteOps
 from storage.errors import StorageError
 from storage.open import open_database, open_remote_reader
+from storage.remote_hold import close_reader
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_store import SlateStore
 
@@ -156,10 +157,7 @@ class _RemoteSource:
 
     async def close(self) -> None:
         """See `FileSource.close`."""
-        try:
-            await self._reader.shutdown()
-        except SLATE_ERRORS:
-            pass  # it has changed nothing
+        await close_reader(self._reader)
 
 
 async def _run(call: Callable[..., Any], *arguments: object) -> Any:

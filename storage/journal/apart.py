@@ -5,28 +5,22 @@ anywhere. After a crash what was confirmed last is on that disk alone, and a sta
 refuses, before it fences anybody.
 """
 
-import asyncio
 from pathlib import Path
 
 from slatedb.uniffi import DbReader
 
 from config import limits
-from storage.errors import StorageError, StoreUnavailable
+from storage.errors import StorageError
 from storage.journal.opening import ACCEPT_LOSS_FILE, CHANGING_DIRECTORY, JOURNAL_DIRECTORY
 from storage.records import holder, journal_state
-from storage.slate_errors import SLATE_ERRORS, translate
+from storage.slate_errors import answered
 
 
 async def refuse_without_journal(reader: DbReader, url: str, root: Path) -> None:
     """Raise StorageError if the database has a journal, and that is not in `root`, an absolute path."""
-    try:
-        async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
-            state = await reader.get(journal_state.key())
-            held_by = await reader.get(holder.key())
-    except TimeoutError:
-        raise StoreUnavailable("opening: no answer about the journal of the database") from None
-    except SLATE_ERRORS as error:
-        raise translate(error, "opening") from error
+    async with answered("opening", limits.STORE_CALL_TIMEOUT_S):
+        state = await reader.get(journal_state.key())
+        held_by = await reader.get(holder.key())
     names = (JOURNAL_DIRECTORY, CHANGING_DIRECTORY, ACCEPT_LOSS_FILE)
     if state is None or any((root / name).exists() for name in names):
         return

@@ -25,7 +25,6 @@ from storage.records.fields import Codec
 
 M = TypeVar("M")
 
-EMPTY_ACTIVE: Final = bytes(4)  # the value of a bucket with nothing in it
 
 _AVAILABLE: Final = struct.Struct("<QQHI")
 _IN_FLIGHT: Final = struct.Struct("<QQqqHI")

@@ -22,23 +22,8 @@ _pack_head: Final[Callable[[int, int], bytes]] = _HEAD.pack
 _unpack_head: Final = _HEAD.unpack_from
 
 
-def encode_metadata_run(first_message_id: int, envelopes: Sequence[bytes]) -> list[bytes]:
-    """Encode the elements of messages with consecutive IDs as parts, to be joined in order, without the
-    array's count.
-
-    `join_metadata` makes a record of the parts of one or more runs.
-    """
-    parts = [b""] * (2 * len(envelopes))
-    ids = range(first_message_id, first_message_id + len(envelopes))
-    parts[::2] = map(_pack_head, ids, map(len, envelopes))
-    parts[1::2] = envelopes
-    return parts
-
-
 def join_metadata(count: int, parts: Iterable[bytes]) -> bytes:
-    """Join `count` elements given as parts (of `encode_metadata_run` or `encode_metadata_block`) to a
-    record.
-    """
+    """Join `count` elements given as parts (of `storage.envelope`) to a record."""
     if count > ARRAY_COUNT_MAX:
         raise ValueError(f"a metadata record has at most {ARRAY_COUNT_MAX} elements, not {count}")
     return b"".join((pack_u16(count), *parts))

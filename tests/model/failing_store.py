@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.batch import WriteOps
 from storage.errors import StorageError
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 
 
 class FailingStore(MemoryStore):

@@ -30,8 +30,8 @@ from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import Load
 from queue_manager.spec_records import QueueDefinition
 from storage.batch import WriteOps
-from storage.memory_store import MemoryStore
 from storage.records import payload_refs, queue_spec
+from tests.memory_store import MemoryStore
 from tests.model import invariants
 from tests.model.leaks import all_rows, check_ownership
 from tests.model.oracle import (

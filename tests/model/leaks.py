@@ -8,7 +8,6 @@ from queue_manager.manager import QueueManager
 from queue_manager.policy import FOREVER
 from storage import layout, metadata_log
 from storage.envelope import read_head
-from storage.memory_store import MemoryStore
 from storage.records import (
     active,
     attempts,
@@ -25,6 +24,7 @@ from storage.records import (
     removal,
     settlements,
 )
+from tests.memory_store import MemoryStore
 from tests.model.oracle import FAILED, Oracle
 
 SHARED = 0x10

@@ -17,7 +17,7 @@ from queue_manager.outcomes import REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.policy import Pause, QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.plan import PublishPlan
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, has_to_go_on, load, open_shard, run
 from tests.model.leaks import all_rows, check_ownership
 from tests.model.tight_limits import TIGHT, Limits, TightLimits

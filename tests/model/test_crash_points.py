@@ -8,7 +8,7 @@ import pytest
 
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.drain import drain
 from tests.model.harness import Harness
 from tests.model.oracle import OracleGroup

@@ -20,8 +20,8 @@ from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.sweep import Sweep
 from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag
-from storage.memory_store import MemoryStore
 from storage.records import committed_epoch, epoch, payload, staged_rows
+from tests.memory_store import MemoryStore
 from tests.model.harness import load
 from tests.model.leaks import all_rows
 from tests.model.shard_model import Reader, ShardModel

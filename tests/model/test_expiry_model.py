@@ -27,8 +27,8 @@ from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import expiry, payload, queue_account
+from tests.memory_store import MemoryStore
 from tests.model.harness import run
 from tests.model.leaks import all_rows
 from tests.model.shard_model import ShardModel, Taker

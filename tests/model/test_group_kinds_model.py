@@ -24,7 +24,6 @@ from queue_manager.spec_records import QueueDefinition
 from storage import layout
 from storage.envelope import EnvelopeTemplate
 from storage.errors import StorageError
-from storage.memory_store import MemoryStore
 from storage.records import (
     active,
     claimed_bitmap,
@@ -35,6 +34,7 @@ from storage.records import (
     removal,
     skipped_offsets,
 )
+from tests.memory_store import MemoryStore
 from tests.model.failing_store import FailingStore
 from tests.model.harness import run
 from tests.model.leaks import all_rows, check_memory

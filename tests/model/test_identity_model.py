@@ -21,8 +21,8 @@ from queue_manager.outcomes import (
 )
 from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import identified, producer
+from tests.memory_store import MemoryStore
 from tests.model.leaks import all_rows
 from tests.model.shard_model import ShardModel
 

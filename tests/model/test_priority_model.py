@@ -18,7 +18,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.leaks import all_rows
 from tests.model.shard_model import Reader, ShardModel
 

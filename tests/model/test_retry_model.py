@@ -23,8 +23,8 @@ from queue_manager.model import Message
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import attempts, payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import run
 from tests.model.shard_model import QuietSink, ShardModel, Taker
 

@@ -21,9 +21,9 @@ from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange import Exchange, ExchangeDefinition
 from queue_manager.routing.exchange_directory import PREDECLARED, TOPICS
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import binding as binding_record
 from storage.records import exchange as exchange_record
+from tests.memory_store import MemoryStore
 from tests.model.leaks import all_rows
 from tests.model.shard_model import ShardModel
 

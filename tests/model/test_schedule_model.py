@@ -16,8 +16,8 @@ from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.rules.schedule import EVERYTHING
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import payload, scheduled
+from tests.memory_store import MemoryStore
 from tests.model.harness import drive
 from tests.model.leaks import all_rows
 from tests.model.shard_model import Reader, ShardModel

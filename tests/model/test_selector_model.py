@@ -23,8 +23,8 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import claimed_bitmap, payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import may_take, run
 from tests.model.shard_model import QuietSink, ShardModel
 

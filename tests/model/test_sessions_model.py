@@ -18,8 +18,8 @@ from queue_manager.sessions.bounds import REJECT, Bounds
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import NEVER_S
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 
 CLIENTS = ("c0", "c1", "c2")

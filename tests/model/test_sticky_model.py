@@ -26,8 +26,8 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_AMQP
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import may_take, run
 from tests.model.shard_model import QuietSink, ShardModel
 

@@ -21,8 +21,8 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.stream import Stream
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs, stream_chunk
+from tests.memory_store import MemoryStore
 from tests.model.harness import may_take, run
 from tests.model.leaks import all_rows
 from tests.model.shard_model import ShardModel

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from broker.engine.log_steps import scan_records
-from queue_manager.cursor.cursor import Cursor, storage_id
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
 from queue_manager.manager import QueueManager
@@ -72,7 +72,7 @@ async def restore_queues(store: Store, manager: QueueManager, now_ms: int) -> di
 
 
 def _storage_ids(queue: Queue, group_id: str) -> list[str]:
-    return [storage_id(part.log, group_id) for part in queue.parts]
+    return [layout.group_queue_id(part.log.name, group_id) for part in queue.parts]
 
 
 class _Places:

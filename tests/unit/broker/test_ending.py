@@ -9,7 +9,7 @@ import pytest
 from broker.app import Broker
 from broker.engine.shard_ending import BrokerStopped, Ending, resolve
 from storage.errors import StoreFenced
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.waiting import turns
 
 CALLS = {

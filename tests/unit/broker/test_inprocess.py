@@ -20,8 +20,8 @@ from config.settings import (
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from storage.errors import FormatTooNew, StorageError, StoreInUse
-from storage.memory_store import MemoryStore
 from storage.records import QueueSpec, queue_spec
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture

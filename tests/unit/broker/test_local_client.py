@@ -32,7 +32,7 @@ from queue_manager.errors import (
 from queue_manager.log.stream_start import NEXT
 from queue_manager.options import PublishOptions
 from queue_manager.policy import FOREVER, QueuePolicy
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock
 from tests.unit.queue_manager import managers
 from tests.waiting import turns, until_so

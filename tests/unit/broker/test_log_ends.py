@@ -9,9 +9,9 @@ import pytest
 from broker.engine.recovery.log_ends import read_log_ends
 from config import limits
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import filter_log, filter_log_entry, retained
 from storage.records.filter_log_entries import NO_PUBLISHER, EntryHead, Kept
+from tests.memory_store import MemoryStore
 
 TEMPLATE = EnvelopeTemplate("t")
 PART_ROWS = limits.RECOVERY_ENDS_ROWS_MIN

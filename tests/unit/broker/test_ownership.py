@@ -16,7 +16,6 @@ from queue_manager.outcomes import ACCEPTED, REFUSED_IN_PART
 from queue_manager.policy import Pause
 from queue_manager.spec_records import QueueDefinition
 from storage import metadata_log
-from storage.memory_store import MemoryStore
 from storage.records import (
     TO_QUEUE,
     attempts,
@@ -30,6 +29,7 @@ from storage.records import (
     session_received,
 )
 from storage.spilled import SortedOnDisk
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, open_shard
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager import managers

@@ -12,8 +12,8 @@ from queue_manager.outcomes import ACCEPTED
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
 from storage.errors import StoreUnavailable
-from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager import managers

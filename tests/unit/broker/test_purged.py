@@ -7,7 +7,7 @@ import pytest
 from broker.engine.shard import Shard
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive, load, open_shard
 from tests.unit.queue_manager import managers
 

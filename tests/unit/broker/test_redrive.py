@@ -17,8 +17,8 @@ from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.unit.queue_manager.managers import Sink, consume, make_policy
 from tests.waiting import until_so
 

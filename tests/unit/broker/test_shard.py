@@ -9,7 +9,7 @@ from config import limits
 from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_NONE
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.waiting import turns, until_so
 
 POLICY = QueuePolicy(visibility_timeout_ms=100, message_bytes_max=1 << 20, done_retention_ms=1)

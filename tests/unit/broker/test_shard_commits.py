@@ -12,7 +12,7 @@ from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
 from storage.errors import StorageError, StoreFull, StoreUnavailable
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock
 from tests.model.tight_limits import tight_limits
 from tests.waiting import turns, until_so

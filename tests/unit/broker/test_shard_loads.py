@@ -9,8 +9,8 @@ from broker.engine.log_reader import LogReader
 from config import limits
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.drain import clean_up, drain
 from tests.model.harness import DEFAULT_POLICY, Harness, drive
 from tests.model.leaks import all_rows

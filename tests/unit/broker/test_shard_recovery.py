@@ -9,9 +9,9 @@ import pytest
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.policy import QueuePolicy
-from storage.memory_store import MemoryStore
 from storage.metadata_log import listing_bounds, parse_listing_key, parse_log_key
 from storage.records import done, failed
+from tests.memory_store import MemoryStore
 from tests.model.drain import drain
 from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, open_shard
 from tests.model.leaks import all_rows

@@ -9,8 +9,8 @@ from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import QueueRemoval, Removal
 from queue_manager.spec_records import QueueDefinition
 from storage import metadata_log
-from storage.memory_store import MemoryStore
 from storage.records import payload, payload_refs
+from tests.memory_store import MemoryStore
 from tests.model.drain import drain
 from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, drive, open_shard
 from tests.model.leaks import all_rows

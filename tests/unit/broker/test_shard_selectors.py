@@ -8,8 +8,8 @@ from broker.engine.client import MessageClient
 from broker.engine.shard import Shard
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import claimed_bitmap, payload, queue_spec
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
 from tests.unit.queue_manager.managers import Sink, make_policy
 from tests.unit.queue_manager.selecting import fields_of, select, send

@@ -9,7 +9,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import PROPERTIES_AMQP, vary
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load
 from tests.unit.queue_manager.managers import consume, make_queue
 

@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 from broker.app import Broker
 from broker.logs.start_log import StartLog
 from config import limits
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.waiting import LoopClock, hold_up_task
 
 

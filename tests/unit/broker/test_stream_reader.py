@@ -9,7 +9,7 @@ from queue_manager.log.stream_start import FIRST, OFFSET, StreamStart
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
 from tests.unit.queue_manager.managers import Sink, make_policy
 

@@ -9,8 +9,8 @@ from pamqp import commands
 from broker.app import Broker
 from config import limits
 from storage.errors import StorageError
-from storage.memory_store import MemoryStore
 from tests.e2e.raw_amqp import RawAmqp, method_frame
+from tests.memory_store import MemoryStore
 from tests.unit.protocols.amqp091.driver import publish
 from tests.waiting import hold_up_task, until_so
 

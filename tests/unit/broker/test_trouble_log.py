@@ -2,7 +2,7 @@ from structlog.testing import capture_logs
 
 from broker.logs.trouble_log import TroubleLog
 from storage.errors import StoreUnavailable
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 
 
 class TroubledStore(MemoryStore):

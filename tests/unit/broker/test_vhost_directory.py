@@ -3,7 +3,7 @@
 from broker.app import Broker
 from config.settings import AmqpListenerSettings, ListenersSettings, Settings, StorageSettings, VhostSettings
 from queue_manager.api import QueueDeclaration, QueuePolicy, StoredVhost
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1_000)
 

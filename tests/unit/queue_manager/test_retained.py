@@ -7,8 +7,8 @@ import pytest
 from config import limits
 from protocols.mqtt.topic_filters import matches
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import retained
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, open_shard, run
 
 TOPICS = [

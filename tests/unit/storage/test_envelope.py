@@ -9,14 +9,12 @@ from storage.envelope import (
     EnvelopeTemplate,
     TemplateCache,
     decode_envelope,
-    encode_envelope,
     encode_metadata_block,
-    encode_run,
     encode_varied_elements,
     vary,
 )
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records.metadata import encode_metadata_run
+from tests.unit.storage.envelopes import encode_envelope, encode_metadata_run, encode_run
 from tests.unit.storage.record_checks import T0, check_strict, i64, u64, unhex
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

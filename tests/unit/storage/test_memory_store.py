@@ -5,7 +5,7 @@ import pytest
 
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.unit.storage.store_conformance import CHECKS, Opener, batch
 from tests.waiting import turns
 

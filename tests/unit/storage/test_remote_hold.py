@@ -9,9 +9,9 @@ import pytest
 from config import limits
 from storage.batch import WriteOps
 from storage.errors import StoreFenced, StoreUnavailable
-from storage.memory_store import MemoryStore
 from storage.records import Holder, holder
 from storage.remote_hold import RemoteHold, wait_for_holder
+from tests.memory_store import MemoryStore
 from tests.waiting import LoopClock
 
 ELSEWHERE = Holder(1, 1, 7, "elsewhere")

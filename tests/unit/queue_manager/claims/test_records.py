@@ -9,8 +9,8 @@ from queue_manager.claims.claim import Claim
 from queue_manager.manager import QueueManager
 from queue_manager.policy import FOREVER
 from storage.batch import WriteOps
-from storage.memory_store import MemoryStore
 from storage.records import active, claim_state, done, group_position, settlements
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive, open_shard
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue, publish
 

@@ -13,8 +13,8 @@ from queue_manager.manager import QueueManager
 from queue_manager.policy import DEAD_LETTER_UNMATCHED, DROP_HEAD, DROP_UNMATCHED, Pause
 from queue_manager.queue.queue import Queue
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, has_to_go_on, load, open_shard, run
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue

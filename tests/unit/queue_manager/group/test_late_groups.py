@@ -11,8 +11,8 @@ from queue_manager.group.group import Group
 from queue_manager.manager import QueueManager
 from queue_manager.options import PublishOptions
 from queue_manager.queue.queue import Queue
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 from tests.unit.queue_manager.managers import (
     NOW_MS,

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from config import limits
 from queue_manager.log.open_entries import OpenEntries
-from storage.envelope import EnvelopeTemplate, encode_run
+from storage.envelope import EnvelopeTemplate
 from storage.records import metadata
+from tests.unit.storage.envelopes import encode_run
 
 TEMPLATES = [
     EnvelopeTemplate("a"),

@@ -11,7 +11,7 @@ from queue_manager.manager import QueueManager
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
 from tests.unit.queue_manager.managers import NOW_MS, Sink, consume, make_manager, make_queue
 

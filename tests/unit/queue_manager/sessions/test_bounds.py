@@ -7,8 +7,8 @@ from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
 from queue_manager.sessions.session import Delivery
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import NEVER_S, filter_log_entry
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 
 TEMPLATE = EnvelopeTemplate("a", persistent=True)

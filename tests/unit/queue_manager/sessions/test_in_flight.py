@@ -4,8 +4,8 @@ import pytest
 
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import NEVER_S, filter_log, filter_log_entry, session_subscription
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 
 TEMPLATE = EnvelopeTemplate("a", persistent=True)

@@ -9,9 +9,9 @@ from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session import Delivery
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.memory_store import MemoryStore
 from storage.records import NEVER_S, session_progress
 from storage.records.special_codecs import RECEIVED_QOS_2
+from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 
 TEMPLATE = EnvelopeTemplate("a", persistent=True)

@@ -2,8 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.encoding import prefix_end
-from storage.envelope import EnvelopeTemplate, decode_envelope, encode_run, expires_at_ms
+from storage.envelope import EnvelopeTemplate, decode_envelope, expires_at_ms
 from storage.records import expiry
+from tests.unit.storage.envelopes import encode_run
 from tests.unit.storage.record_checks import QUEUE, T0, check_key_strict, queue_ids, u32, u64, unhex
 
 KEY = unhex("01 12 6f 72 64 65 72 73 00 00 00 01 9b 76 da ab e8 00 00 00 00 00 00 00 05")

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptRecord
 from storage.records import metadata
+from tests.unit.storage.envelopes import encode_metadata_run
 from tests.unit.storage.record_checks import check_strict, metadata_bytes, u64, unhex
 
 V9 = unhex(
@@ -15,7 +16,7 @@ def test_entry_matches_the_documented_vector():
     messages = [(4_097, b"{}"), (4_098, b'{"p":1}')]
     assert metadata.encode(messages) == V9
     assert metadata.decode(V9) == messages
-    assert metadata.join_metadata(2, metadata.encode_metadata_run(4_097, [b"{}", b'{"p":1}'])) == V9
+    assert metadata.join_metadata(2, encode_metadata_run(4_097, [b"{}", b'{"p":1}'])) == V9
 
 
 @given(st.lists(st.tuples(u64, metadata_bytes), max_size=8))
@@ -40,7 +41,7 @@ def test_entry_of_different_lengths_with_the_sum_of_equal_ones_round_trips():
 
 @given(st.integers(0, 2**60), st.lists(metadata_bytes, max_size=8), st.lists(metadata_bytes, max_size=8))
 def test_joined_runs_decode_as_one_entry(first, left, right):
-    parts = metadata.encode_metadata_run(first, left) + metadata.encode_metadata_run(first + 99, right)
+    parts = encode_metadata_run(first, left) + encode_metadata_run(first + 99, right)
     value = metadata.join_metadata(len(left) + len(right), parts)
     assert metadata.decode(value) == list(enumerate(left, first)) + list(enumerate(right, first + 99))
 

@@ -14,8 +14,8 @@ from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import DROP_HEAD
 from queue_manager.queue.queue import Queue
 from storage.errors import StorageError
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive, load
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager.managers import (

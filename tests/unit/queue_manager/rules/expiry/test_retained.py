@@ -15,8 +15,8 @@ from queue_manager.policy import DROP_HEAD
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.expiry.front import FutureGroups
 from queue_manager.spec_records import QueueDefinition
-from storage.memory_store import MemoryStore
 from storage.records import payload
+from tests.memory_store import MemoryStore
 from tests.model.harness import DEFAULT_POLICY, FakeClock, drive
 from tests.model.leaks import all_rows
 from tests.unit.queue_manager.managers import (
