@@ -18,6 +18,7 @@ import structlog
 from broker.properties import amqp, templates
 from broker.properties.neutral_model import Header, HeaderMap, HeaderValue
 from config import limits
+from queue_manager.address import local_name
 from queue_manager.cursor.reasons import REJECTED
 from queue_manager.rules.dead_letters import Death, Origin, Stamped
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
@@ -34,6 +35,7 @@ OWN_FIELDS: Final = frozenset((TOPIC, COPIES, "offset", "group", "attempts"))
 
 def note_refused(queue: str, reason: str, is_kept: bool) -> None:
     """Log that a dead letter of this queue was not taken, and what became of it."""
+    queue = local_name(queue)
     if is_kept:
         _log.warning("queue.dead_letter_refused", queue=queue, reason=reason, kept="failed, in its own queue")
     else:

@@ -22,10 +22,11 @@ LogCall = Callable[[FilterLog, bool], None]
 class FilterLogs:
     """Logs by filter, each there while somebody reads it; publishes are added to those that match.
 
-    Those of one session alone (`FilterLog.is_own`) are nothing for publishes, and not given.
+    Those of one session alone (`FilterLog.is_own`) are nothing for publishes, and not given. `full_session`:
+    the client identifier of the session that `has_room` found full last.
     """
 
-    __slots__ = ("_bounds", "_by_filter", "_common", "_context", "_told")
+    __slots__ = ("_bounds", "_by_filter", "_common", "_context", "_told", "full_session")
 
     def __init__(self, common: Common) -> None:
         self._common = common
@@ -33,6 +34,7 @@ class FilterLogs:
         self._bounds = common.bounds
         self._by_filter: dict[str, FilterLog] = {}
         self._told: LogCall = lambda log, begins: None
+        self.full_session = ""
 
     def __len__(self) -> int:
         return len(self._by_filter)
@@ -138,6 +140,7 @@ class FilterLogs:
             ahead_count, ahead_bytes = ahead.get(session, (0, 0))
             queued_count += ahead_count + times * count
             if bounds.excess(queued_count, queued_bytes + ahead_bytes + times * body_bytes):
+                self.full_session = session.client_id
                 return False
         return True
 

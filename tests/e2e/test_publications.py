@@ -79,6 +79,7 @@ def test_publish_that_a_full_session_refuses_is_in_no_queue(own_broker, mqtt, am
     over_mqtt, over_amqp = [line for line in broker.log.splitlines() if "publish.refused" in line]
     assert "topic=t/a" in over_mqtt
     assert "exchange=amq.topic" in over_amqp
+    assert all("session=away" in line for line in (over_mqtt, over_amqp))
     assert "queue=" not in over_mqtt + over_amqp, "no queue refused"
 
 

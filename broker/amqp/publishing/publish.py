@@ -367,11 +367,14 @@ class Publisher:
         if outcome == REFUSED_SIZE:
             raise _too_large(len(run.bodies[0]), plan)
         kind, name = _refusing(plan, outcome)
+        by = {kind: name}
+        if outcome == outcomes.REFUSED_SESSION:
+            by["session"] = self._channel.core.sessions.full_session
         hub.refusals.note(
             name,
             now_ms,
             1,
-            **{kind: name},
+            **by,
             peer=self._channel.transport.peer,
             routing_key=run.shape.address.routing_key,
             reason=outcomes.REASONS[outcome],

@@ -121,6 +121,11 @@ class SessionClient:
         """Add to `ahead` what the sessions that read these logs will have taken."""
         self._sessions.logs.count_ahead(cast("Sequence[FilterLog]", logs), count, body_bytes, ahead)
 
+    @property
+    def full_session(self) -> str:
+        """The client identifier of the session that `has_room` found full last."""
+        return self._sessions.logs.full_session
+
     def publish(
         self,
         logs: Sequence[traffic.Log],

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from broker.access.login import Identity
 from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import Session
-from broker.engine.traffic import Source
+from broker.mqtt.connection.mqtt_client import NOBODY
 from broker.mqtt.settling.publish_answers import Publisher
 from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
@@ -58,12 +58,12 @@ class BridgePublisher(Publisher):
     def note_unretained(self, topic: str, reason: str) -> None:
         _log.warning("bridge.retain_refused", bridge=self._name, topic=topic, reason=reason)
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY) -> None:
         """See `Publisher`: the other broker is told that it is done, as it could do nothing else either."""
         self._log_refused(run, reason)
         self.accept(run.packet_ids, run.shape.qos)
 
-    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+    def refuse_in_part(self, run: PublishRun, reason: str, by: Mapping[str, Any]) -> None:
         self._log_refused(run, reason)
         self.accept_stored(run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -11,7 +11,6 @@ from broker.access.login import Identity
 from broker.clients.client_consumers import Consumers
 from broker.clients.entrance import Presence
 from broker.clients.when_durable import WhenDurable
-from broker.engine.traffic import Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
@@ -20,6 +19,8 @@ from protocols.mqtt.properties import NO_PROPERTIES, Properties
 from queue_manager.address import PREFIX
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
+
+NOBODY: Final[Mapping[str, Any]] = {}
 
 
 class MqttClient:
@@ -125,22 +126,20 @@ class MqttClient:
             reason=reason,
         )
 
-    def note_refused(self, topic: str, reason: str, count: int = 1, full: Sequence[Source] = ()) -> None:
-        """Log publishes that were not taken, by the queues that are `full` if it was for those."""
-        others: dict[str, Any] = {"also_full": [other.name for other in full[1:]]} if len(full) > 1 else {}
-        if full:
-            others["queue"] = full[0].name
-        elif topic.startswith(PREFIX):
-            others["queue"] = topic.split("/", 2)[1]
+    def note_refused(self, topic: str, reason: str, count: int = 1, by: Mapping[str, Any] = NOBODY) -> None:
+        """Log publishes that were not taken; `by`: fields of the line that say by what, if anything."""
+        fields = dict(by)
+        if "queue" not in fields and topic.startswith(PREFIX):
+            fields["queue"] = topic.split("/", 2)[1]
         self.hub.refusals.note(
-            others.get("queue", topic),
+            fields.get("queue", topic),
             self.clock.now_ms(),
             count,
             peer=self.transport.peer,
             client_id=self.client_id,
             topic=topic,
             reason=reason,
-            **others,
+            **fields,
         )
 
 

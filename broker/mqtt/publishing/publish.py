@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from broker import topics
 from broker.access.login import Identity, NotPermitted
@@ -217,14 +217,19 @@ class TopicTarget:
         publisher.hub.counters.refuse_publishes(1)
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
         reason = outcomes.REASONS[outcome]
-        full = plan.full if plan is not None and outcome in outcomes.FULL else ()
+        by: dict[str, Any] = {}
+        if outcome == outcomes.REFUSED_SESSION:
+            by["session"] = publisher.hub.client.sessions.full_session
+        elif plan is not None and outcome in outcomes.FULL:
+            by["queue"], *others = [queue.name for queue in plan.full]
+            by |= {"also_full": others} if others else {}
         publishing = publisher.hub.client.publishing
         if plan is not None and run.packet_ids and publishing.is_remembered(plan, outcome):
-            publisher.refuse_when_durable(run, code, reason, full)
+            publisher.refuse_when_durable(run, code, reason, by)
         elif outcome == outcomes.REFUSED_IN_PART:
-            publisher.refuse_in_part(run, reason, full)
+            publisher.refuse_in_part(run, reason, by)
         else:
-            publisher.refuse(run, code, reason, full)
+            publisher.refuse(run, code, reason, by)
 
     def _aim(self, publisher: Publisher, now_ms: int) -> Targets:
         """Find the queues."""

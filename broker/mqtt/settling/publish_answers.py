@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from broker.access.login import Identity
 from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import Session
-from broker.engine.traffic import Source
-from broker.mqtt.connection.mqtt_client import MqttClient
+from broker.mqtt.connection.mqtt_client import NOBODY, MqttClient
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import Subscriber
 from broker.vhosts.hub import Hub
@@ -66,19 +65,19 @@ class Publisher:
         """Log that the retain flag had no effect: once for a connection, and for every will."""
         _log.warning("mqtt.retain_refused", topic=topic, reason=reason)
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
-        """Tell that the run was not taken; `full`: the queues that had no room, if it was for that."""
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY) -> None:
+        """Tell that the run was not taken; `by`: by what, as fields of a log line."""
         _log.warning("mqtt.will_refused", topic=run.shape.topic, reason=reason)
 
-    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
-        """Refuse as `refuse`, where other queues took what those that are `full` did not."""
-        self.refuse(run, c.QUOTA_EXCEEDED, reason, full)
+    def refuse_in_part(self, run: PublishRun, reason: str, by: Mapping[str, Any]) -> None:
+        """Refuse as `refuse`, where other queues took what those that `by` tells of did not."""
+        self.refuse(run, c.QUOTA_EXCEEDED, reason, by)
 
     def refuse_when_durable(
-        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+        self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY
     ) -> None:
         """Refuse as `refuse`, once what was done so far is durable."""
-        self.refuse(run, reason_code, reason, full)
+        self.refuse(run, reason_code, reason, by)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
         """Refuse as `refuse`, where it was logged."""
@@ -147,24 +146,24 @@ class ClientPublisher(Publisher):
                 reason=reason,
             )
 
-    def refuse(self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()) -> None:
+    def refuse(self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY) -> None:
         """See `Publisher`.
 
         MQTT 3.1.1 has no way to say so but ending the connection ([MQTT-3.3.5-2]); QoS 0 has none at all.
         """
-        self.client.note_refused(run.shape.topic, reason, run.count, full)
+        self.client.note_refused(run.shape.topic, reason, run.count, by)
         self.deny(run.packet_ids, run.shape.qos, reason_code, reason)
 
-    def refuse_in_part(self, run: PublishRun, reason: str, full: Sequence[Source]) -> None:
+    def refuse_in_part(self, run: PublishRun, reason: str, by: Mapping[str, Any]) -> None:
         """See `Publisher`.
 
         A client of MQTT 3.1.1 whose connection ended would send it again, to the queues that took it, too: it
         is answered as if all had.
         """
         if self._connection.protocol_version == c.MQTT_5:
-            super().refuse_in_part(run, reason, full)
+            super().refuse_in_part(run, reason, by)
             return
-        self.client.note_refused(run.shape.topic, reason, run.count, full)
+        self.client.note_refused(run.shape.topic, reason, run.count, by)
         self.accept_stored(run)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
@@ -183,6 +182,6 @@ class ClientPublisher(Publisher):
                 connection.send_pubrec(packet_id, reason_code, properties)
 
     def refuse_when_durable(
-        self, run: PublishRun, reason_code: int, reason: str, full: Sequence[Source] = ()
+        self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY
     ) -> None:
-        self.client.when_durable(self.refuse, run, reason_code, reason, full)
+        self.client.when_durable(self.refuse, run, reason_code, reason, by)

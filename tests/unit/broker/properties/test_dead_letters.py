@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.properties import death_headers
 from protocols.amqp091.content import Properties, decode_headers, decode_properties, encode_properties
@@ -137,3 +138,11 @@ def test_what_is_no_dead_letter_has_no_origin() -> None:
     assert death_headers.origin_of(amqp_template()) is None
     assert death_headers.origin_of(EnvelopeTemplate("t")) is None
     assert death_headers.origin_of(amqp_template(**{"x-death": [{"queue": 5}]})) is None
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_trouble_in_a_virtual_host_names_the_queue_as_its_clients_do(is_kept: bool) -> None:
+    with capture_logs() as lines:
+        death_headers.note_refused("tenant\x1dorders", "full", is_kept)
+    (line,) = lines
+    assert (line["queue"], line["reason"]) == ("orders", "full")
