@@ -116,7 +116,7 @@ class Broker:
 
     @property
     def admin(self) -> Admin:
-        """What looks at queues and changes them, past the protocols; there once `start` has run, or
+        """The administration, past the protocols; there once `start` has run, or
         RuntimeError.
         """
         users = UserAdmin(self.hub.access, lambda: self.settings)
@@ -159,7 +159,7 @@ class Broker:
 
     @property
     def hub(self) -> Hub:
-        """What the connections share; there once `start` has run, or RuntimeError."""
+        """The hub that the connections share; there once `start` has run, or RuntimeError."""
         if self._hub is None:
             raise RuntimeError("the broker has not been started")
         return self._hub

@@ -1,4 +1,4 @@
-"""What drives the connections of each listener of a messaging protocol: a transport with a front-end."""
+"""Drivers of the connections of each listener of a messaging protocol: a transport with a front-end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queue_manager.address import DEFAULT_VHOST
 
 
 class Frontends(Protocol):
-    """What makes the front-ends of a protocol."""
+    """The maker of the front-ends of a protocol."""
 
     def accept(self, transport: Transport) -> Frontend:
         """Return the front-end of a client that connected."""

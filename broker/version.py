@@ -1,4 +1,4 @@
-"""What the broker calls itself; the distribution takes its version from here."""
+"""The version of the broker; the distribution takes its version from here."""
 
 from __future__ import annotations
 

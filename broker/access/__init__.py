@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do: the one place that decides; front-ends only ask.
+"""Access control, logins and permissions: the one place that decides; front-ends only ask.
 
     login = await access.login(Password("alice", b"..."), Peer("10.1.2.3"))    # or LoginRefused
     identity = login.enter("/")                                                # or VhostRefused

@@ -1,4 +1,4 @@
-"""What a running broker asks: who is that, and who is there."""
+"""Access control of a running broker: logins, and the clients that are there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has an account, in all the places that know users, in the configured order."""
+"""The accounts of all the places that know users, in the configured order."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _RULES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserView:
-    """What may be shown of an account: nothing that helps to log in."""
+    """The part of an account that may be shown: nothing that helps to log in."""
 
     name: str
     tags: tuple[str, ...]
@@ -37,7 +37,7 @@ class UserView:
 
 
 class Users:
-    """Those of one reading of the file; a reload makes another."""
+    """The users of one reading of the file; a reload makes another."""
 
     __slots__ = ("_by_certificate", "_by_name", "_logins")
 

@@ -1,4 +1,4 @@
-"""What somebody shows who wants to come in. Secrets are in no `repr`, so that no log line has them."""
+"""Credentials, which a client shows to log in. Secrets are in no `repr`, so that no log line has them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _is_ip(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """Nothing was shown."""
+    """Credentials that show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ Credentials = Anonymous | Certificate | Password
 
 
 class LoginRefused(Exception):
-    """Nobody comes in with that. `reason` is for the broker's log, `told` for the peer: `TOLD`, unless it
-    holds whatever the peer shows.
+    """Credentials that let no client in. `reason` is for the broker's log, `told` for the peer: `TOLD`,
+    unless it holds whatever the peer shows.
     """
 
     TOLD = "wrong user name or password"
@@ -86,7 +86,9 @@ class LoginRefused(Exception):
 
 
 class Misled(LoginRefused):
-    """Who shows no secret comes in only where no page of another site could have sent it."""
+    """A refusal of a client without a secret: it comes in only where no page of another site could have sent
+    it.
+    """
 
     def __init__(self) -> None:
         reason = "the host that was asked for names another machine: log in"

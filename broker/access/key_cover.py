@@ -15,7 +15,7 @@ from typing import Any, Final
 from config import limits
 
 _PYTHON_LAST: Final = (3, 14)
-"""What `re` makes of an expression is private to it, and no other reader of its syntax exists. Up to this
+"""The parse of an expression is private to `re`, and no other reader of its syntax exists. Up to this
 version it is as read here; of a later one nothing is assumed, and no expression covers wildcards."""
 _is_known: bool = sys.version_info[:2] <= _PYTHON_LAST
 _parser: Any = importlib.import_module("re._parser") if _is_known else None
@@ -37,8 +37,8 @@ class TooHard(Exception):
 
 
 class KeyCover:
-    """What a regular expression, found anywhere in a key unless anchored, covers of topic bindings. Keys with
-    line feeds are left out: none is told by a pattern.
+    """The topic bindings that a regular expression, found anywhere in a key unless anchored, covers. Keys
+    with line feeds are left out: none is told by a pattern.
     """
 
     __slots__ = ("_bare", "_classes", "_edges", "_end", "_predicates")

@@ -1,4 +1,4 @@
-"""Who somebody was found to be, and what they may do in a virtual host."""
+"""Logins, and the identities they have in a virtual host."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _KEYS_OF: Final = "keys of "
 
 
 class NotPermitted(AccessRefused):
-    """What was asked for needs a permission that the user does not have."""
+    """A call needs a permission that the user does not have."""
 
 
 class Login:
-    """Who somebody is: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
+    """A login: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
 
     `source` says what vouched for it; `expires_at_ms` when that ends, None: never. `connections_max` bounds
     the user's connections. `is_borrowed`: the source only vouched for the name, the rest is from the users
@@ -102,7 +102,7 @@ class Login:
 
 
 class Identity:
-    """Somebody in a virtual host. What was decided is kept, so asking again costs a lookup.
+    """A user in a virtual host. Decisions are kept, so asking again costs a lookup.
 
     `is_narrowed_by` tells whether new rights take away something that was allowed before.
     """

@@ -1,4 +1,4 @@
-"""Who is in: the identities of open connections, and how those are ended when they may be in no more."""
+"""The identities of open connections, and how those are ended when they may be in no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one user may do in one virtual host."""
+"""The rights of one user in one virtual host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TO_KEY: Final = str.maketrans("/.", "./")
 
 
 class Action(Enum):
-    """What is done to a name."""
+    """An action on a name."""
 
     CONFIGURE = "configure"
     WRITE = "write"
@@ -27,7 +27,7 @@ class Action(Enum):
 
 
 class Kind(Enum):
-    """What a name is the name of."""
+    """The kind of thing that a name names."""
 
     QUEUE = "queue"
     EXCHANGE = "exchange"
@@ -52,7 +52,9 @@ class TopicGrant:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What was granted in a virtual host: regular expressions, and MQTT filters (`rules`) that grant more."""
+    """The permissions granted in a virtual host: regular expressions, and MQTT filters (`rules`) that grant
+    more.
+    """
 
     configure: str = ""
     write: str = ""

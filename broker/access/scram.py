@@ -18,7 +18,7 @@ _UNBOUND: Final = ("n,,", "y,,")
 
 
 class Verifier(NamedTuple):
-    """What is kept of a password: neither it, nor what a client needs to prove it."""
+    """The verifier kept of a password: neither it, nor what a client needs to prove it."""
 
     iterations: int
     salt: bytes

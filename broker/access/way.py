@@ -1,4 +1,4 @@
-"""What ways to find out who somebody is have in common."""
+"""The common part of the ways to log in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def seconds_of(said: object) -> float:
 
 
 class Known(NamedTuple):
-    """What credentials came to, None: to nobody; and how long that holds, in monotonic seconds."""
+    """The login that credentials came to, None: to none; and how long that holds, in monotonic seconds."""
 
     login: Login | None
     until: float

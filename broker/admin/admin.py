@@ -1,4 +1,4 @@
-"""What can be asked of a running broker and done to it, in process."""
+"""Administration of a running broker, in process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from queue_manager.policy import Pause
 
 @checks_calls
 class Admin:
-    """What can be asked of a running broker and done to it. Call it from the broker's own event loop.
+    """Administration of a running broker. Call it from the broker's own event loop.
 
     Every call may raise StorageError; the reasons of QueueManagerError are fit for users. Changes are durable
     when a call returns. Once the broker has stopped or its store has failed, every call raises BrokerStopped

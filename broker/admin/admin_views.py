@@ -1,4 +1,4 @@
-"""What administration tells: immutable, made at one moment."""
+"""The views of administration: immutable, made at one moment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Listing(Generic[T, K]):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a setting was, and is now; as the configuration file says it."""
+    """The value of a setting before and now; as the configuration file says it."""
 
     before: Any
     after: Any
@@ -87,7 +87,7 @@ class ChangedQueue(QueueView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What became of a publish: the queues that took it, durably those that are."""
+    """The result of a publish: the queues that took it, durably those that are."""
 
     queues: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What a running broker tells about itself: its listeners, its connections, what it counted."""
+"""The view of a running broker itself: its listeners, its connections, what it counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterView:
-    """What was counted since the start; see `Counters` and, for sessions, `SessionClient.losses`."""
+    """The counters since the start; see `Counters` and, for sessions, `SessionClient.losses`."""
 
     control_refused: int
     dropped_session_expired: int

@@ -96,7 +96,7 @@ def told(view: QueueView) -> Entry:
 
 
 class QueueChange:
-    """What a request makes of a queue: `settings` are all of it, with what is there already."""
+    """The change of a queue by a request: `settings` are all of it, with what is there already."""
 
     __slots__ = ("_patch", "_view", "settings")
 

@@ -15,7 +15,7 @@ RELOADED: Final = ("access.", "log.level", "queues", "vhosts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What a reload came to: keys that changed, and those of them that wait for a restart.
+    """The result of a reload: keys that changed, and those of them that wait for a restart.
 
     `connections_ended`: of users who were removed or may do less.
     """

@@ -32,8 +32,8 @@ class UserNotFound(QueueManagerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserChange:
-    """What an account is to be; None: as it is, or empty for a new one. Of the password hashes are kept,
-    with `scram` one for SCRAM-SHA-256, too.
+    """The wanted state of an account; None: as it is, or empty for a new one. Of the password hashes are
+    kept, with `scram` one for SCRAM-SHA-256, too.
     """
 
     password: bytes | None = None

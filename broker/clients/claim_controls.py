@@ -1,4 +1,4 @@
-"""What `$nack` and `$extend` do to a claim, whatever protocol they come by."""
+"""The effect of `$nack` and `$extend` on a claim, whatever protocol they come by."""
 
 from __future__ import annotations
 

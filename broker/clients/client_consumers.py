@@ -38,7 +38,7 @@ class ConsumerSink(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRequest:
-    """What a client asks for when it subscribes to a queue; `start` and `auto_commit` are for streams."""
+    """The request of a client that subscribes to a queue; `start` and `auto_commit` are for streams."""
 
     queue: Source
     group: str

@@ -17,7 +17,7 @@ NAMES: Final = (*SELECTORS, *TABLES, GROUP_SELECTOR)
 
 
 class Filters(NamedTuple):
-    """What a consumer wants (None: everything), and the selector its group must have (None: any)."""
+    """The filter of a consumer (None: everything), and the selector its group must have (None: any)."""
 
     wanted: ConsumerFilter | None = None
     group_selector: str | None = None

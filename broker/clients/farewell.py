@@ -16,7 +16,7 @@ _log: Final = structlog.get_logger("sluicemq")
 
 
 class Requests(Protocol):
-    """What serves HTTP."""
+    """The HTTP servers."""
 
     @property
     def is_busy(self) -> bool:

@@ -1,4 +1,4 @@
-"""What `sluicemq bench` measures, each for so many seconds."""
+"""The measures of `sluicemq bench`, each for so many seconds."""
 
 from __future__ import annotations
 

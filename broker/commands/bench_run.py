@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 class Api(Protocol):
-    """What is asked of a running broker."""
+    """The calls to a running broker."""
 
     login: tuple[str, str] | None
 
@@ -35,7 +35,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """What was measured; `disk_sync` None: of a broker elsewhere."""
+    """The results; `disk_sync` None: of a broker elsewhere."""
 
     storage: str
     seconds: float

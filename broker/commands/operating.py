@@ -22,7 +22,7 @@ from config import limits
 
 
 class Order(StrEnum):
-    """What queues are sorted by."""
+    """The order of queues."""
 
     WAITING = "waiting"
     BUSY = "busy"

@@ -1,4 +1,4 @@
-"""What a connection tells those who operate the broker: values, made when they are asked for."""
+"""The view of a connection for operators: values, made when they are asked for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SubscriptionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a front-end knows of its client. `vhost` "": not let in yet."""
+    """The description of a client by its front-end. `vhost` "": not let in yet."""
 
     protocol: str
     user: str

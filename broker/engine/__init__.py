@@ -1,1 +1,1 @@
-"""What drives the core and the store: commits, loads, recovery, removals."""
+"""The drivers of the core and the store: commits, loads, recovery, removals."""

@@ -1,4 +1,4 @@
-"""What calls of the core come to."""
+"""The answers of calls to the core."""
 
 from __future__ import annotations
 

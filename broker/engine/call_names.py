@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 
 class Told(Enum):
-    """What a text stands for."""
+    """The meaning of a text."""
 
     NAME = "name"
     ADDRESS = "address"

@@ -1,4 +1,4 @@
-"""What is checked before a call of administration: that the broker works, and the types of arguments, so that
+"""Checks before a call of administration: that the broker works, and the types of arguments, so that
 `limit="5"` is told there, not somewhere deep inside.
 """
 

@@ -1,4 +1,4 @@
-"""What was seen of commits: how many, how long they took to be durable, how large they were."""
+"""The statistics of commits: how many, how long they took to be durable, how large they were."""
 
 from __future__ import annotations
 

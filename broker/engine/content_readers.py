@@ -1,4 +1,4 @@
-"""What the core has to be told about the content of messages, which it carries without looking at."""
+"""The readers by which the core learns the content of messages, which it carries without looking at."""
 
 from __future__ import annotations
 

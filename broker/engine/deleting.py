@@ -1,4 +1,4 @@
-"""What removals work with: they find by scanning what is to go, and delete it with open commits."""
+"""The tools of removals: they find by scanning what is to go, and delete it with open commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the queue manager can tell about `queues[].groups` of a configuration file, before it starts."""
+"""The checks of the queue manager for `queues[].groups` of a configuration file, before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time brings: leases end, and whatever the manager's timers wait for."""
+"""The loop of time: leases end, and whatever the manager's timers wait for."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""What in a store belongs to nothing: payloads without a holder, counts of references that do not agree with
-the holders, payloads that are needed and not there, records of queues, sessions and logs that are gone.
+"""The parts of a store that belong to nothing: payloads without a holder, counts of references that do not
+agree with the holders, payloads that are needed and not there, records of queues, sessions and logs that are
+gone.
 
 Looked for in one pass over the records in the order of their keys, beside another that reads them. In memory
 lies what a start has there of queues, groups and sessions too; what there is for each message is sorted on
-disk. A message that a queue has let go of may still stand in its log, so a log entry counts as a holder
-that may be, and as one that surely is where no group has come to it yet.
+disk. A message that a queue has let go of may still stand in its log, so a log entry counts as a holder that
+may be, and as one that surely is where no group has come to it yet.
 """
 
 from __future__ import annotations

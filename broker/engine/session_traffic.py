@@ -1,4 +1,4 @@
-"""What front-ends and the core hand each other about MQTT sessions, as the front-ends see it.
+"""The calls between front-ends and the core about MQTT sessions, as the front-ends see it.
 
 As with `traffic`, sessions, their subscriptions and logs belong to the client that made them; a front-end
 reads what is stated here, and what it says to a session is a call of it or of `SessionClient`. The local
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Unfinished(Protocol):
-    """What the client of a session was sent and has not acknowledged."""
+    """The deliveries that the client of a session has not acknowledged."""
 
     def packet_ids(self) -> Collection[int]:
         """Return all identifiers in use."""
@@ -91,11 +91,11 @@ class Matched(Protocol):
 
     @property
     def logged(self) -> Sequence[SessionSubscription]:
-        """Those that messages are kept for."""
+        """The subscriptions that messages are kept for."""
 
     @property
     def beside(self) -> Sequence[SessionSubscription]:
-        """Those that none are kept for."""
+        """The subscriptions that none are kept for."""
 
 
 class Log(Protocol):
@@ -110,18 +110,18 @@ class Log(Protocol):
 
 
 class Session(Protocol):
-    """What outlives a connection of a client."""
+    """The state that outlives a connection of a client."""
 
     @property
     def number(self) -> int:
-        """What it is known by for ever."""
+        """The number by which it is known for ever."""
 
     @property
     def client_id(self) -> str: ...
 
     @property
     def user(self) -> str:
-        """Whose it is."""
+        """The name of its user."""
 
     @property
     def link(self) -> object | None:

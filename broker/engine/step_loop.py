@@ -1,4 +1,4 @@
-"""What is too large for one turn of the loop goes on in steps."""
+"""Work that is too large for one turn of the loop, in steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done from time to time beside everything else: purging, trimming, removing."""
+"""The work done from time to time beside everything else: purging, trimming, removing."""
 
 from __future__ import annotations
 

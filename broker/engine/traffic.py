@@ -1,4 +1,4 @@
-"""What front-ends and the core hand each other while messages flow, as the front-ends see it.
+"""The calls between front-ends and the core while messages flow, as the front-ends see it.
 
 Plans, consumers, claims and credit belong to the client that made them and come back to it; a front-end reads
 what is stated here and does the rest by calls of `PublishingClient`, `ConsumingClient` and `SettlingClient`
@@ -68,7 +68,7 @@ class Targets(Protocol):
 
 
 class PublishPlan(Protocol):
-    """What publishes alike have in common; aimed at queues by `PublishingClient.aim`."""
+    """The common part of publishes alike; aimed at queues by `PublishingClient.aim`."""
 
     @property
     def queues(self) -> Sequence[Source]:
@@ -87,7 +87,7 @@ class PublishPlan(Protocol):
 
     @property
     def template(self) -> EnvelopeTemplate:
-        """What messages published by it are stored with."""
+        """The template that messages published by it are stored with."""
 
     @property
     def audience(self) -> Audience | None:
@@ -98,7 +98,7 @@ class PublishPlan(Protocol):
 
 
 class Judgement(Protocol):
-    """What becomes of a publish at its targets, before anything is done."""
+    """The outcome of a publish at its targets, before anything is done."""
 
     @property
     def plan(self) -> PublishPlan: ...
@@ -185,7 +185,9 @@ class Credit(Protocol):
 
 
 class Window(Protocol):
-    """What a client was sent and has not acknowledged. A front-end gives it: see `ConsumingClient.places`."""
+    """The deliveries that a client has not acknowledged. A front-end gives it: see
+    `ConsumingClient.places`.
+    """
 
     def free(self) -> int:
         """Return how many more messages it takes now, of whatever it is sent; below 1: none."""
@@ -207,7 +209,7 @@ class Places(Protocol):
 
 
 class Sink(Protocol):
-    """What a front-end gives for each consumer: where deliveries go."""
+    """The place where a front-end has the deliveries of a consumer go."""
 
     def deliver(
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None

@@ -42,7 +42,7 @@ class _Translated:
 
 
 class _Given(NamedTuple):
-    """Something that a call takes."""
+    """An argument of a call."""
 
     place: int
     name: str

@@ -1,4 +1,4 @@
-"""What the listeners `http` and `mqcore` serve, with TLS or without, put together."""
+"""The applications of the listeners `http` and `mqcore`, with TLS or without."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ IN_VHOSTS: Final[tuple[Endpoint, ...]] = (
     *exchanges.all,
     *listings.all,
 )
-"""What there is in each virtual host, too."""
+"""The endpoints that each virtual host has, too."""
 
 
 def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:

@@ -46,7 +46,7 @@ C = TypeVar("C", bound=Call)
 
 
 class Options(TypedDict, total=False):
-    """What an endpoint may be declared with; see `Endpoint`."""
+    """The options of an endpoint; see `Endpoint`."""
 
     needs: Action
     also: Action

@@ -1,4 +1,4 @@
-"""Who calls, and whether they may call at all."""
+"""The identity of a caller, and whether it may call at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPERATORS: Final = frozenset((ADMINISTRATOR, MONITORING))
 """One of these tags is enough to look at everything."""
 DEFAULT_VHOST: Final = "/"
 IN_VHOSTS: Final = b"/api/v1/vhosts/"
-"""What paths begin with that lead into a virtual host, whose name follows."""
+"""The beginning of paths that lead into a virtual host, whose name follows."""
 RABBITMQ: Final = b"/api/"
 V1: Final = b"/api/v1/"
 """Every other path of RABBITMQ is of RabbitMQ's API: any user has to do with it, and it looks itself where a
@@ -46,7 +46,7 @@ CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 VhostOf = Callable[[Scope], str | None]
 
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
-"""What browsers say in `Sec-Fetch-Site` of a page of the same site, and of what somebody typed."""
+"""The values of `Sec-Fetch-Site` for a page of the same site, and for an address that was typed."""
 
 
 class Guard:
@@ -177,7 +177,9 @@ def vhost_in_query(scope: Scope) -> str:
 
 
 class _Told:
-    """What the header of a request says of who calls; of a field that may be there once the first counts."""
+    """The fields of a request's header that tell the caller; of a field that may be there once the first
+    counts.
+    """
 
     __slots__ = ("authorizations", "host", "origin", "referer", "site")
 

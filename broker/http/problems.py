@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as a status and a JSON object."""
+"""Problems of a request, as a status and a JSON object."""
 
 from __future__ import annotations
 

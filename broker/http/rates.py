@@ -14,7 +14,7 @@ from config import limits
 
 
 class Counts(NamedTuple):
-    """What was counted of a queue, or of all: messages published, delivered, settled, delivered again."""
+    """The counts of a queue, or of all: messages published, delivered, settled, delivered again."""
 
     published: int
     delivered: int

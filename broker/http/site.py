@@ -1,4 +1,4 @@
-"""What the parts of the HTTP interface share."""
+"""The common parts of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from config.settings import Settings
 
 
 class Site:
-    """Whom the HTTP interface asks: administration, and the broker about itself.
+    """The sources of the HTTP interface: administration, and the broker about itself.
 
     `hub` is for who publishes and consumes.
     """

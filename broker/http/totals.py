@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTotals:
-    """What the queues have together; see `QueueView`."""
+    """The sums of the queues; see `QueueView`."""
 
     ready: int
     in_flight: int

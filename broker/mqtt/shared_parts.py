@@ -1,4 +1,4 @@
-"""What MQTT clients share."""
+"""The parts that MQTT clients share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocols.mqtt.offer import Offer
 
 
 class Shared:
-    """What the MQTT clients in a virtual host share."""
+    """The parts that the MQTT clients in a virtual host share."""
 
     def __init__(self, hub: Hub, of_hubs: dict[Hub, Shared] | None = None) -> None:
         """`of_hubs` are those of all virtual hosts that clients came into."""

@@ -1,4 +1,4 @@
-"""What both front-ends are to the rest of the broker."""
+"""The face of both front-ends to the rest of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection puts out, on its way to the peer."""
+"""The output of a connection, on its way to the peer."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from protocols.proxy import HEADER_BYTES_MAX, ProxyError, decode_header
 
 @runtime_checkable
 class Proxied(Protocol):
-    """What drives a connection and can be told that it comes from elsewhere than the socket says."""
+    """The driver of a connection that can be told that it comes from elsewhere than the socket says."""
 
     def come_from(self, peer: str) -> None:
         """Return the peer as `host:port`, before `connection_made`."""

@@ -1,4 +1,4 @@
-"""What the broker counts about itself: plain integers, read by whoever shows them."""
+"""The counters of the broker: plain integers, read where they are shown."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _OURS: Final = ("broker", "protocols", "queue_manager", "storage")
 
 
 class Lag(NamedTuple):
-    """What was seen of the loop: steps over `limits.LOOP_STALL_MS`, all of them together, the longest."""
+    """The lag of the loop: steps over `limits.LOOP_STALL_MS`, all of them together, the longest."""
 
     stall_count: int
     stalled_ms: int

@@ -1,4 +1,4 @@
-"""What a service manager is told: systemd's notification protocol, sd_notify(3)."""
+"""The messages to a service manager: systemd's notification protocol, sd_notify(3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead-lettered message carries: `x-death` and its relatives as RabbitMQ writes them.
+"""The headers of a dead-lettered message: `x-death` and its relatives as RabbitMQ writes them.
 
 The tables of `x-death` have more here: `group` and `attempts` of the death; `topic` and `offset`, in the one
 where the message died first since it was published or redriven; `copies`, see `_copies`, in the newest one.

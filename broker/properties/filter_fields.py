@@ -1,4 +1,4 @@
-"""What filters see of a message: its properties under the names of `queue_manager.filters`."""
+"""The fields of a message for filters: its properties under the names of `queue_manager.filters`."""
 
 from __future__ import annotations
 

@@ -22,11 +22,13 @@ HeaderMap: TypeAlias = Mapping[str, HeaderValue]
 Header: TypeAlias = tuple[str, HeaderValue]
 
 Identifier: TypeAlias = str | bytes | int | UUID
-"""What names a message, or relates it to another: a text in AMQP 0.9.1, bytes in MQTT 5, any in AMQP 1.0."""
+"""An identifier that names a message, or relates it to another: a text in AMQP 0.9.1, bytes in MQTT 5, any in
+AMQP 1.0.
+"""
 
 
 class MessageProperties:
-    """What a publisher says of a message beside its body. None: he did not say.
+    """The properties that a publisher gives a message. None: it gave none.
 
     `headers` (AMQP headers, MQTT user properties, AMQP 1.0 application properties) keep order and duplicates;
     of several with one name the first counts, or the last if `last_header_counts`. `implied` names the fields

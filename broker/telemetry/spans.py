@@ -1,4 +1,4 @@
-"""What is to be told of traced messages, in memory until it is exported."""
+"""The spans of traced messages, in memory until it is exported."""
 
 from __future__ import annotations
 

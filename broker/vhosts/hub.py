@@ -1,4 +1,6 @@
-"""What the connections of one virtual host share: the way to the core, and the end of each loop turn."""
+"""The common parts of the connections of one virtual host: the way to the core, and the end of each loop
+turn.
+"""
 
 from __future__ import annotations
 

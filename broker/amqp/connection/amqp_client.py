@@ -14,13 +14,13 @@ from protocols.amqp091.handshake import understands
 from queue_manager.address import DEFAULT_VHOST
 
 _TOLD: Final = ("connection_name", "product", "version", "platform", "information")
-"""What of the client's properties is kept, to tell who operates the broker."""
+"""The properties of the client that are kept, to show them to operators."""
 
 _TOLD_CHARACTERS_MAX: Final = 256
 
 
 class AmqpClient:
-    """Who the client is and how it is spoken to.
+    """The client, and how it is spoken to.
 
     `caller` is what the core knows it by; `login` is set once it was let in, `identity` once it is in a
     virtual host (`vhost`), where its queues and exchanges are. `cancel_notify`: it understands a
@@ -56,7 +56,7 @@ class AmqpClient:
 
     @property
     def username(self) -> str:
-        """Whose connection it is."""
+        """The name of the user."""
         return self.login.user
 
     def enter(self, vhost: str) -> None:

@@ -1,4 +1,4 @@
-"""What a client asks on a channel while something it asked for before must be waited for."""
+"""Events of a channel that wait behind an earlier one."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class HeldEvents:
 
 
 class Resumption:
-    """What was waited for is there: an event of the channel like what the client sends."""
+    """The end of a wait: an event of the channel like those of the client."""
 
     __slots__ = ("act", "index")
 

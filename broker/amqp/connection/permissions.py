@@ -1,4 +1,4 @@
-"""What a client needs permissions for, method by method; checked before anything is looked up.
+"""The permissions that a client needs, method by method; checked before anything is looked up.
 
 As RabbitMQ has it, but that publishing through the default exchange is writing to the queue that is named,
 and that looking for a queue or an exchange (`passive`) needs some permission on it.

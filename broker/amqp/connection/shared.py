@@ -1,4 +1,4 @@
-"""What the AMQP clients of a broker share."""
+"""The state that the AMQP clients of a broker share."""
 
 from __future__ import annotations
 

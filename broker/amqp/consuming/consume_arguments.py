@@ -37,7 +37,7 @@ _CONSUMER_NAMES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerArguments:
-    """What the arguments of a basic.consume ask for; group "" is the default group."""
+    """The arguments of a basic.consume; group "" is the default group."""
 
     group: str = ""
     priority: int = 0

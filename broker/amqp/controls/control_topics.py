@@ -26,7 +26,7 @@ from queue_manager.errors import InvalidArgument, QueueManagerError
 _VERB_START: Final = "/$"
 
 Told = dict[str, object] | None
-"""What who asked is told; None: nothing, or something later."""
+"""The answer to the caller; None: nothing, or something later."""
 
 
 def is_call(shape: PublishShape) -> bool:
@@ -39,7 +39,7 @@ def is_call(shape: PublishShape) -> bool:
 
 
 class Call:
-    """What publishes of one shape call for."""
+    """The call that publishes of one shape make."""
 
     __slots__ = ("_address", "_channel", "_correlation_id", "_properties", "_reply_to", "_unacked")
 

@@ -19,7 +19,7 @@ _log: Final = structlog.get_logger("sluicemq.amqp")
 
 
 class Settlement(NamedTuple):
-    """What a client settles: how, and the claims it has of that."""
+    """A settlement by a client: how, and its claims."""
 
     kind: int
     requeue: bool

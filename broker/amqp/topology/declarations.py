@@ -1,4 +1,4 @@
-"""What queue.declare asks for, as the core takes it."""
+"""The declaration in a queue.declare, as the core takes it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _Bind = commands.Exchange.Bind | commands.Exchange.Unbind | commands.Queue.Bind 
 
 
 class Exchanges:
-    """What the methods about exchanges and bindings do on a channel; they raise what refuses them."""
+    """The methods about exchanges and bindings on a channel; they raise what refuses them."""
 
     __slots__ = ("_channel", "_client", "_held")
 

@@ -23,7 +23,7 @@ _COUNT_MAX: Final = 0xFFFFFFFF
 
 
 class Queues:
-    """What the methods of class queue do on a channel; they raise QueueManagerError for what is refused."""
+    """The methods of class queue on a channel; they raise QueueManagerError for what is refused."""
 
     __slots__ = ("_channel", "_client", "_held")
 

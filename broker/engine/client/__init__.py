@@ -1,4 +1,4 @@
-"""What front-ends and administration may ask of a shard: one client for each subject.
+"""The calls of front-ends and administration to a shard: one client for each subject.
 
 What crosses are the values of `queue_manager.api`, and while messages flow what `broker.engine.traffic`
 states. Calls that change something take effect in the order they are made; that it is durable `CommitClient`

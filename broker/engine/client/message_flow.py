@@ -312,7 +312,7 @@ class ConsumingClient:
 
 
 class SettlingClient:
-    """What becomes of messages that consumers hold."""
+    """Settling of messages that consumers hold."""
 
     def __init__(self, shard: Shard) -> None:
         self._manager = shard.manager

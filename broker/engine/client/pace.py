@@ -14,7 +14,7 @@ from queue_manager.errors import InvalidArgument
 
 
 class Puller(Protocol):
-    """Whoever takes messages of a group, and may have to wait until they have been read."""
+    """A taker of messages of a group, which may have to wait until they have been read."""
 
     consumer: Consumer
 

@@ -61,7 +61,7 @@ class SessionClient:
 
     @property
     def losses(self) -> Losses:
-        """What sessions never got, in all virtual hosts."""
+        """The messages that sessions never got, in all virtual hosts."""
         return self._sessions.losses
 
     def all(self) -> list[traffic.Session]:

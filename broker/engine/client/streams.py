@@ -12,7 +12,9 @@ from queue_manager.queue.stream import Stream
 
 
 class StreamClient:
-    """What only streams have. All come to InvalidArgument of another queue, QueueNotFound, ResourceLocked."""
+    """The calls that only streams have. All come to InvalidArgument of another queue, QueueNotFound,
+    ResourceLocked.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard

@@ -1,4 +1,4 @@
-"""What is kept of virtual hosts in a shard of this process."""
+"""Records of virtual hosts in a shard of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queue_manager.api import StoredVhost
 
 
 class VhostRecords:
-    """What is kept of the virtual hosts that administration made; durable with the open commit."""
+    """The records of the virtual hosts that administration made; durable with the open commit."""
 
     def __init__(self, shard: Shard) -> None:
         self._vhosts = shard.manager.vhosts

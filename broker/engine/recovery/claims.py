@@ -1,4 +1,4 @@
-"""What groups had claimed out of order, attempts that failed, and what is left of deleted groups."""
+"""Recovery of claims: those out of order, attempts that failed, and what is left of deleted groups."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ async def recover_done(store: Store, manager: QueueManager, taken: dict[Cursor, 
 
 
 class _Settled:
-    """What a cursor's records say: failed records by bucket, offsets whose done records are kept, purges."""
+    """The contents of a cursor's records: failed records by bucket, offsets whose done records are kept,
+    purges.
+    """
 
     __slots__ = ("failures", "kept", "purges")
 

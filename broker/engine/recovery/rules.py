@@ -1,4 +1,4 @@
-"""What the rules of queues keep: schedules, identities of messages, staged epochs, what expires."""
+"""Recovery of the rules of queues: schedules, identities of messages, staged epochs, what expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start reads before anybody is served."""
+"""The reads of a start before the first client is served."""
 
 from __future__ import annotations
 

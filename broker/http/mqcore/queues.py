@@ -22,7 +22,7 @@ _CONFLICTS: Final = (REFUSED_IDENTITY, REFUSED_ORDER)  # trying again does not h
 
 
 class Queues:
-    """What MQ-Core's requests ask for in one virtual host. What they do is followed up, and made durable,
+    """The calls of MQ-Core's requests in one virtual host. What they do is followed up, and made durable,
     once for all requests of a loop turn.
     """
 

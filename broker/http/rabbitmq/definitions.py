@@ -33,7 +33,7 @@ NOT_TAKEN: Final = (
     "global_parameters",
     "policies",
 )
-"""What RabbitMQ's file has and this broker keeps elsewhere, takes in part, or not at all."""
+"""The parts of RabbitMQ's file that this broker keeps elsewhere, takes in part, or not at all."""
 
 _LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
 

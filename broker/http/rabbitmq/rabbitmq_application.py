@@ -41,8 +41,8 @@ _ABSENT: Final = (
         "the configuration file has the settings",
     ),
 )
-"""What RabbitMQ keeps and this broker does not: where it is listed, where one of it is, and what there is
-instead.
+"""The things that RabbitMQ keeps and this broker does not: where it is listed, where one of it is, and what
+there is instead.
 """
 
 

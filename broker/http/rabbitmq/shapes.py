@@ -1,4 +1,4 @@
-"""What there is in the broker, in the form of RabbitMQ's management API."""
+"""The contents of the broker, in the form of RabbitMQ's management API."""
 
 from __future__ import annotations
 

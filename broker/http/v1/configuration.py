@@ -18,7 +18,7 @@ configuration: Final = Endpoints("configuration")
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What is wrong with a file, a sentence each, with its line; nothing: it can be used."""
+    """The problems of a file, a sentence each, with its line; nothing: it can be used."""
 
     problems: list[str]
 

@@ -1,4 +1,4 @@
-"""What can only be looked at over HTTP: sessions, retained messages, staged epochs."""
+"""The listings that can only be looked at over HTTP: sessions, retained messages, staged epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker is and how much there is in it, and whether it is well."""
+"""The broker, how much there is in it, and whether it is well."""
 
 from __future__ import annotations
 

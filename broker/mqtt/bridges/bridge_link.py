@@ -142,4 +142,4 @@ class BridgeLink:
 
 
 BRIDGE_USER: Final = "\x1fbridge"
-"""Whose the sessions of bridges are: nobody comes in under that name."""
+"""The user of the sessions of bridges: no client can log in under that name."""

@@ -1,4 +1,4 @@
-"""Who publishes what another broker sends: the session of the bridge."""
+"""The publisher of messages from another broker: the session of the bridge."""
 
 from __future__ import annotations
 

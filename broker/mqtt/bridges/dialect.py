@@ -36,14 +36,16 @@ _KNOWN: Final[dict[BridgeProtocol, tuple[Dialect, ...]]] = {
 
 
 class Dialects:
-    """Those that may be spoken to one broker, of which `current` is tried next, or was found to be known."""
+    """The dialects that may be spoken to one broker, of which `current` is tried next, or was found to be
+    known.
+    """
 
     def __init__(self, protocol: BridgeProtocol) -> None:
         self._left = self._all = _KNOWN[protocol]
 
     @property
     def current(self) -> Dialect:
-        """What to speak."""
+        """The dialect to speak."""
         return self._left[0]
 
     def refused(self) -> bool:

@@ -16,7 +16,7 @@ Found = Callable[[Login | LoginRefused, bytes | None], None]
 
 
 class Authentication:
-    """What one client and access control have said so far."""
+    """The exchange of one client and access control so far."""
 
     __slots__ = ("_access", "_client", "_exchange", "_found", "_is_again", "_is_proving")
 

@@ -24,7 +24,7 @@ NOBODY: Final[Mapping[str, Any]] = {}
 
 
 class MqttClient:
-    """Who the client is, how it is spoken to, and its consumers of queues by topic filter.
+    """The client, how it is spoken to, and its consumers of queues by topic filter.
 
     `caller` is what the core knows it by, `core` the way there, `vhost` where its queues and topics are.
     """

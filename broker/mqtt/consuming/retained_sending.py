@@ -15,7 +15,7 @@ from broker.mqtt.settling.outbound import Outbound
 from config import limits
 
 Found = Iterator[RetainedMessage | None]
-"""What a filter matches; None after so many topics, `limits.RETAINED_TOPICS_PER_PAUSE`."""
+"""The messages that a filter matches; None after so many topics, `limits.RETAINED_TOPICS_PER_PAUSE`."""
 
 
 class RetainedTurns:
@@ -58,8 +58,8 @@ class RetainedTurns:
 
 
 class RetainedSending:
-    """What one client is to be sent, subscription by subscription. What else comes for it meanwhile waits, so
-    that nothing overtakes an older message.
+    """The retained messages for one client, subscription by subscription. Other messages for it wait
+    meanwhile, so that nothing overtakes an older message.
     """
 
     __slots__ = ("_is_waiting", "_outbound", "_todo", "_turns")

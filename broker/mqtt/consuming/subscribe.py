@@ -44,7 +44,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class Subscriptions:
-    """What a client is subscribed to: plain filters are kept here, consumers by the client."""
+    """The subscriptions of a client: plain filters are kept here, consumers by the client."""
 
     __slots__ = (
         "_after",

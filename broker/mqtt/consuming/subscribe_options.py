@@ -35,7 +35,7 @@ PROPERTIES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What a subscription asks of a stream; `given` says by which properties."""
+    """The options of a subscription to a stream; `given` says by which properties."""
 
     start: StreamStart | None
     auto_commit: bool
@@ -44,7 +44,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
-    """What a subscription asks of a queue; None, and `prefetch` 0: it does not say."""
+    """The options of a subscription to a queue; None, and `prefetch` 0: it does not say."""
 
     group: str | None
     ack: str | None

@@ -1,4 +1,4 @@
-"""What is published by other ways than MQTT, to topics that MQTT clients are subscribed to."""
+"""Publishes by other ways than MQTT, to topics that MQTT clients are subscribed to."""
 
 from __future__ import annotations
 

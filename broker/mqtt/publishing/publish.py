@@ -1,4 +1,4 @@
-"""What becomes of a PUBLISH: plain subscribers, queues, or a control verb; worked out once per shape."""
+"""The ways of a PUBLISH: plain subscribers, queues, or a control verb; worked out once per shape."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from queue_manager.errors import AccessRefused
 
 
 class Opened(NamedTuple):
-    """What a CONNECT comes to.
+    """The result of a CONNECT.
 
     `link` None: the session goes with the connection. `is_present`: there was one. `waits`: the client may be
     told only once what was done is durable. `expiry_s`: when it is not what MQTT 5 asked for.

@@ -24,7 +24,7 @@ from protocols.mqtt.topic_filters import split_shared
 from queue_manager import address
 
 SHARE_USER: Final = "\x1fshare"
-"""Whose the sessions of share groups are: nobody comes in under that name."""
+"""The user of the sessions of share groups: no client can log in under that name."""
 
 # QoS 1 whatever the members want: they get each message with its own, and the session is told of the end only
 _OPTIONS: Final = SubscriptionOptions(1, False, True, 2, 0, b"")

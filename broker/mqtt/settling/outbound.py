@@ -1,4 +1,4 @@
-"""What goes out to one MQTT client: plain messages and queue deliveries, within its Receive Maximum."""
+"""The output to one MQTT client: plain messages and queue deliveries, within its Receive Maximum."""
 
 from __future__ import annotations
 

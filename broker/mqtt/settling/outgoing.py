@@ -1,4 +1,4 @@
-"""What goes out to one MQTT client, and what of it waits for the client's Receive Maximum."""
+"""Messages on their way to one MQTT client, and those that wait for the client's Receive Maximum."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class _Entry(NamedTuple):
 
 
 class WaitingRoom:
-    """What the client's Receive Maximum has no room for, in order, counted: no deliveries of queues, which
-    are claimed only for free places.
+    """The messages that the client's Receive Maximum has no room for, in order, counted: no deliveries of
+    queues, which are claimed only for free places.
     """
 
     __slots__ = ("_bytes", "_count", "_entries", "_now_ms")

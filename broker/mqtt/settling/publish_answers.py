@@ -1,4 +1,4 @@
-"""Who publishes: how the targets of publishes answer a client, or the will of one that is gone."""
+"""Publishers: how the targets of publishes answer a client, or the will of one that is gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 class Publisher:
-    """Who publishes, and how that is answered: as it is, the will of a client that is gone, of whose refusals
+    """A publisher, and how it is answered: as it is, the will of a client that is gone, of whose refusals
     only the log is told.
 
     `pubsub` has the subscribers; `session` is the publisher's, if that outlives the connection. `subscriber`:

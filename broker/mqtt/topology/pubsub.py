@@ -13,7 +13,7 @@ from queue_manager.validity import Version
 
 
 class Route(NamedTuple):
-    """Who is subscribed to a topic: by himself, and the groups of which one member each gets a message."""
+    """The subscribers of a topic: single ones, and the groups of which one member each gets a message."""
 
     subscriptions: tuple[Subscription, ...]
     groups: tuple[ShareGroup, ...]
@@ -35,7 +35,7 @@ class _Node:
 
 
 class PubSub:
-    """Who gets what is published to a plain topic.
+    """The routes of publishes to plain topics.
 
     `version` is that of all subscriptions, which the kept subscriptions of each topic hold for, too.
     """

@@ -15,7 +15,7 @@ _SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
 
 
 class Subscriber(Protocol):
-    """Who gets what subscriptions match."""
+    """The receiver of the messages that subscriptions match."""
 
     @property
     def protocol_version(self) -> int:
