@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import resource
@@ -14,7 +13,6 @@ from broker.connections.connection_views import ConnectionView
 from broker.process.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
 from broker.vhosts.hub import Hub
-from config import limits
 from config.settings import ListenerSettings, Settings
 from storage.store import JournalView
 
@@ -140,22 +138,14 @@ class Node:
 
     async def connections(self) -> list[ConnectionView]:
         """Return the clients that are connected by MQTT and AMQP, in the order they came."""
-        views: list[ConnectionView] = []
-        for number, peer in enumerate(list(self._hub.transports), start=1):
-            if peer in self._hub.transports:
-                views.append(peer.describe())
-            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
-                await asyncio.sleep(0)
-        return views
+        return [peer.describe() async for peer in self._hub.peers()]
 
     async def close_connection(self, connection_id: int, reason: str) -> bool:
         """Send a client away; whether there is one of that number."""
-        for number, peer in enumerate(list(self._hub.transports), start=1):
-            if peer in self._hub.transports and peer.describe().id == connection_id:
+        async for peer in self._hub.peers():
+            if peer.describe().id == connection_id:
                 peer.dismiss(reason)
                 return True
-            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
-                await asyncio.sleep(0)
         return False
 
     def connection_count(self) -> int:

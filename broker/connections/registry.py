@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from itertools import islice
 from typing import Any, Protocol
 
 from broker.connections.body_room import Sender
 from broker.connections.connection_views import ConnectionView
+from broker.turns import one_by_one
 from config import limits
 
 
@@ -88,12 +89,16 @@ class Connections:
 
     async def check_deadlines(self, now: float) -> None:
         """Let all connections act on theirs, in steps between which others have their turn."""
-        transports = list(self.transports)
-        for start in range(0, len(transports), limits.DEADLINES_PER_TURN_MAX):
-            for transport in transports[start : start + limits.DEADLINES_PER_TURN_MAX]:
-                if transport in self.transports:
-                    transport.check_deadline(now)
-            await asyncio.sleep(0)
+        async for transport in self.peers(limits.DEADLINES_PER_TURN_MAX):
+            transport.check_deadline(now)
+
+    async def peers(self, size: int = limits.LISTED_CONNECTIONS_PER_STEP) -> AsyncIterator[Peer]:
+        """Yield those that are connected, but for who goes meanwhile; others have their turn after every
+        `size` of them.
+        """
+        async for transport in one_by_one(list(self.transports), size):
+            if transport in self.transports:
+                yield transport
 
     def hold_back(self, transport: Peer) -> None:
         """Call its `store_caught_up` with the next commit."""

@@ -7,7 +7,6 @@ groups, `/metrics/detailed` for all of them, and RabbitMQ's names for those besi
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import accumulate
@@ -21,7 +20,8 @@ from broker.engine.commit_stats import BOUNDS_S
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
-from broker.http.totals import QueueTotals, in_steps, totals_of
+from broker.http.totals import QueueTotals, totals_of
+from broker.turns import in_steps, one_by_one
 from config import limits
 from queue_manager.errors import QueueNotFound
 
@@ -116,14 +116,12 @@ def metrics_endpoint(site: Site, *, detailed: bool) -> Callable[[Request], Await
 
 async def _groups_of(site: Site, views: Sequence[QueueView]) -> list[GroupView]:
     groups: list[GroupView] = []
-    for number, view in enumerate(views, start=1):
+    async for view in one_by_one(views):
         if view.groups:
             try:
                 groups += await site.admin.groups(view.name)
-            except QueueNotFound:  # it went meanwhile
-                continue
-        if number % limits.LISTED_QUEUES_PER_STEP == 0:
-            await asyncio.sleep(0)
+            except QueueNotFound:
+                pass  # it went meanwhile
     return groups
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TypeVar
 
 from broker.admin.admin_views import QueueView
-from config import limits
+from broker.turns import in_steps
 
 V = TypeVar("V")
 
@@ -32,13 +31,6 @@ class QueueTotals:
 
 _NAMES = [each.name for each in fields(QueueTotals)]
 _values = attrgetter(*_NAMES)
-
-
-async def in_steps(views: Sequence[V]) -> AsyncIterator[Sequence[V]]:
-    """Yield the views in parts, between which others have their turn."""
-    for begin in range(0, len(views), limits.LISTED_QUEUES_PER_STEP):
-        yield views[begin : begin + limits.LISTED_QUEUES_PER_STEP]
-        await asyncio.sleep(0)
 
 
 async def totals_of(views: Sequence[QueueView]) -> QueueTotals:

@@ -59,6 +59,7 @@ class Hub:
         self.connected = self._connections.connected
         self.disconnected = self._connections.disconnected
         self.new_caller = self._connections.new_caller
+        self.peers = self._connections.peers
         self.check_deadlines = self._connections.check_deadlines
         self.hold_back = self._connections.hold_back
         self.want_flush = self._connections.want_flush

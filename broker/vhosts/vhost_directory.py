@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 import structlog
 from pydantic import ValidationError
 
 from broker.engine.client import SessionClient, ShardClient
+from broker.turns import in_steps, one_by_one
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostView
 from config import limits
@@ -145,11 +146,9 @@ class VhostDirectory:
         self._records.forget(name)
 
     async def _send_away(self, name: str) -> None:
-        for number, peer in enumerate(list(self._hub.transports), start=1):
-            if peer in self._hub.transports and peer.describe().description.vhost == name:
+        async for peer in self._hub.peers():
+            if peer.describe().description.vhost == name:
                 peer.dismiss(f"vhost '{name}' is deleted")
-            if number % limits.LISTED_CONNECTIONS_PER_STEP == 0:
-                await asyncio.sleep(0)
 
 
 def _settings(name: str, kept: StoredVhost) -> VhostSettings:
@@ -159,48 +158,34 @@ def _settings(name: str, kept: StoredVhost) -> VhostSettings:
 async def _empty(client: ShardClient) -> None:
     """Delete everything in a virtual host."""
     await _end_sessions(client.sessions)
-    for step in _steps(await client.queues.names()):
-        for queue in step:
-            try:
-                await client.queues.delete(queue)
-            except QueueNotFound:
-                pass  # it went with its last consumer, or its owner
-        await _let_others(client)
-    for bindings in _steps(await client.exchanges.bindings()):
-        for binding in bindings:
-            await client.exchanges.unbind(binding)
-        await _let_others(client)
-    for exchanges in _steps(await client.exchanges.views()):
-        for exchange in exchanges:
-            try:
-                await client.exchanges.delete(exchange.name)
-            except (AccessRefused, ExchangeNotFound):
-                pass  # it is always there, or went with its last binding
-        await _let_others(client)
-    for topics in _steps(client.retained.topics()):
-        for topic in topics:
-            client.retained.keep(EnvelopeTemplate(topic), 0, b"")
-        await _let_others(client)
+    async for queue in _each(client, await client.queues.names()):
+        try:
+            await client.queues.delete(queue)
+        except QueueNotFound:
+            pass  # it went with its last consumer, or its owner
+    async for binding in _each(client, await client.exchanges.bindings()):
+        await client.exchanges.unbind(binding)
+    async for exchange in _each(client, await client.exchanges.views()):
+        try:
+            await client.exchanges.delete(exchange.name)
+        except (AccessRefused, ExchangeNotFound):
+            pass  # it is always there, or went with its last binding
+    async for topic in _each(client, client.retained.topics()):
+        client.retained.keep(EnvelopeTemplate(topic), 0, b"")
     await client.commits.durable()
 
 
-def _steps(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the things, a part at a time."""
-    for begin in range(0, len(things), limits.VHOST_THINGS_ENDED_PER_STEP):
-        yield things[begin : begin + limits.VHOST_THINGS_ENDED_PER_STEP]
-
-
-async def _let_others(client: ShardClient) -> None:
-    """Let everybody else have their turn, and what was done so far be written."""
-    client.turns.settle()
-    await asyncio.sleep(0)
+async def _each(client: ShardClient, things: Sequence[T]) -> AsyncIterator[T]:
+    """Yield the things; after some of them what was done is written, and others have their turn."""
+    async for part in in_steps(things, limits.VHOST_THINGS_ENDED_PER_STEP):
+        for thing in part:
+            yield thing
+        client.turns.settle()
 
 
 async def _end_sessions(sessions: SessionClient) -> None:
-    for number, session in enumerate(sessions.all(), start=1):
+    async for session in one_by_one(sessions.all(), limits.VHOST_SESSIONS_ENDED_PER_STEP):
         if not session.is_over:  # that of a share group ends with its last member
             sessions.end(session)
-        if number % limits.VHOST_SESSIONS_ENDED_PER_STEP == 0:
-            await asyncio.sleep(0)
     for session_number in sessions.wills.all:
         sessions.wills.let_go(session_number)

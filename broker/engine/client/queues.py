@@ -10,7 +10,7 @@ from broker.engine.answers import Answer, answered
 from broker.engine.call_names import Name, VhostName
 from broker.engine.client import counting
 from broker.engine.shard import Shard
-from config import limits
+from broker.turns import one_by_one
 from queue_manager.address import DEFAULT_VHOST, vhost_of
 from queue_manager.api import OPERATOR, Changed, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound
@@ -190,12 +190,10 @@ class QueueClient:
         views: list[QueueView] = []
         queues = self._shard.manager.queues
         wanted = await self.names(vhost=vhost) if names is None else names
-        for number, name in enumerate(wanted, start=1):
+        async for name in one_by_one(wanted):
             queue = queues.get(name)
             if queue is not None:
                 views.append(counting.queue_view(queue))
-            if number % limits.LISTED_QUEUES_PER_STEP == 0:
-                await asyncio.sleep(0)
         return views
 
     async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import Container
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -15,6 +14,7 @@ from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, ta
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
 from broker.http.rabbitmq.policies import Policies
 from broker.http.site import Site
+from broker.turns import in_steps
 from broker.version import PRODUCT, VERSION
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
@@ -127,11 +127,11 @@ async def load(asking: Asking) -> Response:
     known = {*asking.site.hub.vhosts(), *vhosts}
     made: list[tuple[str, str, str, Any]] = []
     for kind in _READERS:
-        async for step in _steps(_entries(document, kind)):
+        async for step in in_steps(_entries(document, kind), limits.RABBITMQ_DEFINITIONS_PER_STEP):
             made += [_read(kind, entry, known) for entry in step]
     for name, bounds in vhosts.items():
         await _make_vhost(asking.site, name, bounds)
-    async for step in _steps(made):
+    async for step in in_steps(made, limits.RABBITMQ_DEFINITIONS_PER_STEP):
         for kind, vhost, name, wanted in step:
             try:
                 await _make(asking.site, kind, vhost, wanted, policies)
@@ -172,14 +172,6 @@ async def _make(site: Site, kind: str, vhost: str, wanted: Any, policies: Polici
         await client.exchanges.declare(wanted)
     else:
         await client.exchanges.bind(wanted)
-
-
-async def _steps(entries: Sequence[T]) -> AsyncIterator[Sequence[T]]:
-    """Yield the entries, a part at a time, with everybody else's turn in between."""
-    size = limits.RABBITMQ_DEFINITIONS_PER_STEP
-    for begin in range(0, len(entries), size):
-        yield entries[begin : begin + size]
-        await asyncio.sleep(0)
 
 
 def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import answer, answer_in_parts
-from broker.http.totals import in_steps
+from broker.turns import in_steps
 from config import limits
 
 V = TypeVar("V")
@@ -147,13 +147,11 @@ async def _named(
 ) -> Sequence[V]:
     pattern = _pattern(name) if is_pattern else None
     found: list[V] = []
-    for begin in range(0, len(views), limits.LISTED_NAMES_PER_STEP):
-        step = views[begin : begin + limits.LISTED_NAMES_PER_STEP]
+    async for step in in_steps(views, limits.LISTED_NAMES_PER_STEP):
         if pattern is None:
             found += [view for view in step if name in name_of(view)]
         else:
             found += [view for view in step if pattern.search(name_of(view))]
-        await asyncio.sleep(0)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -13,6 +12,7 @@ from broker.engine.session_traffic import Session
 from broker.engine.traffic import RetainedMessage
 from broker.http.endpoints import Endpoints, PageLimit
 from broker.http.site import Site
+from broker.turns import in_steps, one_by_one
 from config import limits
 from protocols.mqtt.topic_filters import matches
 from queue_manager.api import ProducerView
@@ -87,10 +87,8 @@ async def page_of(
     page begins; None: this is the last.
     """
     found: list[T] = []
-    for begin in range(0, len(items), limits.LISTED_NAMES_PER_STEP):
-        step = items[begin : begin + limits.LISTED_NAMES_PER_STEP]
+    async for step in in_steps(items, limits.LISTED_NAMES_PER_STEP):
         found = nsmallest(limit + 1, [*found, *(each for each in step if name(each) > after)], key=name)
-        await asyncio.sleep(0)
     return found[:limit], name(found[limit - 1]) if len(found) > limit else None
 
 
@@ -101,12 +99,8 @@ async def list_retained(
     """List retained messages that a topic filter matches, by topic."""
     validate(filter)
     client = site.hub.client.retained
-    topics = client.topics()
-    found: list[str] = []
-    for begin in range(0, len(topics), limits.LISTED_NAMES_PER_STEP):
-        step = topics[begin : begin + limits.LISTED_NAMES_PER_STEP]
-        found += [topic for topic in step if matches(filter, topic)]
-        await asyncio.sleep(0)
+    topics = one_by_one(client.topics(), limits.LISTED_NAMES_PER_STEP)
+    found = [topic async for topic in topics if matches(filter, topic)]
     names, following = await page_of(found, str, after, limit)
     items = [_retained_view(message) for topic in names for message in client.matching(topic) if message]
     return Listing(items=items, total=len(found), next=following)
@@ -144,9 +138,7 @@ async def staging_page(
     client = site.hub.client.epochs
     found: list[tuple[str, str]] = []
     total = 0
-    for number, view in enumerate(await site.queues(), start=1):
-        if number % limits.LISTED_QUEUES_PER_STEP == 0:
-            await asyncio.sleep(0)
+    async for view in one_by_one(await site.queues()):
         try:
             producers = client.producers(view.name)
         except QueueNotFound:  # it went meanwhile
