@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from broker.connections.body_room import Sender
 from broker.connections.connection_views import ConnectionView
-from broker.turns import one_by_one
+from broker.stepping import one_by_one
 from config import limits
 
 

@@ -21,7 +21,7 @@ from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
 from broker.http.totals import QueueTotals, totals_of
-from broker.turns import in_steps, one_by_one
+from broker.stepping import in_steps, one_by_one
 from config import limits
 from queue_manager.errors import QueueNotFound
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from broker.admin.admin_views import QueueView
 from broker.clock import Clock
-from broker.turns import in_steps
+from broker.stepping import in_steps
 from config import limits
 
 

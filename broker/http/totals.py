@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from broker.admin.admin_views import QueueView
-from broker.turns import in_steps
+from broker.stepping import in_steps
 
 V = TypeVar("V")
 

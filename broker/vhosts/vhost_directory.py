@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from broker.engine.client import SessionClient, ShardClient
-from broker.turns import in_steps, one_by_one
+from broker.stepping import in_steps, one_by_one
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostView
 from config import limits

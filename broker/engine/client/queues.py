@@ -10,7 +10,7 @@ from broker.engine.answers import Answer, answered
 from broker.engine.call_names import Name, VhostName
 from broker.engine.client import counting
 from broker.engine.shard import Shard
-from broker.turns import one_by_one
+from broker.stepping import one_by_one
 from queue_manager.address import DEFAULT_VHOST, vhost_of
 from queue_manager.api import OPERATOR, Changed, Dropped, QueueDeclaration, QueueStatus, QueueView
 from queue_manager.errors import PreconditionFailed, QueueBusy, QueueManagerError, QueueNotFound

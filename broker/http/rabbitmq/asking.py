@@ -17,7 +17,7 @@ from broker.http.bodies import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
-from broker.turns import in_steps
+from broker.stepping import in_steps
 from broker.vhosts.vhost import VhostNotFound
 from config import limits
 from queue_manager.address import local_name

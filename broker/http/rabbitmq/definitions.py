@@ -14,7 +14,7 @@ from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, ta
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
 from broker.http.rabbitmq.policies import Policies
 from broker.http.site import Site
-from broker.turns import in_steps
+from broker.stepping import in_steps
 from broker.version import PRODUCT, VERSION
 from config import limits
 from queue_manager.address import DEFAULT_VHOST

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import answer, answer_in_parts
-from broker.turns import in_steps
+from broker.stepping import in_steps
 from config import limits
 
 V = TypeVar("V")

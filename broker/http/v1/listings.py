@@ -12,7 +12,7 @@ from broker.engine.session_traffic import Session
 from broker.engine.traffic import RetainedMessage
 from broker.http.endpoints import Endpoints, PageLimit
 from broker.http.site import Site
-from broker.turns import in_steps, one_by_one
+from broker.stepping import in_steps, one_by_one
 from config import limits
 from protocols.mqtt.topic_filters import matches
 from queue_manager.api import ProducerView
