@@ -28,7 +28,7 @@ from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
 from broker.mqtt.consuming.temporary_groups import delete_left
 from broker.network.listening import AddressInUse, ListenError, Listeners
-from broker.network.port_owner import has_port
+from broker.network.tcp_ports import has_port
 from broker.network.tls.contexts import TlsContexts
 from broker.process.descriptors import connection_room, open_file_count, open_files_limit
 from broker.process.free_memory import ReturnTimes, memory_returner, resident_bytes

@@ -164,14 +164,9 @@ class ChannelFrontend:
         """Do what a method asks but publish and settle."""
         kind = type(method)
         permissions.check(self._channel.client.identity, method, self._channel.last_queue)
-        if (queue_method := queues.METHODS.get(kind)) is not None:
-            queue_method(self._queues, method)
-        elif (exchange_method := exchanges.METHODS.get(kind)) is not None:
-            exchange_method(self._exchanges, method)
-        elif (consuming_method := consume.METHODS.get(kind)) is not None:
-            consuming_method(self._consuming, method)
-        elif (transaction_method := transaction.METHODS.get(kind)) is not None:
-            transaction_method(self._transaction, method)
+        if (found := _METHODS.get(kind)) is not None:
+            part, act = found
+            act(getattr(self, part), method)
         elif kind is commands.Confirm.Select:
             self._select_confirms(method)
         elif kind is commands.Channel.Flow:
@@ -217,6 +212,18 @@ class ChannelFrontend:
 
 _ANSWERED_IN_ORDER: Final = frozenset((*queues.METHODS, *exchanges.METHODS))
 """Methods that may be acted on while others before them are not durable yet: they share a commit."""
+
+_METHODS: Final[dict[type, tuple[str, Callable[[Any, Any], None]]]] = {
+    kind: (part, act)
+    for part, acts in (
+        ("_queues", queues.METHODS),
+        ("_exchanges", exchanges.METHODS),
+        ("_consuming", consume.METHODS),
+        ("_transaction", transaction.METHODS),
+    )
+    for kind, act in acts.items()
+}
+"""What does a method, and of which part of the channel."""
 
 _SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
 

@@ -214,7 +214,7 @@ def _ages(directory: Path) -> Finding:
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
-    from broker.network.port_owner import has_port
+    from broker.network.tcp_ports import has_port
     from storage.open import storage_holder_pid
 
     holder = storage_holder_pid(settings.storage)

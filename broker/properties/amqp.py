@@ -17,7 +17,7 @@ from uuid import UUID
 from broker.properties.neutral_model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
 from broker.properties.single import single_values
 from config import limits
-from protocols.amqp091 import content, tables
+from protocols.amqp091 import content
 from protocols.errors import LocalProtocolError
 from queue_manager.errors import InvalidArgument
 from queue_manager.options import DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
@@ -236,16 +236,6 @@ def bare(raw: bytes, names: Iterable[str]) -> bytes:
     byte.
     """
     return content.without_expiration(content.without_headers(raw, names))
-
-
-def add_headers(raw: bytes, headers: bytes) -> bytes:
-    """Return `raw` with headers added that are encoded, see `encode_headers`, and that it does not have."""
-    return content.append_encoded(raw, headers)
-
-
-def encode_headers(headers: Sequence[Header]) -> bytes:
-    """Encode headers as `add_headers` takes them."""
-    return b"".join([tables.encode_entry(name, value) for name, value in headers])
 
 
 def without_headers(raw: bytes, names: Iterable[str]) -> bytes:

@@ -131,11 +131,17 @@ class AnsweringConnection(Connection):
             self._window.qos2.take((packet_id,))
         self._send(PubRec(packet_id, reason_code, properties))
 
-    def send_pubrel(
-        self, packet_id: int, reason_code: int = c.SUCCESS, properties: Properties = NO_PROPERTIES
+    def answer_publishes(
+        self, qos: int, packet_ids: list[int], reason_code: int = c.SUCCESS, reason: str = ""
     ) -> None:
+        """Answer publishes of QoS 1 or 2 one by one, as `send_puback` and `send_pubrec` do."""
+        send = self.send_puback if qos == 1 else self.send_pubrec
+        for packet_id in packet_ids:
+            send(packet_id, reason_code, Properties(reason_string=reason) if reason else NO_PROPERTIES)
+
+    def send_pubrel(self, packet_id: int, reason_code: int) -> None:
         """Release one QoS 2 delivery; 0x92 answers a PUBREC for an identifier not in use."""
-        self._send(PubRel(packet_id, reason_code, properties))
+        self._send(PubRel(packet_id, reason_code))
 
     def _send(self, packet: _Answer) -> None:
         """Write a packet; one the client cannot take although nothing can be left out ends the connection."""

@@ -23,6 +23,7 @@ DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 
+Rule = Callable[[Identity, Any, str], None]
 _READING_VERBS: Final = frozenset((BROWSE, STREAM_STATUS, "$nack", "$extend", "$commit"))
 
 
@@ -97,12 +98,8 @@ def _declare_queue(identity: Identity, method: commands.Queue.Declare, last_queu
         _check_any(identity, Kind.QUEUE, method.queue or last_queue)
 
 
-def _delete_queue(identity: Identity, method: commands.Queue.Delete, last_queue: str) -> None:
-    identity.check(CONFIGURE, Kind.QUEUE, method.queue or last_queue)
-
-
-def _purge(identity: Identity, method: commands.Queue.Purge, last_queue: str) -> None:
-    identity.check(READ, Kind.QUEUE, method.queue or last_queue)
+def _of_queue(action: Action) -> Rule:
+    return lambda identity, method, last_queue: identity.check(action, Kind.QUEUE, method.queue or last_queue)
 
 
 def _bind_queue(
@@ -143,11 +140,10 @@ def _consume(
     check_group(identity, arguments.get("x-consumer-group"))
 
 
-Rule = Callable[[Identity, Any, str], None]
 RULES: Final[dict[type, Rule]] = {
     commands.Queue.Declare: _declare_queue,
-    commands.Queue.Delete: _delete_queue,
-    commands.Queue.Purge: _purge,
+    commands.Queue.Delete: _of_queue(CONFIGURE),
+    commands.Queue.Purge: _of_queue(READ),
     commands.Queue.Bind: _bind_queue,
     commands.Queue.Unbind: _bind_queue,
     commands.Exchange.Declare: _declare_exchange,

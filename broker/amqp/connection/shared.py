@@ -28,7 +28,7 @@ class TransactionRoom:
         self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Count a page that has ended."""
+        """Give back the room of a transaction that ended."""
         self._taken_bytes -= size_bytes
 
 
@@ -50,7 +50,7 @@ class BrowseSlots:
         self._taken_count += 1
 
     def give_back(self) -> None:
-        """Give back the room of a transaction that ended."""
+        """Count a page that has ended."""
         self._taken_count -= 1
 
 

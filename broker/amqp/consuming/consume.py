@@ -12,7 +12,6 @@ from pamqp import commands
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error, connection_error
 from broker.amqp.connection.held_events import HeldEvents
-from broker.amqp.consuming import stream_arguments
 from broker.amqp.consuming.consume_arguments import ConsumerArguments, consumer_arguments
 from broker.amqp.consuming.delivery import AmqpConsumer
 from broker.amqp.consuming.stream_delivery import AmqpStreamConsumer
@@ -138,8 +137,8 @@ class Consuming:
             pool=None if method.no_ack else self._pool,
             priority=wanted.priority,
             filters=wanted.filters,
-            start=stream_arguments.stream_start(wanted.stream_offset, channel.hub.clock.now_ms()),
-            auto_commit=stream_arguments.auto_commit(wanted.auto_commit),
+            start=wanted.stream_start(channel.hub.clock.now_ms()),
+            auto_commit=wanted.commits_itself(),
             is_told_offsets=bool(wanted.group),
         )
         sink = sink_class(channel, self._unacked, self._consumers, tag, tag)

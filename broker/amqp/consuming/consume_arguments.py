@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.amqp.consuming.stream_arguments import AUTO_COMMIT_ARGUMENT, CONSUMER_ARGUMENTS
 from broker.amqp.topology.bad_arguments import BadArgument, checked_integer, unacceptable
 from broker.amqp.topology.retry_arguments import (
     CONSUMER_TIMEOUT,
@@ -17,9 +16,11 @@ from broker.clients.consumer_filters import Filters
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.log.stream_start import NAME as START_ARGUMENT
+from queue_manager.log.stream_start import StreamStart, parse_start
 
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"
+AUTO_COMMIT_ARGUMENT: Final = "x-auto-commit"
 
 FAILOVER_ARGUMENT: Final = "x-cancel-on-ha-failover"  # there is one node: it asks for nothing
 
@@ -29,7 +30,8 @@ _CONSUMER_NAMES: Final = frozenset(
         PRIORITY_ARGUMENT,
         CONSUMER_TIMEOUT,
         FAILOVER_ARGUMENT,
-        *CONSUMER_ARGUMENTS,
+        START_ARGUMENT,
+        AUTO_COMMIT_ARGUMENT,
         *consumer_filters.NAMES,
     )
 )
@@ -48,9 +50,20 @@ class ConsumerArguments:
 
     def check_no_stream(self) -> None:
         """Raise BadArgument if there is something in them that only a stream can do."""
-        for name, value in zip(CONSUMER_ARGUMENTS, (self.stream_offset, self.auto_commit), strict=True):
+        asked = {START_ARGUMENT: self.stream_offset, AUTO_COMMIT_ARGUMENT: self.auto_commit}
+        for name, value in asked.items():
             if value is not None:
                 raise BadArgument(name, " of queue type rabbit_classic_queue")
+
+    def stream_start(self, now_ms: int) -> StreamStart | None:
+        """Read where a consumer of a stream wants to begin; None: it did not say."""
+        return None if self.stream_offset is None else parse_start(self.stream_offset, now_ms)
+
+    def commits_itself(self) -> bool:
+        """Read whether the group of a stream's consumer commits by itself; raises InvalidArgument."""
+        if not isinstance(self.auto_commit, bool | None):
+            raise InvalidArgument(f"{AUTO_COMMIT_ARGUMENT} must be true or false, not {self.auto_commit!r}")
+        return self.auto_commit is not False
 
 
 def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:

@@ -16,12 +16,12 @@ import structlog
 
 from broker.amqp.connection.shared import BrowseSlots
 from broker.amqp.controls.replying import publish_json, publish_replies
-from broker.properties.amqp import add_headers, bare, encode_headers, routing_key
-from broker.properties.neutral_model import Header
+from broker.properties.amqp import bare, routing_key
 from broker.properties.templates import as_published
 from broker.vhosts.hub import Hub
 from config import limits
-from protocols.amqp091.tables import encode_name
+from protocols.amqp091.content import append_encoded
+from protocols.amqp091.tables import encode_entry, encode_name
 from queue_manager import stage_tags as tags
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, PublishedAs, State
 from queue_manager.errors import InvalidArgument, QueueManagerError
@@ -154,16 +154,14 @@ class Browse:
         )
         told += name
         if found.time_ms:
-            told += encode_headers([(TIME, found.time_ms)])
+            told += encode_entry(TIME, found.time_ms)
         if found.consumer:
-            told += encode_headers([(CONSUMER, found.consumer)])
-        return add_headers(base, told)
+            told += encode_entry(CONSUMER, found.consumer)
+        return append_encoded(base, told)
 
     def _told_of(self, published: PublishedAs) -> bytes:
-        told: list[Header] = [(STATE_TOLD, self._request.state), (KEY, routing_key(published.topic))]
-        if published.exchange:
-            told.append((EXCHANGE, published.exchange))
-        return encode_headers(told)
+        told = encode_entry(STATE_TOLD, self._request.state) + encode_entry(KEY, routing_key(published.topic))
+        return told + encode_entry(EXCHANGE, published.exchange) if published.exchange else told
 
     def _end(self, answer: dict[str, object]) -> None:
         publish_json(self._hub, self._reply_to, self._correlation_id, answer)

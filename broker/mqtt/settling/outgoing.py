@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from broker.engine.traffic import Claim
@@ -13,33 +14,21 @@ from config import limits
 from protocols.mqtt.events import PublishRun
 
 
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """Messages alike but for their payloads. `claims` are their claims, which QoS 0 has not; `by_ack`: a
     PUBACK (QoS 2: PUBCOMP) settles them. `shared`: of a single message that a share group gave to this
     client, the group, what was published, and with which QoS it is sent.
     """
 
-    __slots__ = ("by_ack", "claims", "payloads", "properties", "qos", "retain", "shared", "topic_bytes")
-
-    def __init__(
-        self,
-        topic_bytes: bytes,
-        qos: int,
-        retain: bool,
-        properties: bytes,
-        payloads: list[bytes],
-        claims: Sequence[Claim] | None = None,
-        by_ack: bool = True,
-        shared: tuple[ShareGroup, PublishRun, int] | None = None,
-    ) -> None:
-        self.topic_bytes = topic_bytes
-        self.qos = qos
-        self.retain = retain
-        self.properties = properties
-        self.payloads = payloads
-        self.claims = claims
-        self.by_ack = by_ack
-        self.shared = shared
+    topic_bytes: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    payloads: list[bytes]
+    claims: Sequence[Claim] | None = None
+    by_ack: bool = True
+    shared: tuple[ShareGroup, PublishRun, int] | None = None
 
     def part(self, start: int, end: int) -> Outgoing:
         """Return some of the messages."""

@@ -17,7 +17,6 @@ from broker.mqtt.topology.subscription import Subscriber
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun
-from protocols.mqtt.properties import Properties
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -114,9 +113,7 @@ class ClientPublisher(Publisher):
     def _answer(self, packet_ids: list[int], qos: int, note: str) -> None:
         connection = self._connection
         if note and qos:
-            send = connection.send_puback if qos == 1 else connection.send_pubrec
-            for packet_id in packet_ids:
-                send(packet_id, c.SUCCESS, Properties(reason_string=note))
+            connection.answer_publishes(qos, packet_ids, c.SUCCESS, note)
         elif qos == 1:
             connection.send_puback_run(packet_ids)
         elif qos == 2:
@@ -167,19 +164,10 @@ class ClientPublisher(Publisher):
         self.accept_stored(run)
 
     def deny(self, packet_ids: list[int], qos: int, reason_code: int, reason: str) -> None:
-        client = self.client
-        if qos == 0:
-            return
-        connection = client.connection
-        if connection.protocol_version != c.MQTT_5:
-            client.end(reason_code, reason)
-            return
-        for packet_id in packet_ids:
-            properties = Properties(reason_string=reason)
-            if qos == 1:
-                connection.send_puback(packet_id, reason_code, properties)
-            else:
-                connection.send_pubrec(packet_id, reason_code, properties)
+        if qos and self._connection.protocol_version == c.MQTT_5:
+            self._connection.answer_publishes(qos, packet_ids, reason_code, reason)
+        elif qos:
+            self.client.end(reason_code, reason)
 
     def refuse_when_durable(
         self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY

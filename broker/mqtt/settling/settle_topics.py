@@ -29,7 +29,7 @@ from broker.properties.single import aliased_value, single_values
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
-from protocols.mqtt.properties import NO_PROPERTIES, Properties, decode_properties
+from protocols.mqtt.properties import decode_properties
 from queue_manager.address import CALL_VERBS, Address
 from queue_manager.errors import InvalidArgument, QueueManagerError
 
@@ -101,15 +101,12 @@ class ControlTarget(ABC):
         """
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
-        """Refuse by the end of the connection: MQTT 3.1.1 has no other way to tell ([MQTT-3.3.5-2])."""
+        """Refuse over MQTT 5; 3.1.1, which could not name a message anyway, gets its PUBACK."""
         connection = client.connection
-        code = c.TOPIC_NAME_INVALID if connection.protocol_version == c.MQTT_5 else c.SUCCESS
-        properties = Properties(reason_string=reason) if code else NO_PROPERTIES
-        for packet_id in packet_ids:
-            if self._shape.qos == 1:
-                connection.send_puback(packet_id, code, properties)
-            else:
-                connection.send_pubrec(packet_id, code, properties)
+        if connection.protocol_version == c.MQTT_5:
+            connection.answer_publishes(self._shape.qos, packet_ids, c.TOPIC_NAME_INVALID, reason)
+        else:
+            connection.answer_publishes(self._shape.qos, packet_ids)
 
 
 class SettleTarget(ControlTarget):
@@ -171,7 +168,7 @@ class CommitTarget(ControlTarget):
         return committed.map(lambda _: True)
 
     def _refuse(self, client: MqttClient, packet_ids: list[int], reason: str) -> None:
-        """Refuse over MQTT 5; 3.1.1, which could not name a message anyway, gets its PUBACK."""
+        """Refuse by the end of the connection: MQTT 3.1.1 has no other way to tell ([MQTT-3.3.5-2])."""
         if client.connection.protocol_version == c.MQTT_5 or not packet_ids:
             super()._refuse(client, packet_ids, reason)
         else:

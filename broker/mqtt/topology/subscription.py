@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -41,45 +42,23 @@ class Subscriber(Protocol):
         """Send publishes on as the subscription wants them."""
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """One client's subscription to one filter; `share` is the name in a `$share/<name>/...` one, or "", and
     `group` what it is a member of, then. `identifiers` are the properties that deliveries carry for it.
     `is_own`: it stands for what its client itself publishes.
     """
 
-    __slots__ = (
-        "filter",
-        "group",
-        "identifiers",
-        "is_own",
-        "no_local",
-        "qos",
-        "retain_as_published",
-        "share",
-        "subscriber",
-    )
-
-    def __init__(
-        self,
-        subscriber: Subscriber,
-        filter: str,
-        qos: int,
-        *,
-        no_local: bool = False,
-        retain_as_published: bool = False,
-        identifiers: bytes = b"",
-        share: str = "",
-        is_own: bool = False,
-    ) -> None:
-        self.subscriber = subscriber
-        self.filter = filter
-        self.qos = qos
-        self.no_local = no_local
-        self.retain_as_published = retain_as_published
-        self.identifiers = identifiers
-        self.share = share
-        self.is_own = is_own
-        self.group: ShareGroup | None = None
+    subscriber: Subscriber
+    filter: str
+    qos: int
+    _: KW_ONLY
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifiers: bytes = b""
+    share: str = ""
+    is_own: bool = False
+    group: ShareGroup | None = field(default=None, init=False)
 
     def join(self, group: ShareGroup) -> None:
         """Note the group it is a member of."""

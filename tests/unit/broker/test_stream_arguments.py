@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.amqp.consuming import consume_arguments, stream_arguments
+from broker.amqp.consuming import consume_arguments
+from broker.amqp.consuming.consume_arguments import ConsumerArguments
 from broker.mqtt.consuming.subscribe_options import stream_options
 from queue_manager.errors import InvalidArgument
 from queue_manager.log.stream_start import OFFSET, StreamStart
@@ -13,12 +14,12 @@ NOW_MS = 1_767_225_600_000
 def test_of_a_consumer():
     wanted = consume_arguments.consumer_arguments({"x-stream-offset": 5, "x-auto-commit": False})
     assert (wanted.stream_offset, wanted.auto_commit) == (5, False)
-    assert stream_arguments.stream_start(wanted.stream_offset, NOW_MS) == StreamStart(OFFSET, 5)
-    assert stream_arguments.stream_start(None, NOW_MS) is None
-    assert not stream_arguments.auto_commit(False)
-    assert stream_arguments.auto_commit(None)
+    assert wanted.stream_start(NOW_MS) == StreamStart(OFFSET, 5)
+    assert ConsumerArguments().stream_start(NOW_MS) is None
+    assert not ConsumerArguments(auto_commit=False).commits_itself()
+    assert ConsumerArguments().commits_itself()
     with pytest.raises(InvalidArgument, match="x-auto-commit"):
-        stream_arguments.auto_commit("no")
+        ConsumerArguments(auto_commit="no").commits_itself()
     with pytest.raises(InvalidArgument, match="x-stream-offset of queue type rabbit_classic_queue"):
         wanted.check_no_stream()
     consume_arguments.consumer_arguments({}).check_no_stream()

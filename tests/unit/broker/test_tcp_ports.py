@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from broker.network.port_owner import has_port
+from broker.network.tcp_ports import has_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
