@@ -169,7 +169,7 @@ class AmqpFrontend(Frontend):
         log_in(client.hub, client.transport, shown, partial(self._found, event))
 
     def _found(self, event: ev.AuthRequested, found: Found) -> None:
-        """Return who that is, or that nobody comes in so."""
+        """Take the result of the login."""
         if self.connection.closing:  # the client did not wait
             return
         if isinstance(found, LoginRefused):

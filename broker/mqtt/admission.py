@@ -117,9 +117,7 @@ class Admission:
             self._authentication.on_auth(event)
 
     def _found(self, packet: Connect, found: Found, last_words: bytes | None = None) -> None:
-        """Return who that is, or that nobody comes in so; `last_words` are those of enhanced
-        authentication.
-        """
+        """Take the result of the login; `last_words` are those of enhanced authentication."""
         client = self._frontend.client
         if client.connection.closed:  # the client did not wait
             return

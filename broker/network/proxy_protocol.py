@@ -15,7 +15,7 @@ class Proxied(Protocol):
     """The driver of a connection that can be told that it comes from elsewhere than the socket says."""
 
     def come_from(self, peer: str) -> None:
-        """Return the peer as `host:port`, before `connection_made`."""
+        """Take the peer as `host:port`, before `connection_made`."""
 
 
 async def read_header(connection: socket.socket) -> str:

@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 def position(token: Token) -> int:
-    """The column of a token, from 1."""
+    """Return the column of a token, from 1."""
     return (token.start_pos or 0) + 1
 
 

@@ -9,12 +9,12 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 def expression(text: str) -> ast.expr:
-    """A template of ours; names that `fill` is given are its places."""
+    """Return a template of ours; names that `fill` is given are its places."""
     return ast.parse(text, mode="eval").body
 
 
 def fill(template: Node, parts: dict[str, ast.expr]) -> Node:
-    """A copy of the template with every name in `parts` replaced; the parts are not copied."""
+    """Return a copy of the template with every name in `parts` replaced; the parts are not copied."""
     return cast(Node, _copied(template, parts))
 
 

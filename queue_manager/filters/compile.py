@@ -130,7 +130,7 @@ class _Compiler:
         self._like_names: dict[tuple[str, str | None], str] = {}
 
     def true(self, node: Expression) -> ast.expr:
-        """True when the node is true, else False."""
+        """Return code that is True when the node is true, else False."""
         match node:
             case And(operands):
                 return ast.BoolOp(ast.And(), [self.true(operand) for operand in operands])
@@ -151,7 +151,7 @@ class _Compiler:
         return self._other(test) if test.negated else self._passes(test)
 
     def false(self, node: Expression) -> ast.expr:
-        """True when the node is false, else False."""
+        """Return code that is True when the node is false, else False."""
         match node:
             case And(operands):
                 return ast.BoolOp(ast.Or(), [self.false(operand) for operand in operands])
@@ -178,7 +178,7 @@ class _Compiler:
         return fill(_NEITHER_NULL_NOR_TRUE, {"subject": self.value(test.subject), "test": passes})
 
     def value(self, node: Expression) -> ast.expr:
-        """The node's value."""
+        """Return the node's value."""
         match node:
             case Literal(constant):
                 return ast.Constant(constant)
@@ -220,7 +220,7 @@ class _Compiler:
         return _calling("in_texts", self.value(subject), ast.Constant(cast(Any, texts)))
 
     def _like_test(self, node: Like) -> ast.expr:
-        """A test on `v`, which is a text."""
+        """Return a test on `v`, which is a text."""
         segments = like.split(node.pattern, node.escape)
         kind, text = like.classify(segments)
         if kind == like.GENERAL:

@@ -28,8 +28,8 @@ class ConsumerFilter:
 
 
 def consumer_filter(selector: str, tables: Mapping[str, object]) -> ConsumerFilter | None:
-    """The filter of a JMS selector (blank: none) and the property filters among `tables`; None if there is
-    none. Raises FilterError.
+    """Return the filter of a JMS selector (blank: none) and the property filters among `tables`; None if
+    there is none. Raises FilterError.
     """
     parts: list[MessageFilter] = []
     keys: list[object] = []
@@ -50,7 +50,7 @@ def consumer_filter(selector: str, tables: Mapping[str, object]) -> ConsumerFilt
 
 
 def table_from_text(name: str, text: str) -> Mapping[str, object]:
-    """A property filter written as a JSON object, for protocols whose properties are texts.
+    """Read a property filter written as a JSON object, for protocols whose properties are texts.
 
     Raises FilterError.
     """

@@ -6,7 +6,7 @@ SHOWN_CHARS_MAX: Final = 40  # of the peer's text in a reason
 
 
 def shown(text: str) -> str:
-    """A piece of the peer's text, as a reason may quote it."""
+    """Return a piece of the peer's text, as a reason may quote it."""
     return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "..."
 
 

@@ -82,11 +82,13 @@ class MessageFilter(Protocol):
         """Whether the answer for one message changes with time, so that it must not be kept."""
 
     def matches(self, fields: Fields, /) -> bool:
-        """Whether the message is selected. Never raises."""
+        """Return whether the message is selected. Never raises."""
 
 
 def application_property(field: str) -> str | None:
-    """The key of the application property that a field name stands for; None if it is no such field."""
+    """Return the key of the application property that a field name stands for; None if it is no such
+    field.
+    """
     if field.startswith(APPLICATION_PREFIX):
         return field[len(APPLICATION_PREFIX) :]
     if "." in field or field in JMS_HEADERS or field in JMS_PROPERTIES or field == NOW:

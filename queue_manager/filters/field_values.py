@@ -26,7 +26,7 @@ def _double(value: int | float) -> float:
 
 
 def _jms_comparison(test: Operation, kinds: frozenset[type]) -> Operation:
-    """Numbers as Java promotes them, `kinds` among themselves; any other pair is false (3.8.1.2)."""
+    """Compare numbers as Java promotes them, `kinds` among themselves; any other pair is false (3.8.1.2)."""
 
     def compare(left: object, right: object) -> bool | None:
         if left is None or right is None:
@@ -43,7 +43,7 @@ def _jms_comparison(test: Operation, kinds: frozenset[type]) -> Operation:
 
 
 def _sql_comparison(test: Operation, kinds: frozenset[type], unlike: bool) -> Operation:
-    """Numbers exactly, `kinds` among themselves; any other pair gives `unlike`."""
+    """Compare numbers exactly, `kinds` among themselves; any other pair gives `unlike`."""
 
     def compare(left: object, right: object) -> bool | None:
         if left is None or right is None:
@@ -94,12 +94,12 @@ def _arithmetic(calculate: Operation) -> Operation:
 
 
 def bounded(value: int | None) -> int | None:
-    """The integer, or unknown when it does not fit 64 bits."""
+    """Return the integer, or unknown when it does not fit 64 bits."""
     return value if value is not None and INTEGER_MIN <= value <= INTEGER_MAX else None
 
 
 def jms_divide(left: object, right: object) -> int | float | None:
-    """As Java does: two integers give an integer, rounded towards zero."""
+    """Divide as Java does: two integers give an integer, rounded towards zero."""
     if right == 0:
         return None
     if type(left) is int and type(right) is int:
@@ -109,14 +109,14 @@ def jms_divide(left: object, right: object) -> int | float | None:
 
 
 def sql_divide(left: object, right: object) -> float | None:
-    """Always a double."""
+    """Divide; the result is always a double."""
     if type(left) in _NUMBERS and type(right) in _NUMBERS and right != 0:
         return _double(left) / _double(right)  # type: ignore[arg-type]
     return None
 
 
 def sql_remainder(left: object, right: object) -> int | None:
-    """Of two integers, with the sign of the first."""
+    """Calculate the remainder of two integers, with the sign of the first."""
     if type(left) is int and type(right) is int and right != 0:
         remainder = abs(left) % abs(right)
         return bounded(remainder if left >= 0 else -remainder)
@@ -131,29 +131,29 @@ ARITHMETIC: Final[dict[str, Operation]] = {
 
 
 def plus(value: object) -> object:
-    """Unary plus: any number as it is, unknown for all else."""
+    """Calculate unary plus: any number as it is, unknown for all else."""
     return value if type(value) in _NUMBERS else None
 
 
 def minus(value: object) -> int | float | None:
-    """Unary minus; unknown for what is no number."""
+    """Calculate unary minus; unknown for what is no number."""
     if type(value) is int:
         return bounded(-value)
     return -value if type(value) is float else None
 
 
 def truth(value: object) -> bool | None:
-    """A value where a condition is wanted: only a boolean counts."""
+    """Return a value where a condition is wanted: only a boolean counts."""
     return value if value is True or value is False else None
 
 
 def negation(value: object) -> bool | None:
-    """NOT."""
+    """Calculate NOT."""
     return not value if value is True or value is False else None
 
 
 def conjunction(*values: object) -> bool | None:
-    """AND: one false makes it false, else one unknown makes it unknown."""
+    """Calculate AND: one false makes it false, else one unknown makes it unknown."""
     result: bool | None = True
     for value in values:
         if value is False:
@@ -164,7 +164,7 @@ def conjunction(*values: object) -> bool | None:
 
 
 def disjunction(*values: object) -> bool | None:
-    """OR: one true makes it true, else one unknown makes it unknown."""
+    """Calculate OR: one true makes it true, else one unknown makes it unknown."""
     result: bool | None = False
     for value in values:
         if value is True:
@@ -175,12 +175,12 @@ def disjunction(*values: object) -> bool | None:
 
 
 def in_texts(value: object, texts: frozenset[str]) -> bool | None:
-    """IN a list of texts."""
+    """Calculate IN a list of texts."""
     return None if value is None else type(value) is str and value in texts
 
 
 def in_values(value: object, *items: object) -> bool | None:
-    """IN a list of any expressions; a NULL among them equals nothing."""
+    """Calculate IN a list of any expressions; a NULL among them equals nothing."""
     if value is None:
         return None
     return any(_SQL_EQUAL_TO(value, item) is True for item in items)
@@ -190,15 +190,15 @@ _SQL_EQUAL_TO: Final = SQL_COMPARISONS["="]
 
 
 def between(value: object, low: object, high: object) -> bool | None:
-    """value >= low AND value <= high."""
+    """Calculate value >= low AND value <= high."""
     return conjunction(JMS_COMPARISONS[">="](value, low), JMS_COMPARISONS["<="](value, high))
 
 
 def not_between(value: object, low: object, high: object) -> bool | None:
-    """value < low OR value > high, which is not the opposite of `between` when kinds differ."""
+    """Calculate value < low OR value > high, which is not the opposite of `between` when kinds differ."""
     return disjunction(JMS_COMPARISONS["<"](value, low), JMS_COMPARISONS[">"](value, high))
 
 
 def is_like(value: object, test: Callable[[str], bool]) -> bool | None:
-    """LIKE: unknown for what is no text."""
+    """Calculate LIKE: unknown for what is no text."""
     return test(value) if type(value) is str else None

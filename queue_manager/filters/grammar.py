@@ -69,7 +69,7 @@ class _Nesting:
         self._after_operand = False
 
     def take(self, kind: str) -> int:
-        """The nesting with this token."""
+        """Return the nesting with this token."""
         prefixes = self._prefixes
         if kind == "_LPAR":
             prefixes.append(0)
@@ -84,7 +84,9 @@ class _Nesting:
 
 
 def parse(text: str, dialect: str) -> Expression:
-    """The tree of a selector that is not blank. Raises SelectorError, and nothing else whatever the text."""
+    """Return the tree of a selector that is not blank. Raises SelectorError, and nothing else whatever the
+    text.
+    """
     if len(text) > limits.SELECTOR_TEXT_CHARS_MAX:
         raise SelectorError(
             f"the text has {len(text)} characters, at most {limits.SELECTOR_TEXT_CHARS_MAX} are allowed",

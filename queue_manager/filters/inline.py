@@ -73,7 +73,7 @@ def test(node: Expression, is_jms: bool) -> Test | None:
 
 
 def texts(items: tuple[Expression, ...]) -> frozenset[str] | None:
-    """The items of an IN list, if all are texts."""
+    """Return the items of an IN list, if all are texts."""
     found = [item.value for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
     return frozenset(found) if len(found) == len(items) else None
 
@@ -90,7 +90,9 @@ def _constant(node: Expression) -> str | bool | int | float | bytes | None:
 
 
 def _is_plain_number(constant: object, is_jms: bool) -> bool:
-    """Whether comparing exactly, as Python does, is what the dialect asks for: beyond it Java rounds."""
+    """Return whether comparing exactly, as Python does, is what the dialect asks for: beyond it Java
+    rounds.
+    """
     if type(constant) is not int and type(constant) is not float:
         return False
     return not is_jms or abs(constant) < field_values.DOUBLE_EXACT_MAX

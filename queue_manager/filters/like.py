@@ -21,7 +21,9 @@ Symbols: TypeAlias = tuple[str | None, ...]  # characters, None for `_`
 
 
 def split(pattern: str, escape: str | None) -> list[Symbols]:
-    """The segments between the `%` of a pattern; raises ValueError when it ends in its escape character."""
+    """Return the segments between the `%` of a pattern; raises ValueError when it ends in its escape
+    character.
+    """
     segments: list[Symbols] = []
     symbols: list[str | None] = []
     characters = iter(pattern)
@@ -41,7 +43,7 @@ def split(pattern: str, escape: str | None) -> list[Symbols]:
 
 
 def classify(segments: list[Symbols]) -> tuple[str, str]:
-    """The kind of test that the segments come to, and its text ("" for GENERAL)."""
+    """Return the kind of test that the segments come to, and its text ("" for GENERAL)."""
     if any(None in segment for segment in segments):
         return GENERAL, ""
     texts = ["".join(filter(None, segment)) for segment in segments]
@@ -75,11 +77,11 @@ class Segment:
         self._accept = 1 << self.length >> 1
 
     def is_at(self, value: str, start: int) -> bool:
-        """Whether it is found at `start`; the caller has seen that the value is long enough."""
+        """Return whether it is found at `start`; the caller has seen that the value is long enough."""
         return all(value.startswith(text, start + offset) for offset, text in self._runs)
 
     def find(self, value: str, start: int, end: int) -> int:
-        """The first place within [start, end) that holds all of it, or -1."""
+        """Return the first place within [start, end) that holds all of it, or -1."""
         if self._text is not None:
             return value.find(self._text, start, end)
         masks = self._masks
@@ -106,7 +108,7 @@ def _literal_runs(symbols: Symbols) -> list[tuple[int, str]]:
 
 
 def matcher(segments: list[Symbols]) -> Callable[[str], bool]:
-    """A test for any pattern; for the kinds that `classify` names there are quicker ones."""
+    """Return a test for any pattern; for the kinds that `classify` names there are quicker ones."""
     first = Segment(segments[0])
     if len(segments) == 1:
         return lambda value: len(value) == first.length and first.is_at(value, 0)

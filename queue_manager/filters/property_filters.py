@@ -97,7 +97,7 @@ class PropertyFilter:
         self.names = frozenset(field for field, _ in checks)
 
     def matches(self, fields: Fields, /) -> bool:
-        """Whether every reference matches."""
+        """Return whether every reference matches."""
         get = fields.get
         for field, check in self._checks:  # noqa: SIM110 - a generator costs more than the checks
             if not check(get(field)):
@@ -122,7 +122,7 @@ def _check_type(section: str, key: object, reference: object, lenient: bool) -> 
 
 
 def _compiled(key: str, reference: object) -> tuple[Check, str | None]:
-    """The check of one reference, and the one text that passes it if there is just one."""
+    """Return the check of one reference, and the one text that passes it if there is just one."""
     if isinstance(reference, Symbol):
         return _equal_text(str(reference))
     if isinstance(reference, str):
@@ -183,7 +183,7 @@ class _Combination(ABC):
 
     @abstractmethod
     def matches(self, fields: Fields, /) -> bool:
-        """Whether the message is selected."""
+        """Return whether the message is selected."""
 
 
 class AllOf(_Combination):
@@ -196,7 +196,7 @@ class AllOf(_Combination):
         self.equality = next((part.equality for part in self.filters if part.equality), None)
 
     def matches(self, fields: Fields, /) -> bool:
-        """Whether every filter matches."""
+        """Return whether every filter matches."""
         return all(part.matches(fields) for part in self.filters)
 
 
@@ -206,7 +206,7 @@ class AnyOf(_Combination):
     __slots__ = ()
 
     def matches(self, fields: Fields, /) -> bool:
-        """Whether a filter matches."""
+        """Return whether a filter matches."""
         return any(part.matches(fields) for part in self.filters)
 
 
@@ -216,12 +216,13 @@ class NoneOf(_Combination):
     __slots__ = ()
 
     def matches(self, fields: Fields, /) -> bool:
-        """Whether no filter matches."""
+        """Return whether no filter matches."""
         return not any(part.matches(fields) for part in self.filters)
 
 
 def filters_from_arguments(arguments: Mapping[str, object]) -> MessageFilter | None:
-    """The property filters among the arguments of an AMQP 0.9.1 `basic.consume`; None if there are none.
+    """Return the property filters among the arguments of an AMQP 0.9.1 `basic.consume`; None if there are
+    none.
 
     AMQP 0.9.1 has fewer types than the references of `PropertyFilter`, so that a text does for a symbol and
     for user-id, and a timestamp for an int; `type` is accepted for subject. Raises PropertyFilterError.

@@ -57,7 +57,7 @@ class Selector:
 
 
 def parse_selector(text: str, dialect: Dialect = "jms") -> Selector | None:
-    """The selector, None when the text is blank (no selector). Raises SelectorError: where and why."""
+    """Return the selector, None when the text is blank (no selector). Raises SelectorError: where and why."""
     if dialect not in get_args(Dialect):
         raise ValueError(f"unknown selector dialect {dialect!r}")
     if not text.strip(BLANK):

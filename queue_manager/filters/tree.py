@@ -97,7 +97,7 @@ Expression: TypeAlias = (
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """The direct parts of a node, from left to right."""
+    """Return the direct parts of a node, from left to right."""
     match node:
         case Or(operands) | And(operands):
             return operands
@@ -118,7 +118,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def field_names(root: Expression) -> frozenset[str]:
-    """Every field the expression looks at."""
+    """Yield every field the expression looks at."""
     names = set()
     waiting = [root]
     while waiting:
@@ -130,7 +130,7 @@ def field_names(root: Expression) -> frozenset[str]:
 
 
 def equality(root: Expression) -> tuple[str, str] | None:
-    """The first `field = 'text'` that must hold for the whole to be true; None if there is none."""
+    """Return the first `field = 'text'` that must hold for the whole to be true; None if there is none."""
     match root:
         case Compare("=", Name(field), Literal(str(text))) | Compare("=", Literal(str(text)), Name(field)):
             return field, text

@@ -31,7 +31,7 @@ def append_copy(target: Queue, message: Message, body: bytes, now_ms: int) -> bo
 
 
 def to_queue(target: Queue) -> Append:
-    """Puts messages, as they are, at the end of a queue."""
+    """Put messages, as they are, at the end of a queue."""
 
     def append(message: Message, now_ms: int) -> bool:
         return message.body is not None and append_copy(target, message, message.body, now_ms)
@@ -56,12 +56,12 @@ class FailedMove:
         self._templates = TemplateCache()
 
     def wanted(self, value: bytes, count: int) -> list[int]:
-        """The message IDs, at most `count`, that a failed record has for this move."""
+        """Return the message IDs, at most `count`, that a failed record has for this move."""
         ids = [message.message_id for message in settled_messages(value)]
         return [message_id for message_id in ids if message_id not in self._seen][: min(count, self.left)]
 
     def is_open(self, bucket_id: int) -> bool:
-        """Whether the bucket is in memory."""
+        """Return whether the bucket is in memory."""
         return bucket_id & layout.NUMBER_MASK in self.cursor.claims.buckets
 
     def move(

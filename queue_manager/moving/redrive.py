@@ -58,7 +58,7 @@ class FailedRedrive:
         return taken
 
     def wants(self, bucket_id: int, value: bytes) -> bool:
-        """Whether the bucket of this failed record is closed and has messages to redrive."""
+        """Return whether the bucket of this failed record is closed and has messages to redrive."""
         number = bucket_id & layout.NUMBER_MASK
         if not self.left or bucket_id in self._open or number >= self._closed_below:
             return False
@@ -102,7 +102,7 @@ class Append(Protocol):
     """Puts a copy of a message where it is to go."""
 
     def __call__(self, message: Message, now_ms: int) -> bool:
-        """False: it cannot go there."""
+        """Redrive one; False: it cannot go there."""
 
 
 class Drain:
@@ -199,7 +199,7 @@ class Drain:
 
 
 def to_origin(manager: QueueManager, dlq: Queue, target: Queue | None) -> Append:
-    """Puts dead letters back where they came from, or into `target`."""
+    """Put dead letters back where they came from, or into `target`."""
 
     def append(message: Message, now_ms: int) -> bool:
         template = message.template

@@ -80,14 +80,14 @@ class Bindings:
             route.expire()
 
     def to_queue(self, queue: Queue) -> Route:
-        """The route to one queue, whatever is bound to it."""
+        """Return the route to one queue, whatever is bound to it."""
         route = self._to_queue.get(queue)
         if route is None:
             route = self._to_queue[queue] = Route((queue,))
         return route
 
     def route(self, topic: str) -> Route:
-        """The route of a topic: every queue bound to it, each once."""
+        """Return the route of a topic: every queue bound to it, each once."""
         name = _literal_name(topic)
         routes = self._routes.get(name)
         route = None if routes is None else routes.get(topic)
@@ -145,7 +145,7 @@ def _literal_name(topic: str) -> str | None:
 
 
 def _topic_predicate(pattern: str) -> _Predicate:
-    """Like a pattern's predicate, but a leading wildcard does not match topics that begin with `$`.
+    """Make a pattern's predicate, but a leading wildcard does not match topics that begin with `$`.
 
     What is below a literal name is only asked of topics with that name, so its own `/#` matches all of them.
     """

@@ -91,7 +91,7 @@ class Consumption:
         group_selector: str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """As `subscribe`. A group without a name is this consumer's own.
+        """Subscribe as `subscribe`. A group without a name is this consumer's own.
 
         `start` moves a group that has no consumer; None: it goes on where it was, or begins at the oldest
         message. `wanted` holds for the group while it has consumers, which all ask for the same. Raises
@@ -120,7 +120,7 @@ class Consumption:
         selector: str = "",
         places: Sequence[Place] | None = None,
     ) -> Group:
-        """The group, made if need be, at `places` or the oldest kept message; raises InvalidAddress,
+        """Return the group, made if need be, at `places` or the oldest kept message; raises InvalidAddress,
         LimitReached.
         """
         if group_name:
@@ -137,7 +137,7 @@ class Consumption:
         group: Group | None = None,
         is_told_offsets: bool = False,
     ) -> Consumer:
-        """A consumer that is given nothing by itself and takes by `pull` (AMQP basic.get).
+        """Return a consumer that is given nothing by itself and takes by `pull` (AMQP basic.get).
 
         `group` None: the default group.
         """
@@ -174,7 +174,7 @@ class Consumption:
         return group.pull(consumer, count, now_ms)
 
     def current_group(self, queue: Queue, consumer: Consumer) -> ConsumerGroup:
-        """The group of a consumer; another one has taken its place if it was reset or deleted."""
+        """Return the group of a consumer; another one has taken its place if it was reset or deleted."""
         group = consumer.group
         if group.is_removed:
             group = self.group(queue, group.name, group.pattern, group.selector)
@@ -196,7 +196,7 @@ class Consumption:
                 self._directory.delete(queue, now_ms)
 
     def wake(self, consumer: Consumer) -> None:
-        """The consumer's credit grew or it is no longer paused."""
+        """Deliver again: the consumer's credit grew or it is no longer paused."""
         consumer.group.credit_grew(consumer)
         consumer.group.want_dispatch()
 
@@ -289,7 +289,9 @@ class Consumption:
         return claim.extend(now_ms + lease_ms)
 
     def find_claim(self, queue: Queue, group_id: str, offset: int) -> Claim:
-        """The claim a `$ack` names; raises GroupNotFound, or InvalidAddress when there is no such claim."""
+        """Return the claim a `$ack` names; raises GroupNotFound, or InvalidAddress when there is no such
+        claim.
+        """
         claim = queue.groups.find(group_id).consumers.find_claim(offset)
         if claim is None:
             raise InvalidAddress(f"message {queue.name}:{offset} is not in flight in group {group_id!r}")

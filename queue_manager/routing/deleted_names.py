@@ -25,11 +25,11 @@ class Removing:
         return len(self._waiting)
 
     def begin(self, name: str) -> None:
-        """The queue of this log was deleted."""
+        """Note that the queue of this log was deleted."""
         self._waiting[name] = []
 
     def restore(self, pending: QueueRemoval) -> None:
-        """A deletion that was under way when the process before ended goes on."""
+        """Go on with a deletion that was under way when the process before ended."""
         self.begin(pending.name)
         self._context.removals.append(pending)
 
@@ -50,7 +50,7 @@ class Removing:
         return True
 
     def end(self, done: QueueRemoval) -> None:
-        """Nothing of a deleted queue is left: its name may be used again."""
+        """Note that nothing of a deleted queue is left: its name may be used again."""
         self._context.commit.delete(removal.key(done.log_id))
         for call in self._waiting.pop(done.name, []):
             call()

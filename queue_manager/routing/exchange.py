@@ -70,7 +70,7 @@ class Exchange:
         self._by_queues: dict[tuple[str | None, tuple[Queue, ...]], Route] = {}
 
     def binding_to(self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]) -> Binding:
-        """A binding to be added; raises InvalidArgument for arguments that cannot be kept."""
+        """Return a binding to be added; raises InvalidArgument for arguments that cannot be kept."""
         kind = TO_EXCHANGE if isinstance(destination, Exchange) else TO_QUEUE
         is_durable = self.durable and destination.durable
         try:
@@ -81,7 +81,9 @@ class Exchange:
     def find(
         self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
     ) -> Binding | None:
-        """The binding to this destination with this key and these arguments; raises InvalidArgument."""
+        """Return the binding to this destination with this key and these arguments; raises
+        InvalidArgument.
+        """
         return self.bindings.get(self.binding_to(destination, key, arguments).identity)
 
     def add(self, binding: Binding) -> None:
@@ -97,11 +99,11 @@ class Exchange:
     # routes
 
     def route_of(self, key: str) -> Route | None:
-        """The route of a key, if it is known."""
+        """Return the route of a key, if it is known."""
         return self._routes.get(key)
 
     def route_to(self, queues: tuple[Queue, ...], topics_of: str | None) -> Route:
-        """The route to these queues; see `Route.topics_of`."""
+        """Return the route to these queues; see `Route.topics_of`."""
         route = self._by_queues.get((topics_of, queues))
         if route is None:
             if len(self._by_queues) >= limits.ROUTE_CACHE_ENTRIES_MAX:
@@ -116,7 +118,7 @@ class Exchange:
         self._routes[key] = route
 
     def expire_routes(self) -> None:
-        """Bindings have changed."""
+        """Expire routes: bindings have changed."""
         for route in self._by_queues.values():
             route.expire()
         self._by_queues.clear()

@@ -60,7 +60,9 @@ class Exchanges:
         return iter(self._exchanges.values())
 
     def get(self, name: str) -> Exchange | None:
-        """The exchange of that name. A virtual host gets what is always there when it is first asked for."""
+        """Return the exchange of that name. A virtual host gets what is always there when it is first asked
+        for.
+        """
         exchange = self._exchanges.get(name)
         if exchange is None and local_name(name) in PREDECLARED:
             self._predeclare(vhost_of(name))
@@ -68,21 +70,21 @@ class Exchanges:
         return exchange
 
     def find(self, name: str) -> Exchange:
-        """The exchange of that name; raises ExchangeNotFound."""
+        """Return the exchange of that name; raises ExchangeNotFound."""
         exchange = self.get(name)
         if exchange is None:
             raise ExchangeNotFound(name)
         return exchange
 
     def of_vhost(self, vhost: str) -> list[Exchange]:
-        """The exchanges of a virtual host."""
+        """Return the exchanges of a virtual host."""
         self.get(qualified_name(vhost, TOPICS))  # those that are always there
         return [exchange for exchange in self if vhost_of(exchange.name) == vhost]
 
     # declaring
 
     def declare(self, definition: ExchangeDefinition) -> Exchange:
-        """The exchange of that name, made if it is not there.
+        """Return the exchange of that name, made if it is not there.
 
         Raises Inequivalent when it exists as another, InvalidArgument, ReservedName, LimitReached.
         """
@@ -186,11 +188,11 @@ class Exchanges:
     # queues
 
     def bindings_to(self, queue: Queue) -> list[Binding]:
-        """The bindings that lead to a queue."""
+        """Return the bindings that lead to a queue."""
         return list(self._to_queue.get(queue, ()))
 
     def forget(self, queue: Queue) -> None:
-        """A queue is gone, and what was bound to it."""
+        """Forget a queue that is gone, and what was bound to it."""
         self._drop_all(self._to_queue.get(queue, {}))
 
     def take_bindings(self, queue: Queue) -> list[tuple[Exchange, Binding]]:
@@ -208,7 +210,7 @@ class Exchanges:
     # routing
 
     def route(self, name: str, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
-        """The queues that take a message published to an exchange, each once; see `Matcher.match`.
+        """Return the queues that take a message published to an exchange, each once; see `Matcher.match`.
 
         The route stays current until bindings change; not at all if the next message may take another.
         Raises ExchangeNotFound, LimitReached, InternalExchange when clients may not publish there.
@@ -219,7 +221,9 @@ class Exchanges:
         return self.routes.through(exchange, keys, headers)
 
     def unconditional_route(self, name: str, key: str) -> Route:
-        """As `route`, if headers do not matter and it stays current; otherwise one without queues."""
+        """Return the route as `route`, if headers do not matter and it stays current; otherwise one without
+        queues.
+        """
         exchange = self.get(name)
         if exchange is None or exchange.definition.internal:
             return NOWHERE
@@ -232,7 +236,7 @@ class Exchanges:
     # after a start
 
     def restore(self, name: str, stored: StoredExchange) -> None:
-        """An exchange that was declared."""
+        """Restore an exchange that was declared."""
         definition = ExchangeDefinition(
             name,
             stored.type,
@@ -246,7 +250,7 @@ class Exchanges:
     def restore_binding(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
     ) -> None:
-        """A binding that was made; all exchanges and queues are there."""
+        """Restore a binding that was made; all exchanges and queues are there."""
         self._attach(source, source.binding_to(destination, key, arguments))
 
 

@@ -30,14 +30,14 @@ class ExchangeRoutes:
         self._keeping: set[Exchange] = set()
 
     def enter(self, exchange: Exchange) -> None:
-        """An exchange is there."""
+        """Add an exchange."""
         alternate = exchange.alternate
         if alternate is not None:
             self._for_unrouted.setdefault(alternate, {})[exchange] = None
         self.expire(exchange)
 
     def leave(self, exchange: Exchange) -> None:
-        """An exchange goes."""
+        """Remove an exchange."""
         self.expire(exchange)
         alternate = exchange.alternate
         if alternate is not None:
@@ -47,8 +47,8 @@ class ExchangeRoutes:
                 del self._for_unrouted[alternate]
 
     def through(self, exchange: Exchange, keys: Sequence[str], headers: Callable[[], Headers]) -> Route:
-        """The queues that take a message published to an exchange; see `Exchanges.route`. Raises LimitReached
-        where the message would pass through too many exchanges.
+        """Return the queues that take a message published to an exchange; see `Exchanges.route`. Raises
+        LimitReached where the message would pass through too many exchanges.
         """
         is_single = len(keys) == 1
         route = exchange.route_of(keys[0]) if is_single else None
@@ -68,7 +68,7 @@ class ExchangeRoutes:
         return route
 
     def expire(self, exchange: Exchange) -> None:
-        """What an exchange leads to changed: expire the routes through it."""
+        """Expire the routes through an exchange: what it leads to changed."""
         seen = {exchange}
         pending = [exchange]
         while pending and self._keeping:

@@ -84,7 +84,7 @@ class Judgement:
         self._judge_room(now_ms, ahead)
 
     def _judge_staged(self, stage: StageTag, now_ms: int) -> None:
-        """Rows that are not to be seen before their epoch is committed."""
+        """Judge rows that are not to be seen before their epoch is committed."""
         plan, bodies = self.plan, self.bodies
         if len(plan.queues) != 1:
             raise InvalidArgument(
@@ -105,7 +105,7 @@ class Judgement:
         queue.rules.stage.check(stage, sum(map(len, bodies)))
 
     def _judge_identity(self, now_ms: int, ahead: Ahead) -> None:
-        """Each queue takes a publish with an identity once.
+        """Judge a publish with an identity, which each queue takes once.
 
         All bodies have the same identity. What was taken before counts as accepted; another body under the
         same identity is refused. Sent again after some queues were full, it goes to those.
@@ -187,7 +187,7 @@ class Ahead:
         self.sessions: dict[Hashable, tuple[int, int]] = {}
 
     def extent(self, queue: Queue) -> tuple[int, int]:
-        """Messages, and bytes of body, that a queue will have taken."""
+        """Return messages, and bytes of body, that a queue will have taken."""
         return self._extents.get(queue, (0, 0))
 
     def add(self, judged: Judgement, now_ms: int) -> None:

@@ -43,7 +43,7 @@ class QueueMaker:
         return self._group_key_of(template)
 
     def make(self, definition: QueueDefinition, now_ms: int) -> Queue:
-        """A queue with empty logs, that nobody knows yet."""
+        """Make a queue with empty logs, which is not adopted yet."""
         policy = definition.policy
         sequence = self._context.metadata_log.next_sequence if definition.durable else 0
         make_log = StreamLog if policy.stream else QueueLog
@@ -64,7 +64,7 @@ class QueueMaker:
         return queue
 
     def _on(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
-        """A queue of the kind that its policy asks for."""
+        """Make a queue of the kind that its policy asks for."""
         kind = (
             Stream if definition.policy.stream else PriorityQueue if definition.policy.priority_max else Queue
         )
@@ -82,6 +82,6 @@ class QueueMaker:
         self._next_log_number = max(self._next_log_number, number + 1)
 
     def restore(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
-        """A queue on a log that was read back; it is not adopted yet."""
+        """Make a queue on a log that was read back; it is not adopted yet."""
         self.note_log_id(log.log_id)
         return self._on(log, definition, now_ms)

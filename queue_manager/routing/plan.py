@@ -103,7 +103,7 @@ class PublishPlan:
         return heard != UNHEARD
 
     def refused_by(self, full: tuple[Queue, ...]) -> None:
-        """A publish was refused: these have no room."""
+        """Note that a publish was refused: these have no room."""
         self.full = full
 
     def _template(self, shared: bool, context: object = None) -> EnvelopeTemplate:

@@ -66,7 +66,7 @@ class Publisher:
         plan.find_audience(self._directory.topics, keys)
 
     def route(self, topic: str, now_ms: int) -> Route:
-        """The queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
+        """Return the queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
 
         Raises InvalidAddress, or QueueNotFound when there is none and none may be made.
         """
@@ -153,7 +153,7 @@ class Publisher:
         wanted: Iterable[tuple[PublishPlan, list[bytes], list[EnvelopeTemplate] | None]],
         now_ms: int,
     ) -> Sequence[Judgement]:
-        """As `judge`, for publishes that will be applied one after the other, or none of them."""
+        """Judge as `judge`, publishes that will be applied one after the other, or none of them."""
         ahead = Ahead()
         judged: list[Judgement] = []
         for plan, bodies, templates in wanted:
@@ -283,7 +283,7 @@ class Publisher:
 
 
 def is_remembered(plan: PublishPlan, outcome: int) -> bool:
-    """Whether a refusal is to be told only when the open commit, which remembers it, is durable.
+    """Return whether a refusal is to be told only when the open commit, which remembers it, is durable.
 
     Told before, a crash could make a queue forget it, take what the producer sends next, and then confirm
     the refused publish as one that was taken before.

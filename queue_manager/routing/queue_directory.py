@@ -39,7 +39,7 @@ HeadersOf = Callable[[EnvelopeTemplate], Headers]
 
 
 def no_headers(template: EnvelopeTemplate) -> Headers:
-    """For queue managers without a front-end."""
+    """Return no headers, for queue managers without a front-end."""
     return NO_HEADERS
 
 
@@ -80,11 +80,13 @@ class QueueDirectory:
     # finding
 
     def get(self, name: str) -> Queue | None:
-        """The queue of that name."""
+        """Return the queue of that name."""
         return self._queues.get(name)
 
     def route_to(self, name: str) -> Route:
-        """The route to the queue of that name; one without queues, and never current, if there is none."""
+        """Return the route to the queue of that name; one without queues, and never current, if there is
+        none.
+        """
         queue = self._queues.get(name)
         return NOWHERE if queue is None else self.bindings.to_queue(queue)
 
@@ -109,7 +111,7 @@ class QueueDirectory:
         self._headers_of = headers_of
 
     def find(self, name: str, owner: object = None) -> Queue:
-        """The queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""
+        """Return the queue; raises QueueNotFound, or ResourceLocked when it is exclusive to another owner."""
         queue = self._queues.get(name)
         if queue is None:
             raise QueueNotFound.named(name)
@@ -122,18 +124,18 @@ class QueueDirectory:
             raise ResourceLocked(queue.name)
 
     def of_log(self, log: QueueLog) -> Queue | None:
-        """The queue of a log, if it was not deleted."""
+        """Return the queue of a log, if it was not deleted."""
         queue = self._queues.get(log.title)
         return queue if queue is not None and queue.log is log else None
 
     def part(self, name: str) -> Part | None:
-        """What is stored under the name of a log."""
+        """Return what is stored under the name of a log."""
         return self._parts.get(name)
 
     # making
 
     def declare(self, definition: QueueDefinition, now_ms: int) -> Queue:
-        """The queue of that name, created if it is not there.
+        """Return the queue of that name, created if it is not there.
 
         Raises Inequivalent when it exists with another definition, ResourceLocked when it is exclusive to
         another owner, or not, QueueBusy while a queue of that name is being deleted, ReservedName,
@@ -214,7 +216,9 @@ class QueueDirectory:
         self.bindings.add(queue)
 
     def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
-        """As `find`, but an unknown name makes an ephemeral queue where `auto_create` allows it."""
+        """Return the queue as `find`, but an unknown name makes an ephemeral queue where `auto_create` allows
+        it.
+        """
         if name not in self._queues and self.auto_create:
             return self.declare(QueueDefinition.ephemeral(name, self.default_policy), now_ms)
         return self.find(name, owner)
@@ -248,7 +252,7 @@ class QueueDirectory:
     # after a start
 
     def restore_removal(self, pending: QueueRemoval) -> None:
-        """The deletion of a queue that was under way goes on; its log ID is not given out again."""
+        """Go on with the deletion of a queue that was under way; its log ID is not given out again."""
         self.removing.restore(pending)
         self.maker.note_log_id(pending.log_id)
 
@@ -259,6 +263,6 @@ class QueueDirectory:
                 self._context.removals.extend(part.retention.removals)
 
     def history_known(self, now_ms: int) -> None:
-        """It is known now what the queues had let go of before the start."""
+        """Note that it is known now what the queues had let go of before the start."""
         for queue in list(self._queues.values()):
             queue.groups.history_known(now_ms)

@@ -21,14 +21,14 @@ class VhostSessions:
         self._by_vhost: dict[str, Sessions] = {}
 
     def of(self, vhost: str) -> Sessions:
-        """Those of a virtual host."""
+        """Return those of a virtual host."""
         sessions = self._by_vhost.get(vhost)
         if sessions is None:
             sessions = self._by_vhost[vhost] = Sessions(self._common, vhost)
         return sessions
 
     def drop(self, vhost: str) -> None:
-        """A virtual host is deleted; none of its sessions may be left."""
+        """Forget a virtual host that is deleted; none of its sessions may be left."""
         self._by_vhost.pop(vhost, None)
 
     # after a start
@@ -41,16 +41,16 @@ class VhostSessions:
         received: Sequence[int],
         now_ms: int,
     ) -> tuple[Sessions, Session]:
-        """A session that was stored under that name, and where it belongs."""
+        """Restore a session that was stored under that name, and where it belongs."""
         sessions = self.of(vhost_of(name))
         return sessions, sessions.restore(local_name(name), value, progress, received, now_ms)
 
     def restore_will(self, number: int, will: WillValue) -> None:
-        """A will that was stored for the session of that number."""
+        """Restore a will that was stored for the session of that number."""
         wills = self.of(vhost_of(will.client_id)).wills
         wills.restore(number, will._replace(client_id=local_name(will.client_id)))
 
     def restored(self, now_ms: int) -> None:
-        """All sessions are there: have those end whose time is over."""
+        """Have those sessions end whose time is over: all are there."""
         for sessions in self._by_vhost.values():
             sessions.restored(now_ms)

@@ -24,7 +24,7 @@ class Found(NamedTuple):
     end_id: int
 
     def below(self, end_id: int) -> Found:
-        """What of this has lower IDs."""
+        """Return what of this has lower IDs."""
         kept = bisect_left(self.messages, end_id, key=message_id_of)
         if kept < len(self.messages) or self.end_id >= end_id:
             return Found(self.messages[:kept], END)
@@ -44,7 +44,7 @@ class Block:
         self.held_bytes = sum([len(m.body) for m in messages]) + len(messages) * MESSAGE_OVERHEAD_BYTES
 
     def read(self, from_id: int, count: int) -> Found:
-        """Up to `count` messages from that ID on."""
+        """Return up to `count` messages from that ID on."""
         start = bisect_left(self._messages, from_id, key=message_id_of)
         found = self._messages[start : start + count]
         if start + count >= len(self._messages):
@@ -64,7 +64,7 @@ class Blocks:
         self._held_bytes = 0
 
     def find(self, log: int, from_id: int) -> Block | None:
-        """The block of a log that covers an ID."""
+        """Return the block of a log that covers an ID."""
         for block in self._by_log.get(log, ()):
             if block.start_id <= from_id < block.end_id:
                 return block

@@ -22,22 +22,22 @@ class Bounds(NamedTuple):
     drop: str = OLDEST
 
     def excess(self, count: int, body_bytes: int) -> bool:
-        """Whether so much is too much."""
+        """Return whether so much is too much."""
         return bool(
             (self.messages_max and count > self.messages_max)
             or (self.bytes_max and body_bytes > self.bytes_max)
         )
 
     def is_full(self, count: int, body_bytes: int) -> bool:
-        """Whether there is no room for one more."""
+        """Return whether there is no room for one more."""
         return self.excess(count + 1, body_bytes + 1)
 
     def slack_messages(self) -> int:
-        """So much more may lie on the store before the oldest are looked for."""
+        """Return how much more may lie on the store before the oldest are looked for."""
         return self.messages_max // 8 + limits.SESSION_TRIM_SLACK_MESSAGES
 
     def slack_bytes(self) -> int:
-        """The same in bytes."""
+        """Return the same in bytes."""
         return self.bytes_max // 8 + limits.SESSION_TRIM_SLACK_BYTES
 
 

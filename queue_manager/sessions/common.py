@@ -28,9 +28,9 @@ class Common:
             raise LimitReached(f"there are {limits.MQTT_SESSIONS_MAX} sessions already")
 
     def begun(self) -> None:
-        """One session more."""
+        """Count one session more."""
         self._count += 1
 
     def ended(self) -> None:
-        """One session less."""
+        """Count one session less."""
         self._count -= 1

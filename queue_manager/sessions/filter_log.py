@@ -41,10 +41,10 @@ class LogReader(Protocol):
         """It needs nothing below this ID."""
 
     def has_more(self) -> None:
-        """Something came into the log, or was read back."""
+        """Tell that something came into the log, or was read back."""
 
     def head_moved(self) -> None:
-        """Older messages of the log are gone."""
+        """Tell that older messages of the log are gone."""
 
 
 OWN: Final = "\0"
@@ -183,7 +183,9 @@ class FilterLog:
     # reading
 
     def read(self, from_id: int, count: int, reader: LogReader) -> Found | None:
-        """Up to `count` messages from that ID on; None: they are being read, the reader will be told."""
+        """Return up to `count` messages from that ID on; None: they are being read, the reader will be
+        told.
+        """
         if from_id > self.last_id:
             return _NOTHING
         if from_id >= self._memory_id:
@@ -261,7 +263,7 @@ class FilterLog:
     # letting go
 
     def forget_reader(self, reader: LogReader) -> None:
-        """A subscription is gone; what only it needed is removed."""
+        """Forget a subscription that is gone; what only it needed is removed."""
         self.readers.pop(reader, None)
         self.live.pop(reader, None)
         self.holders.pop(reader, None)
@@ -292,7 +294,7 @@ class FilterLog:
         return min((reader.low_id for reader in chain(self.readers, self.holders)), default=END)
 
     def begin_head(self, count: int, body_bytes: int) -> None:
-        """So much is gone."""
+        """Count so much as gone."""
         self.head_count = count
         self.head_bytes = body_bytes
         for reader in self.readers:
@@ -354,8 +356,8 @@ class FilterLog:
         self._context.loads.append(ScanLoad(start, end, limit, then))
 
     def close(self, name: str) -> None:
-        """Only its holders need it any more: nothing comes into it, it has another name, and what came after
-        they ended is deleted.
+        """Keep it for its holders only: nothing comes into it any more, it has another name, and what came
+        after they ended is deleted.
         """
         self.filter = name
         self.is_own = True
@@ -391,7 +393,7 @@ class FilterLog:
         self._context.loads.append(ScanLoad(start, end, limit, then))
 
     def remove(self) -> None:
-        """Nobody is subscribed any more: delete all of it, what is on its way to the store too."""
+        """Delete all of it, what is on its way to the store too: it has no subscription any more."""
         self._is_removed = True
         self._loading_from = -1
         self._blocks.forget(self.number)
@@ -425,7 +427,7 @@ class _Written:
 
 
 def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:
-    """As many messages from `start` on as one row takes, and the bytes of their bodies."""
+    """Return as many messages from `start` on as one row takes, and the bytes of their bodies."""
     row_bytes = 0
     end = start
     stop = min(len(tail), start + limits.FILTER_LOG_ENTRY_MESSAGES_MAX)

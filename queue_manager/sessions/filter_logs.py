@@ -47,7 +47,7 @@ class FilterLogs:
         self._told = call
 
     def waiting(self) -> tuple[int, int]:
-        """The messages, and bytes of body, that the slowest reader of each log has yet to read."""
+        """Return the messages, and bytes of body, that the slowest reader of each log has yet to read."""
         count = body_bytes = 0
         for log in self._by_filter.values():
             if log.is_closed:
@@ -58,7 +58,7 @@ class FilterLogs:
         return count, body_bytes
 
     def of(self, topic_filter: str) -> FilterLog:
-        """The log of a filter, made if it is not there."""
+        """Return the log of a filter, made if it is not there."""
         log = self._by_filter.get(topic_filter)
         if log is None:
             number = self._context.new_number()
@@ -83,7 +83,7 @@ class FilterLogs:
         return log
 
     def _unused(self, log: FilterLog) -> None:
-        """Nobody reads a log: it goes, at once or once nobody has anything of it in flight."""
+        """Let a log without readers go, at once or once nothing of it is in flight."""
         del self._by_filter[log.filter]
         if not log.is_own:
             self._told(log, False)
@@ -192,7 +192,7 @@ class FilterLogs:
             log.drop_oldest(bounds)
 
     def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog]:
-        """The logs that a session has room in; the others have dropped so many messages."""
+        """Return the logs that a session has room in; the others have dropped so many messages."""
         bounds = self._bounds.bounds
         taking = []
         for log in logs:
@@ -208,11 +208,11 @@ class FilterLogs:
     # after a start
 
     def restore(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
-        """A log that was stored, with what it ever got."""
+        """Restore a log that was stored, with what it ever got."""
         return self._begin(number, topic_filter, end_count, end_bytes)
 
     def restored(self) -> None:
-        """All readers are there: remove what a crash left behind."""
+        """Remove what a crash left behind: all readers are there."""
         for log in list(self._by_filter.values()):
             if not log.readers:
                 self._unused(log)

@@ -18,7 +18,7 @@ class GivingWay:
         self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
 
     def keep(self, merged: list[Merged], count: int, body_bytes: int) -> list[Merged]:
-        """Of what is read next, and is among `count` that wait, without what gives way."""
+        """Keep, of what is read next and is among `count` that wait, what does not give way."""
         bounds = self._bounds.bounds
         if bounds.drop != OLDEST:
             return self._without_newest(merged, bounds, count, body_bytes)
@@ -33,7 +33,7 @@ class GivingWay:
     def _without_newest(
         self, merged: list[Merged], bounds: Bounds, count: int, body_bytes: int
     ) -> list[Merged]:
-        """As many of the oldest as may wait are kept."""
+        """Keep as many of the oldest as may wait."""
         if self._kept_newest is None:
             if bounds.drop != NEWEST or not bounds.excess(count, body_bytes):
                 return merged

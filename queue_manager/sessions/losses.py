@@ -13,9 +13,9 @@ class Losses:
         self.expired = 0
 
     def drop(self, count: int) -> None:
-        """So many had no room."""
+        """Count so many that had no room."""
         self.dropped += count
 
     def expire(self, count: int) -> None:
-        """So many had expired."""
+        """Count so many that had expired."""
         self.expired += count

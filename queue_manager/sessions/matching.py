@@ -41,7 +41,7 @@ class Matching:
                 self._exact[topic_filter] = each
 
     def of(self, topic: str, *, is_own: bool) -> Matched:
-        """Those that a topic matches; `is_own`: which want what the session itself publishes there."""
+        """Return those that a topic matches; `is_own`: which want what the session itself publishes there."""
         key = topic, is_own
         found = self._found.get(key)
         if found is None:

@@ -18,7 +18,7 @@ class Merged:
         self.subscriptions = subscriptions
 
     def for_session(self, session: int) -> Merged | None:
-        """Without the subscriptions that want nothing the session itself published; None: none is left."""
+        """Leave out the subscriptions that want nothing the session itself published; None: none is left."""
         if self.message.publisher != session:
             return self
         left = [s for s in self.subscriptions if not s.options.no_local]
@@ -31,12 +31,12 @@ class Merged:
         return min(wanted, self.message.flags & QOS)
 
     def retain(self, was_set: bool) -> bool:
-        """Whether RETAIN is set for the client [MQTT-3.3.1-13]."""
+        """Return whether RETAIN is set for the client [MQTT-3.3.1-13]."""
         return was_set and any(s.options.retain_as_published for s in self.subscriptions)
 
 
 def merge(parts: Sequence[tuple[SessionSubscription, list[Kept]]], end_id: int) -> list[Merged]:
-    """The messages below `end_id` of all parts, in order."""
+    """Return the messages below `end_id` of all parts, in order."""
     if len(parts) == 1:
         subscription, messages = parts[0]
         only = [subscription]

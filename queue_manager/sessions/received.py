@@ -24,25 +24,27 @@ class Received:
         self._ids: set[int] | frozenset[int] = _NOTHING  # most clients never publish so
 
     def packet_ids(self) -> Collection[int]:
-        """All of them."""
+        """Return all of them."""
         return self._ids
 
     def note(self, packet_ids: Iterable[int]) -> None:
-        """Publishes were taken that nobody keeps: remembered as long as the broker runs."""
+        """Remember publishes that were taken and are kept nowhere, as long as the broker runs."""
         if isinstance(self._ids, frozenset):
             self._ids = set(packet_ids)
         else:
             self._ids.update(packet_ids)
 
     def take(self, packet_ids: Collection[int], now_ms: int) -> None:
-        """Publishes were stored: remembered with the open commit, as they are."""
+        """Remember stored publishes with the open commit, as they are."""
         self.note(packet_ids)
         value = session_received.encode(now_ms)
         for packet_id in packet_ids:
             self._context.commit.put(session_received.key(self._session, packet_id), value)
 
     def complete(self, packet_ids: list[int], waiter: Waiter) -> bool:
-        """PUBREL came: `waiter` is told when it is durable that these are free; whether any was known."""
+        """Take PUBREL: `waiter` is told when it is durable that these are free; returns whether any was
+        known.
+        """
         known = self._ids.intersection(packet_ids)
         if not known:
             return False
@@ -53,5 +55,5 @@ class Received:
         return True
 
     def delete(self, commit: Commit) -> None:
-        """The session is over: forget them with this commit."""
+        """Forget them with this commit: the session is over."""
         commit.delete_run([session_received.key(self._session, i) for i in self._ids])

@@ -28,40 +28,40 @@ class Unfinished:
         return iter(self._by_id.values())
 
     def find(self, message_id: int) -> Sent | None:
-        """The message, if it was sent and is not finished."""
+        """Return the message, if it was sent and is not finished."""
         return self._by_id.get(message_id)
 
     def packet_ids(self) -> list[int]:
-        """Identifiers in use."""
+        """Return identifiers in use."""
         return list(self._by_packet)
 
     def unreceived(self) -> list[int]:
-        """Packet identifiers of messages the client may not have."""
+        """Return packet identifiers of messages the client may not have."""
         return [each.packet_id for each in self if each.state != RECEIVED_QOS_2]
 
     def released(self) -> list[int]:
-        """Packet identifiers the client said PUBREC for, in order."""
+        """Return packet identifiers the client said PUBREC for, in order."""
         return [each.packet_id for each in self if each.state == RECEIVED_QOS_2]
 
     def lowest_id(self) -> int | None:
-        """The lowest ID of a message the client may not have."""
+        """Return the lowest ID of a message the client may not have."""
         for each in self._by_id.values():
             if each.state != RECEIVED_QOS_2:
                 return each.message_id
         return None
 
     def has_unreceived(self, first_id: int, last_id: int) -> bool:
-        """Whether the client may not have a message with an ID of that range."""
+        """Return whether the client may not have a message with an ID of that range."""
         return any(first_id <= each.message_id <= last_id and each.state != RECEIVED_QOS_2 for each in self)
 
     def add(self, message_id: int, packet_id: int, qos: int) -> None:
-        """A message with an ID above all others is sent."""
+        """Add a message with an ID above all others, which is sent."""
         state = SENT_QOS_1 if qos == 1 else SENT_QOS_2
         self._by_id[message_id] = Sent(message_id, packet_id, state)
         self._by_packet[packet_id] = message_id
 
     def receive(self, packet_ids: Iterable[int]) -> list[int]:
-        """PUBREC came for these; gives those of them that were sent with QoS 2."""
+        """Take PUBREC for these; gives those of them that were sent with QoS 2."""
         known = []
         for packet_id in packet_ids:
             message_id = self._by_packet.get(packet_id)
@@ -73,7 +73,7 @@ class Unfinished:
         return known
 
     def finish(self, packet_ids: Iterable[int]) -> int:
-        """The client acknowledged these for good; gives how many were known."""
+        """Finish those that the client acknowledged for good; gives how many were known."""
         count = 0
         for packet_id in packet_ids:
             message_id = self._by_packet.pop(packet_id, None)
@@ -84,7 +84,7 @@ class Unfinished:
         return count
 
     def encode(self, read_to: int) -> bytes:
-        """The session's progress, of which `read_to` is the other half, as it is written."""
+        """Encode the session's progress, of which `read_to` is the other half, as it is written."""
         encoded = self._encoded
         added = []
         for message_id in reversed(self._by_id):
@@ -96,8 +96,8 @@ class Unfinished:
         return session_progress.encode(read_to, encoded.values())
 
     def give_up(self, message_ids: Iterable[int]) -> tuple[list[int], list[int]]:
-        """These cannot be sent again: forgets those of QoS 1, counts those of QoS 2 as received. Gives the
-        packet identifiers of both.
+        """Give up those that cannot be sent again: forgets those of QoS 1, counts those of QoS 2 as received.
+        Gives the packet identifiers of both.
         """
         sent = [self._by_id[message_id] for message_id in message_ids]
         forgotten = [each.packet_id for each in sent if each.state == SENT_QOS_1]

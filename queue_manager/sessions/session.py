@@ -42,10 +42,10 @@ class Link(Protocol):
     """The connection of a session."""
 
     def room(self) -> int:
-        """How many more messages the client takes now; what is sent again comes first."""
+        """Return how many more messages the client takes now; what is sent again comes first."""
 
     def take_packet_id(self) -> int:
-        """An identifier that is not in use."""
+        """Take an identifier that is not in use."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Send messages."""
@@ -54,7 +54,7 @@ class Link(Protocol):
         """Send PUBREL."""
 
     def forget(self, packet_ids: list[int]) -> None:
-        """These are not in use any more."""
+        """Forget these: they are not in use any more."""
 
 
 class Session:
@@ -152,13 +152,15 @@ class Session:
     # its connection
 
     def expect(self, expiry_s: int) -> None:
-        """A client is about to be attached: the session ends so long after that is gone, not before."""
+        """Note that a client is about to be attached: the session ends so long after that is gone, not
+        before.
+        """
         self.expiry_s = expiry_s
         self.ended_at_ms = CONNECTED
         self.write_record()
 
     def attach(self, link: Link) -> None:
-        """A connection is there: everything the client may not have is sent (again), then what waits."""
+        """Take a connection: everything the client may not have is sent (again), then what waits."""
         self.link = link
         if self.ended_at_ms != CONNECTED:
             self.ended_at_ms = CONNECTED
@@ -183,7 +185,7 @@ class Session:
         self._context.dispatchable[self] = None
 
     def detach(self, now_ms: int) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self.link = None
         self.ended_at_ms = now_ms
         self._held = None
@@ -199,7 +201,7 @@ class Session:
         self._progressed_now()
 
     def expire_after(self, expiry_s: int) -> None:
-        """The client says goodbye, and that it is to end so long after the connection does."""
+        """Note the goodbye of a client: the session is to end so long after the connection does."""
         self.expiry_s = expiry_s
 
     def write_record(self) -> None:
@@ -217,7 +219,7 @@ class Session:
         self._context.commit.put(*subscription.record())
 
     def restore(self, subscription: SessionSubscription) -> None:
-        """After a start: a subscription that was stored."""
+        """Restore, after a start, a subscription that was stored."""
         if subscription.is_ended:
             self._ended[subscription.filter] = subscription
             if subscription.log is not None:
@@ -295,13 +297,13 @@ class Session:
         return len(self.subscriptions) > self._beside_count
 
     def matched(self, topic: str, *, is_own: bool) -> Matched:
-        """Its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
+        """Return its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
         if self._matching is None:
             self._matching = Matching(self.subscriptions)
         return self._matching.of(topic, is_own=is_own)
 
     def wake(self) -> None:
-        """The client takes more."""
+        """Send more: the client takes it."""
         if self._behind or self._unrepeated:
             self._context.dispatchable[self] = None
 
@@ -337,7 +339,7 @@ class Session:
             link = self.link
 
     def _next(self, count: int) -> list[Merged] | None:
-        """The next messages of all logs, in order; None: some are being read."""
+        """Return the next messages of all logs, in order; None: some are being read."""
         parts = []
         end_id = END
         if self._next_id < self.read_to:
@@ -394,12 +396,12 @@ class Session:
         self._progressed_now()
 
     def note_dropped(self, count: int) -> None:
-        """So many messages had no room."""
+        """Count so many messages that had no room."""
         self.dropped_count += count
         self._losses.drop(count)
 
     def _within_bounds(self, merged: list[Merged]) -> list[Merged]:
-        """Of what is read next without what gives way, as more waits than may; counts it all as read."""
+        """Leave out of what is read next what gives way, as more waits than may; counts it all as read."""
         kept = self._giving_way.keep(merged, *self.queued)
         if len(kept) < len(merged):
             self.note_dropped(len(merged) - len(kept))
@@ -446,7 +448,7 @@ class Session:
         return deliveries
 
     def _with_beside(self, merged: Merged) -> Merged:
-        """With the subscriptions that keep nothing, and so bring what others do not [MQTT-3.3.4-4]."""
+        """Add the subscriptions that keep nothing, and so bring what others do not [MQTT-3.3.4-4]."""
         if not self._beside_count or merged.subscriptions[0].is_own:
             return merged
         message = merged.message
@@ -454,7 +456,7 @@ class Session:
         return Merged(message, [*merged.subscriptions, *beside]) if beside else merged
 
     def _forget_unrepeated(self, link: Link, now_ms: int) -> None:
-        """What should have been sent again and is kept nowhere, as it had to give way, is done.
+        """Forget what should have been sent again and is kept nowhere, as it had to give way: it is done.
 
         With QoS 2 the client may have got it: PUBREL has it end the exchange, too.
         """
@@ -485,7 +487,7 @@ class Session:
     # what the client says
 
     def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
-        """PUBACK or PUBCOMP, or a refusal: these are finished."""
+        """Take PUBACK or PUBCOMP, or a refusal: these are finished."""
         if self.unfinished.finish(packet_ids):
             if self._unrepeated:
                 self._unrepeated = {i for i in self._unrepeated if self.unfinished.find(i) is not None}
@@ -494,7 +496,7 @@ class Session:
                 self._context.dispatchable[self] = None
 
     def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
-        """PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
+        """Take PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""
         known = self.unfinished.receive(packet_ids)
         if self._unrepeated:
             self._unrepeated -= {s.message_id for s in self.unfinished if s.state == RECEIVED_QOS_2}
@@ -514,7 +516,7 @@ class Session:
             self._context.state_writes.add(self, self._progress_due_ms)
 
     def _progressed_now(self) -> None:
-        """As `_progressed`, with the open commit: somebody waits for that."""
+        """Note progress as `_progressed`, with the open commit: a waiter depends on that."""
         self._let_go()
         self._progress_due_ms = 0
         self._context.state_writes.add(self, 0)
@@ -548,7 +550,7 @@ class Session:
         self._on_end.append(call)
 
     def end(self, now_ms: int) -> None:
-        """Nothing of it is kept: its records go with the open commit."""
+        """Keep nothing of it: its records go with the open commit."""
         self.is_over = True
         self.link = None
         commit = self._context.commit

@@ -23,7 +23,7 @@ class SubscriptionOptions(NamedTuple):
     properties: bytes
 
     def encode(self) -> int:
-        """The options byte of a SUBSCRIBE."""
+        """Return the options byte of a SUBSCRIBE."""
         flags = self.no_local * _NO_LOCAL | self.retain_as_published * _RETAIN_AS_PUBLISHED
         return self.qos | flags | self.retain_handling << 4
 
@@ -40,10 +40,10 @@ class Subscriber(Protocol):
         """Everything with a lower ID is done."""
 
     def has_more(self, subscription: SessionSubscription) -> None:
-        """Something came into the log of a subscription, or was read back."""
+        """Tell that something came into the log of a subscription, or was read back."""
 
     def lost(self, subscription: SessionSubscription, count: int) -> None:
-        """So many messages of its log were dropped before they were read."""
+        """Count so many messages of its log that were dropped before they were read."""
 
 
 class SessionSubscription:
@@ -120,17 +120,17 @@ class SessionSubscription:
         return self.log is None or self.read_count >= self.log.end_count
 
     def begin_at(self, count: int, body_bytes: int) -> None:
-        """So much of what the log ever got is not for it, or done."""
+        """Note how much of what the log ever got is not for it, or done."""
         self.read_count = count
         self.read_bytes = body_bytes
 
     def note_read(self, body_bytes: int) -> None:
-        """One more was given to the session, or dropped."""
+        """Count one more that was given to the session, or dropped."""
         self.read_count += 1
         self.read_bytes += body_bytes
 
     def note_all_read(self) -> None:
-        """It has ended, and everything before was given to the session."""
+        """Note that it has ended, and everything before was given to the session."""
         if self._ended_at is not None:
             self.begin_at(*self._ended_at)
 
@@ -149,7 +149,7 @@ class SessionSubscription:
         self.options = options
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Return key and value."""
         options = self.options
         value = SubscriptionValue(
             NO_LOG if self.log is None else self.log.number,
@@ -165,7 +165,7 @@ class SessionSubscription:
 
 
 def options_of(value: SubscriptionValue) -> SubscriptionOptions:
-    """The options a record holds."""
+    """Return the options a record holds."""
     flags = value.options
     return SubscriptionOptions(
         flags & 3,

@@ -64,7 +64,7 @@ class Sessions:
         return self._common.losses
 
     def find(self, client_id: str, now_ms: int) -> Session | None:
-        """The session of a client; one that has expired is none."""
+        """Return the session of a client; one that has expired is none."""
         session = self._by_client.get(client_id)
         if session is None:
             return None
@@ -75,17 +75,17 @@ class Sessions:
         return session
 
     def totals(self) -> Totals:
-        """What there is."""
+        """Return what there is."""
         count, body_bytes = self.logs.waiting()
         away = sum(session.link is None for session in self._by_client.values())
         return Totals(len(self._by_client), away, self.expired_count, len(self.logs), count, body_bytes)
 
     def of_user(self, user: str) -> list[Session]:
-        """The sessions of a user."""
+        """Return the sessions of a user."""
         return [session for session in self._by_client.values() if session.user == user]
 
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
-        """A new session of a client that has none and is about to be attached; raises LimitReached."""
+        """Begin a new session of a client that has none and is about to be attached; raises LimitReached."""
         self._common.check_room()
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
         session = self._enter(client_id, value, self._next_id)
@@ -100,12 +100,12 @@ class Sessions:
         return session
 
     def leave(self, session: Session, now_ms: int) -> None:
-        """The connection of a session is gone."""
+        """Note that the connection of a session is gone."""
         session.detach(now_ms)
         self._watch(session, now_ms)
 
     def end(self, session: Session, now_ms: int) -> None:
-        """A session is over."""
+        """End a session."""
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
             self._common.ended()
@@ -206,7 +206,7 @@ class Sessions:
         received: Sequence[int],
         now_ms: int,
     ) -> Session:
-        """A session that was stored; one that had a connection counts from now on."""
+        """Restore a session that was stored; one that had a connection counts from now on."""
         # numbers and message IDs are of one sequence: without progress it has everything since it began
         read_to, sent = (value.number, ()) if progress is None else progress
         was_connected = value.ended_at_ms == CONNECTED
@@ -222,14 +222,14 @@ class Sessions:
     def restore_subscription(
         self, session: Session, topic_filter: str, value: SubscriptionValue, log: FilterLog | None
     ) -> None:
-        """A subscription that was stored."""
+        """Restore a subscription that was stored."""
         subscription = SessionSubscription(session, topic_filter, options_of(value), log, value.from_id)
         if log is not None:  # of a log without entries nobody knows what it ever got
             subscription.begin_at(min(value.read_count, log.end_count), min(value.read_bytes, log.end_bytes))
         session.restore(subscription)
 
     def restored(self, now_ms: int) -> None:
-        """All sessions are there: remove what a crash left behind, have those end whose time is over."""
+        """Remove what a crash left behind, and have sessions end whose time is over: all are there."""
         self.logs.restored()
         for session in list(self._by_client.values()):
             self._watch(session, now_ms)

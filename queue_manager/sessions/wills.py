@@ -33,10 +33,10 @@ class KeptWills:
             self._context.commit.put(session_will.key(session), session_will.encode(*stored))
 
     def let_go(self, session: int) -> None:
-        """The session has none any more."""
+        """Note that the session has none any more."""
         if self._by_session.pop(session, None) is not None:
             self._context.commit.delete(session_will.key(session))
 
     def restore(self, session: int, will: WillValue) -> None:
-        """A will that was stored."""
+        """Restore a will that was stored."""
         self._by_session[session] = will

@@ -83,7 +83,7 @@ class Confirms:
         transport.guard(self._ack, last)
 
     def _nacks_committed(self, tokens: list[int]) -> None:
-        """Return the refusals up to the last of these numbers are durable."""
+        """Note that the refusals up to the last of these numbers are durable."""
         self._waiting -= 1
         self._channel.transport.guard(self._send_pending_nacks, tokens[-1])
 

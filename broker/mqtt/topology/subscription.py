@@ -203,7 +203,7 @@ class ShareGroup:
             self._backlog.finished(run)
 
     def wake(self) -> None:
-        """Return a member takes more."""
+        """Deliver again: a member takes more."""
         if self._backlog is not None:
             self._backlog.wake()
 

@@ -35,6 +35,6 @@ class Matcher(Protocol):
         """Let go of a binding that was added."""
 
     def match(self, keys: Sequence[str], headers: Headers) -> Iterable[Binding]:
-        """The bindings that take a message with these routing keys (one, and what CC and BCC add); one may
-        come more than once.
+        """Return the bindings that take a message with these routing keys (one, and what CC and BCC add); one
+        may come more than once.
         """

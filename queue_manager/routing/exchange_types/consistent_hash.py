@@ -30,7 +30,7 @@ class ConsistentHashMatcher:
     varies = False
 
     def __init__(self, arguments: Headers) -> None:
-        """Raises InvalidArgument for what messages cannot be hashed by."""
+        """Take the arguments. Raises InvalidArgument for what messages cannot be hashed by."""
         header = arguments.get(HASH_HEADER, "")
         if not isinstance(header, str):
             raise InvalidArgument(f"{HASH_HEADER} must be the name of a header, not {header!r}")
@@ -85,12 +85,12 @@ def _number_of(data: bytes) -> int:
 
 
 def _score(number: int, seed: int, weight: int) -> float:
-    """Greatest, among bindings, with a probability in proportion to the weight."""
+    """Return a number that is greatest, among bindings, with a probability in proportion to the weight."""
     return -weight / log((_mix(number ^ seed) + 1) / (_MASK + 2))
 
 
 def _mix(number: int) -> int:
-    """A hash of 64 bits (the finalizer of splitmix64)."""
+    """Return a hash of 64 bits (the finalizer of splitmix64)."""
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK
     return number ^ number >> 31

@@ -25,7 +25,7 @@ _Condition = tuple[str, bytes]
 
 
 def _form(value: object) -> bytes:
-    """The form of a value: text and bytes are equal, so are a time and its seconds, as with RabbitMQ.
+    """Return the form of a value: text and bytes are equal, so are a time and its seconds, as with RabbitMQ.
 
     Raises ValueError for what no binding can have.
     """
@@ -100,7 +100,7 @@ class HeadersMatcher:
         return found
 
     def _lists_of(self, wanted: _Wanted) -> list[dict[Binding, None]]:
-        """Where a binding is listed; nowhere if it wants any of nothing."""
+        """Return where a binding is listed; nowhere if it wants any of nothing."""
         if not wanted.wants_all:
             return [self._listed.setdefault(condition, {}) for condition in wanted.conditions]
         if not wanted.conditions:

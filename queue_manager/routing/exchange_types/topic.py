@@ -13,7 +13,7 @@ ANY_WORDS: Final = "#"
 
 
 def words_of(key: str) -> list[str]:
-    """The words of a routing key or pattern; an empty one has none."""
+    """Return the words of a routing key or pattern; an empty one has none."""
     return key.split(".") if key else []
 
 

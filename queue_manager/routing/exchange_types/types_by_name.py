@@ -25,7 +25,7 @@ DELAYED_TYPE: Final = "x-delayed-type"
 
 
 def make_matcher(type: str, arguments: Headers) -> Matcher:
-    """What an exchange of this type (of `TYPES`) does with its bindings; raises InvalidArgument.
+    """Return what an exchange of this type (of `TYPES`) does with its bindings; raises InvalidArgument.
 
     A delayed exchange routes as its `x-delayed-type` does: delays are the queues' part, whatever exchange a
     message was published to.
