@@ -83,7 +83,7 @@ class BySelector(Dispatcher):
         return view
 
     def leave(self, consumer: Consumer) -> None:
-        """A consumer takes no more messages."""
+        """Give a consumer no more messages."""
         view = self._views_of.pop(consumer, None)
         if view is not None:
             view.leave()
@@ -105,7 +105,7 @@ class BySelector(Dispatcher):
             )
 
     def _is_over(self) -> bool:
-        """Whether the cursor can be served in order."""
+        """Return whether the cursor can be served in order."""
         return not self._claimed.count and all(view.condition is None for view in self._views)
 
     def _end(self) -> None:
@@ -154,7 +154,9 @@ class BySelector(Dispatcher):
         return claimed
 
     def _levels(self) -> list[list[Consumer]]:
-        """Consumers with credit, in turn; those of a higher priority apart and first, late ones last."""
+        """Yield consumers with credit, in turn; those of a higher priority apart and first, late ones
+        last.
+        """
         members = self._consumers.members
         turn = self._turn % len(members) if members else 0
         takers = [c for c in members[turn:] + members[:turn] if c.credit() > 0]
@@ -169,7 +171,7 @@ class BySelector(Dispatcher):
         return [levels[level] for level in sorted(levels)]
 
     def covers(self, consumer: Consumer, other: Consumer) -> bool:
-        """Whether `consumer` takes whatever `other` wants."""
+        """Return whether `consumer` takes whatever `other` wants."""
         view = self._views_of.get(consumer)
         return view is not None and (view.condition is None or view is self._views_of.get(other))
 
@@ -210,7 +212,9 @@ class BySelector(Dispatcher):
         return len(messages)
 
     def _choose(self, view: View, end: int, count: int, now_ms: int) -> list[Message]:
-        """The next up to `count` messages found for a view that lie before `end` and may be handed out."""
+        """Return the next up to `count` messages found for a view that lie before `end` and may be handed
+        out.
+        """
         while found := self._scan.pop_found(view, end, count):
             messages = self._cursor.rules.choose_found(self._cursor, found, now_ms)
             if messages:
@@ -293,7 +297,7 @@ class BySelector(Dispatcher):
         self._scan.purge()
 
     def unmatched_count(self) -> int:
-        """Messages that were shown to all filters and that none wants."""
+        """Count messages that were shown to all filters and that none wants."""
         views = [view for view in self._views if view.consumers]
         if not views or any(view.condition is None for view in views):
             return 0

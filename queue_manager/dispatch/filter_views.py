@@ -53,7 +53,7 @@ class View:
         self._verdicts: dict[EnvelopeTemplate, bool] = {}
 
     def wants(self, queue_title: str, message: Message, delivery_count: int, fields: MessageFields) -> bool:
-        """Whether the message matches; asked of the filter once per template where that is enough."""
+        """Return whether the message matches; asked of the filter once per template where that is enough."""
         condition = self.condition
         if condition is None:
             return True
@@ -72,24 +72,24 @@ class View:
         self.cursor = offset
 
     def asked(self, load_number: int) -> None:
-        """What it needs is read back, with this of all loads."""
+        """Note that what it needs is read back, with this of all loads."""
         self.last_load = load_number
 
     def begin_scan(self) -> None:
-        """It is shown messages."""
+        """Note that it is shown messages."""
         self.is_scanning = True
 
     def end_scan(self, offset: int) -> None:
-        """It has been shown everything below `offset`."""
+        """Note that it has been shown everything below `offset`."""
         self.cursor = offset
         self.is_scanning = False
 
     def join(self) -> None:
-        """One more consumer shares it."""
+        """Count one more consumer that shares it."""
         self.consumers += 1
 
     def leave(self) -> None:
-        """A consumer does not share it any more."""
+        """Count one consumer less that shares it."""
         self.consumers -= 1
 
     def clear(self) -> None:
@@ -98,7 +98,7 @@ class View:
         self.returned = []
 
     def next_returned(self) -> Claim | None:
-        """The claim with the lowest offset among those that came back and are still there."""
+        """Return the claim with the lowest offset among those that came back and are still there."""
         heap = self.returned
         while heap:
             claim = heap[0][2]
@@ -131,7 +131,7 @@ class Views:
         return len(self._by_key)
 
     def find(self, key: str) -> View | None:
-        """The view of that filter."""
+        """Return the view of that filter."""
         return self._by_key.get(key)
 
     def add(self, view: View) -> None:
@@ -159,7 +159,7 @@ class Views:
         return self._index.setdefault(equality[0], {}).setdefault(equality[1], [])
 
     def candidates(self, template: EnvelopeTemplate) -> list[View]:
-        """Views that may want messages of the template; no other does."""
+        """Return views that may want messages of the template; no other does."""
         if not self._index:
             return self._others
         found = self._others

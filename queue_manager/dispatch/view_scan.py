@@ -76,17 +76,17 @@ class Scan:
         return again
 
     def is_held_up(self) -> bool:
-        """Whether so much waits for another attempt that nothing new may be claimed."""
+        """Return whether so much waits for another attempt that nothing new may be claimed."""
         return self._cursor.claims.delays.is_full()
 
     def returned_end(self, view: View) -> int:
-        """What came back and lies below comes before everything that did not."""
+        """Return the offset below which what came back comes before everything that did not."""
         if view.found:
             return view.found[0].offset
         return OFFSET_END if self.is_held_up() else view.cursor
 
     def want(self, view: View) -> None:
-        """A view needs something read back."""
+        """Have something read back that a view needs."""
         self._wanting[view] = None
 
     def look_for(self, view: View) -> None:
@@ -167,7 +167,7 @@ class Scan:
         )
 
     def pop_found(self, view: View, end: int, count: int) -> list[Message]:
-        """The next up to `count` messages found for a view that lie before `end` and are still there."""
+        """Take the next up to `count` messages found for a view that lie before `end` and are still there."""
         found = view.found
         messages: list[Message] = []
         while found and len(messages) < count and found[0].offset < end:
@@ -178,14 +178,14 @@ class Scan:
         return messages
 
     def pass_messages(self, messages: list[Message]) -> None:
-        """The cursor claimed these, or is done with them."""
+        """Pass these, which the cursor claimed, or is done with."""
         offsets = [message.offset for message in messages]
         self._cursor.progress.claim(offsets)
         self._cursor.stored.mark_dirty()
         self._cursor.retention.release_tail(self._cursor, offsets)
 
     def forget_view(self, view: View) -> None:
-        """A view is not served any more."""
+        """Forget a view that is not served any more."""
         self._found_bytes -= sum(len(message.body or b"") for message in view.found)
         self._views.remove(view)
 
@@ -196,7 +196,7 @@ class Scan:
         self._block_start = self._block_end = 0
 
     def purge(self) -> None:
-        """Nothing is left to be found."""
+        """Forget all that was found: nothing is left."""
         self.forget_block()
         for view in self._views:
             view.clear()

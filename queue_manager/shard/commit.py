@@ -12,14 +12,16 @@ class Waiter(Protocol):
     """Somebody who may tell the peer only what is durable."""
 
     def committed(self, tokens: list[int]) -> None:
-        """What these tokens stand for is durable; called once per commit, commits in order."""
+        """Note that what these tokens stand for is durable; called once per commit, commits in order."""
 
 
 class WrittenLog(Protocol):
     """A log whose newest messages are in a commit."""
 
     def became_durable(self, end_offset: int, tail_bytes_max: int) -> None:
-        """Everything below `end_offset` is durable; of the messages in memory that many bytes may stay."""
+        """Note that everything below `end_offset` is durable; of the messages in memory that many bytes may
+        stay.
+        """
 
 
 class Commit:
@@ -72,7 +74,7 @@ class Commit:
             tokens.append(token)
 
     def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
-        """As `wait`, for many tokens."""
+        """Wait as `wait`, for many tokens."""
         waiting = self.waiters.get(waiter)
         if waiting is None:
             self.waiters[waiter] = tokens[:]
@@ -80,7 +82,7 @@ class Commit:
             waiting += tokens
 
     def wait_up_to(self, waiter: Waiter, token: int) -> bool:
-        """As `wait`, for a waiter whose last token stands for all before it; whether it was not
+        """Wait as `wait`, for a waiter whose last token stands for all before it; returns whether it was not
         waiting yet.
         """
         tokens = self.waiters.get(waiter)
@@ -91,7 +93,7 @@ class Commit:
         return False
 
     def write_ops(self) -> WriteOps:
-        """The operations for the store."""
+        """Return the operations for the store."""
         ops = WriteOps(self.puts.items(), self.deletes)
         held_bytes = self.held_bytes
         ops.is_large = held_bytes > limits.COMMIT_INLINE_BYTES_MAX or (

@@ -69,7 +69,7 @@ class Skipping(Protocol):
         """Let go of them."""
 
     def skipped_count(self) -> int:
-        """How many it are."""
+        """Return how many it are."""
 
 
 class DuePurge(Protocol):
@@ -81,7 +81,7 @@ class DuePurge(Protocol):
     shared_items: list[tuple[int, int, int]]
 
     def message_count(self) -> int:
-        """How many messages it lets go of."""
+        """Return how many messages it lets go of."""
 
     def apply(self, references: dict[int, int]) -> None:
         """Put it into the open commit; `references` are the stored reference counts."""
@@ -91,7 +91,9 @@ class Purged(Protocol):
     """Somebody with done records, or payloads to let go of."""
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[Sequence[DuePurge], bool]:
-        """Purges that are due, of some `count_max` messages at most; and whether more may become due."""
+        """Take purges that are due, of some `count_max` messages at most; returns also whether more may
+        become due.
+        """
 
 
 class Staging(Protocol):
@@ -154,7 +156,7 @@ class StateWrites:
             cursor.write(commit, now_ms, is_part=due_ms != WHOLE)
 
     def write_early(self, cursor: Stateful, commit: Commit, now_ms: int) -> None:
-        """As `write_due`, for one cursor, though it may not be due."""
+        """Write as `write_due`, for one cursor, though it may not be due."""
         cursor.write(commit, now_ms, is_part=self._pending.get(cursor) != WHOLE)
 
 
@@ -204,13 +206,13 @@ class Context:
         self.auto_commit_interval_ms = auto_commit_interval_ms
 
     def defer(self, groups: Iterable[Dispatched]) -> None:
-        """It is the turn of others: these groups go on with a step."""
+        """Let others have their turn: these groups go on with a step."""
         self.deferred.update(dict.fromkeys(groups))
         self.deferred.update(self.dispatchable)
         self.dispatchable.clear()
 
     def put_off(self, group: Dispatched) -> None:
-        """The group goes on with a step; the others have their turn now."""
+        """Let others have their turn now: the group goes on with a step."""
         self.deferred[group] = None
 
     def resume_one(self) -> None:
@@ -221,7 +223,7 @@ class Context:
             break
 
     def forget_dispatch(self, group: Dispatched) -> None:
-        """A group hands out nothing any more."""
+        """Forget a group that hands out nothing any more."""
         self.dispatchable.pop(group, None)
         self.deferred.pop(group, None)
 
@@ -231,15 +233,15 @@ class Context:
         return removals
 
     def give_back_removals(self, removals: list[Removal]) -> None:
-        """These, which were taken out and not done, are to be removed first."""
+        """Put these, which were taken out and not done, first among the removals."""
         self.removals = removals + self.removals
 
     def tail_share(self, log_count: int) -> int:
-        """How many bytes of messages each of so many logs may keep in memory."""
+        """Return how many bytes of messages each of so many logs may keep in memory."""
         return max(limits.TAIL_BYTES_PER_QUEUE_MIN, self.cache_bytes_max // max(1, log_count))
 
     def new_number(self) -> int:
-        """A number that no message and no removal gets."""
+        """Return a number that no message and no removal gets."""
         number, put = self.message_ids.allocate(1)
         if put is not None:
             self.commit.put(*put)
@@ -268,26 +270,26 @@ class Context:
         return commit
 
     def committed(self, commit: Commit) -> None:
-        """`commit` is durable: memory may be let go of."""
+        """Let go of memory: `commit` is durable."""
         self.sealed_bytes -= commit.held_bytes
         share = self.tail_share(len(commit.log_ends))
         for log, end_offset in commit.log_ends.items():
             log.became_durable(end_offset, share)
 
     def pending_delete_count(self) -> int:
-        """How many records the open commit is going to delete, at least."""
+        """Return how many records the open commit is going to delete, at least."""
         return len(self.commit.deletes) + sum(cursor.skipped_count() for cursor in self.skipping)
 
     def uncommitted_bytes(self) -> int:
-        """Memory of what waits for durability; publishers are held back when it grows too much."""
+        """Return the memory of what waits for durability; publishers are held back when it grows too much."""
         return self.commit.held_bytes + self.sealed_bytes
 
     def has_steps(self) -> bool:
-        """Whether something goes on that is too large for one turn."""
+        """Return whether something goes on that is too large for one turn."""
         return bool(self.steps or self.deferred)
 
     def has_work(self) -> bool:
-        """Whether there is anything to dispatch, commit or read."""
+        """Return whether there is anything to dispatch, commit or read."""
         commit = self.commit
         return bool(
             self.dispatchable

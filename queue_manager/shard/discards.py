@@ -43,11 +43,13 @@ class Discards:
         return self.spent >= limits.DISCARDED_PER_TURN_MAX
 
     def renew(self) -> None:
-        """Another turn begins."""
+        """Begin another turn."""
         self.spent = 0
 
     def spend(self, cost: int) -> None:
-        """So many messages were let go of; each dead letter in a queue counts as `DEAD_LETTER_COST`."""
+        """Count so many messages that were let go of; each dead letter in a queue counts as
+        `DEAD_LETTER_COST`.
+        """
         self.spent += cost
 
     def give_up(self, owner: Discarding, now_ms: int, published_count: int = 0) -> None:
@@ -87,7 +89,7 @@ class Discards:
             self._go_on(now_ms)
 
     def put_off(self, owner: Discarding) -> None:
-        """The budget is spent: `owner` goes on with a step."""
+        """Let `owner` go on with a step: the budget is spent."""
         if self._has_ended:
             return
         self._waiting[owner] = None
@@ -96,15 +98,15 @@ class Discards:
             self._steps.add(self)
 
     def is_put_off(self, owner: Discarding) -> bool:
-        """Whether it goes on later."""
+        """Return whether it goes on later."""
         return owner in self._waiting
 
     def forget(self, owner: Discarding) -> None:
-        """It gives up nothing any more."""
+        """Forget one that gives up nothing any more."""
         self._waiting.pop(owner, None)
 
     def end(self) -> None:
-        """The shard ends: what is left is given up after the next start."""
+        """End: what is left is given up after the next start."""
         self._waiting.clear()
         self._has_ended = True
 

@@ -20,10 +20,12 @@ class LoadTarget(Protocol):
         """The metadata log to read."""
 
     def log_end(self) -> int:
-        """The offset below which everything has been durable: what the log does not have of it is gone."""
+        """Return the offset below which everything has been durable: what the log does not have of it is
+        gone.
+        """
 
     def is_over(self) -> bool:
-        """Whether nothing is wanted any more."""
+        """Return whether nothing is wanted any more."""
 
     def log_loaded(
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int

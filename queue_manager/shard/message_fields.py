@@ -22,7 +22,7 @@ OF_THE_MESSAGE: Final = frozenset((*_MESSAGE_ID, *_TIMESTAMP, DELIVERY_COUNT))
 
 
 def no_fields(template: EnvelopeTemplate) -> Fields:
-    """For queue managers without a front-end."""
+    """Return no fields, for queue managers without a front-end."""
     return {}
 
 
@@ -41,7 +41,7 @@ class MessageFields:
         self._of_template = of_template
 
     def shared(self, template: EnvelopeTemplate) -> Fields:
-        """The fields all messages of the template have in common."""
+        """Return the fields all messages of the template have in common."""
         fields = self._kept.get(template)
         if fields is None:
             size = len(template.properties)
@@ -56,7 +56,7 @@ class MessageFields:
         return fields
 
     def of(self, queue_title: str, message: Message, delivery_count: int) -> Fields:
-        """All fields of one message of that queue at its `delivery_count`-th delivery (from 1)."""
+        """Return all fields of one message of that queue at its `delivery_count`-th delivery (from 1)."""
         template = message.template
         fields = {**self.shared(template), DELIVERY_COUNT: delivery_count}
         if template.properties_kind != PROPERTIES_AMQP:
@@ -68,5 +68,5 @@ class MessageFields:
 
 
 def differs_by_message(condition: MessageFilter) -> bool:
-    """Whether messages of one template may get different answers."""
+    """Return whether messages of one template may get different answers."""
     return not condition.names.isdisjoint(OF_THE_MESSAGE)

@@ -31,7 +31,7 @@ class HeldPayloads(NamedTuple):
 
 
 def holds_none(row: Row) -> Iterable[HeldPayloads]:
-    """The row stands for no payload."""
+    """Return nothing: the row stands for no payload."""
     return ()
 
 

@@ -52,9 +52,9 @@ class Budget:
         return self.left <= 0
 
     def renew(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         self.left = limits.DISPATCHED_PER_TURN_MAX
 
     def spend(self, count: int) -> None:
-        """So much was handed out."""
+        """Count so much that was handed out."""
         self.left -= count

@@ -13,7 +13,7 @@ class Timed(Protocol):
     """Somebody who wants to be called at a time."""
 
     def on_timer(self, now_ms: int) -> None:
-        """The time has come; ask for the next one by `Timers.set` if there is one."""
+        """Do what is due; ask for the next time by `Timers.set` if there is one."""
 
 
 class Timers:
@@ -48,7 +48,7 @@ class Timers:
         return self.next_ms()
 
     def next_ms(self) -> int | None:
-        """When `fire` has something to do."""
+        """Return when `fire` has something to do."""
         heap = self._heap
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heappop(heap)

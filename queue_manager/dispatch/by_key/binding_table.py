@@ -61,13 +61,13 @@ class BindingTable:
         self._sweep_at = limits.MESSAGE_GROUPS_BOUND_MAX
 
     def key_of(self, claim: Claim) -> tuple[str, bool]:
-        """The key of a message ("": it has none), and whether the binding ends with it."""
+        """Return the key of a message ("": it has none), and whether the binding ends with it."""
         return self._key_of(claim.message.template)
 
     # consumers come and go
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer gets nothing more. Keys that it holds claims of are bound until those are settled."""
+        """Give the consumer nothing more. Keys that it holds claims of are bound until those are settled."""
         seat = self.seats.get(consumer)
         if seat is None:
             return
@@ -103,7 +103,7 @@ class BindingTable:
         self.seats = {}
 
     def seat_of(self, consumer: Consumer) -> Seat:
-        """The consumer's seat, made if need be."""
+        """Return the consumer's seat, made if need be."""
         seat = self.seats.get(consumer)
         if seat is None:
             seat = self.seats[consumer] = Seat(consumer)
@@ -194,7 +194,7 @@ class BindingTable:
     # what was placed
 
     def placed_in(self, priority: int) -> int:
-        """How much of that priority waits for a consumer."""
+        """Return how much of that priority waits for a consumer."""
         return self._placed_in.get(priority, 0)
 
     def put(self, seat: Seat, binding: Binding | None, claim: Claim, closes: bool) -> None:
@@ -211,7 +211,7 @@ class BindingTable:
         seat.place(binding, (place, claim, size))
 
     def take_first(self, seat: Seat) -> None:
-        """What was first at `seat` is about to be claimed."""
+        """Take away what was first at `seat`, as it is about to be claimed."""
         item, binding = seat.take_first()
         self._uncount(item)
         if binding is not None and binding.is_ending():
@@ -239,7 +239,7 @@ class BindingTable:
         self._placed_in[priority_of(claim.message.offset)] -= 1
 
     def placed(self, priority: int) -> list[Claim]:
-        """What waits for a consumer of that priority, in no particular order."""
+        """Return what waits for a consumer of that priority, in no particular order."""
         if not self._placed_in.get(priority):
             return []
         piles = [seat.loose for seat in self.seats.values()]

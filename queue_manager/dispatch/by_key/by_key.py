@@ -52,7 +52,7 @@ class ByKey(Dispatcher):
             self._table.rebalance()
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer gets nothing more."""
+        """Give the consumer nothing more."""
         self._table.leave(consumer)
 
     def dissolve(self) -> None:
@@ -85,7 +85,7 @@ class ByKey(Dispatcher):
                 return
 
     def _next(self) -> tuple[Cursor | None, int]:
-        """The cursor of the next message that is not placed, and its rank (or one between it and those
+        """Return the cursor of the next message that is not placed, and its rank (or one between it and those
         before).
 
         None: there is none, or it has to be read or to wait for room.
@@ -106,7 +106,9 @@ class ByKey(Dispatcher):
         return None, NEVER
 
     def _takers(self, below: int) -> list[Seat]:
-        """Who may have keys that are nobody's: those with credit, but for who gets something older first."""
+        """Return the consumers that may have free keys: those with credit, but for those that get something
+        older first.
+        """
         members = self._consumers.members
         turn = self._turn % len(members) if members else 0
         takers = []
@@ -142,7 +144,7 @@ class ByKey(Dispatcher):
         return cursor.position > position
 
     def _enter(self, cursor: Cursor, count: int, now_ms: int) -> list[Claim]:
-        """Claims of the next messages of the log, without those that have expired."""
+        """Make claims of the next messages of the log, without those that have expired."""
         messages = cursor.rules.choose(cursor, cursor.backlog.take(count), now_ms)
         claims = cursor.claims.enter(messages, now_ms) if messages else []
         for claim in claims:

@@ -17,7 +17,9 @@ Placed: TypeAlias = tuple[int, Claim, int]
 
 
 def rank(offset: int) -> int:
-    """A message's place among those of its queue: by offset; higher priorities (offset >> 56) come first."""
+    """Return a message's place among those of its queue: by offset; higher priorities (offset >> 56) come
+    first.
+    """
     return offset ^ _URGENCY
 
 
@@ -54,29 +56,29 @@ class Binding:
         self.ends_at = AT_ONCE
 
     def claimed(self) -> None:
-        """A message of the key was claimed."""
+        """Note that a consumer holds `claim` now."""
         self.in_flight += 1
 
     def settled(self) -> bool:
-        """A claim was settled; give whether the binding may have come to its end."""
+        """Note that its consumer holds `claim` no longer."""
         self.in_flight -= 1
         return not self.in_flight and self.is_ending()
 
     def unbind(self) -> list[Placed]:
-        """Belong to nobody; give what was placed."""
+        """End the binding; give what was placed."""
         placed, self.placed, self.seat = self.placed, [], None
         return placed
 
     def is_idle(self) -> bool:
-        """Nothing of the key is unsettled or waits."""
+        """Return whether nothing of the key is unsettled or waits."""
         return not self.in_flight and not self.placed
 
     def is_ending(self) -> bool:
-        """Whether it ends once its consumer has settled what it has, or is to get."""
+        """Return whether it ends once its consumer has settled what it has, or is to get."""
         return self.passing or self.ends_at != NEVER
 
     def is_over(self) -> bool:
-        """Whether it is ending, and there is nothing left to be settled."""
+        """Return whether it is ending, and there is nothing left to be settled."""
         if self.in_flight or self.seat is None:
             return False
         return self.passing or not self.placed or self.placed[0][0] > self.ends_at
@@ -121,7 +123,7 @@ class Seat:
         return loose
 
     def take_unproven(self) -> list[Binding]:
-        """The keys bound since the last call."""
+        """Take the keys bound since the last call."""
         unproven, self.unproven = self.unproven, []
         return unproven
 
@@ -130,7 +132,7 @@ class Seat:
         self.heads = []
 
     def first(self) -> Placed | None:
-        """The oldest message that was placed for the consumer."""
+        """Return the oldest message that was placed for the consumer."""
         heads = self.heads
         while heads:
             first, _, binding = heads[0]
@@ -176,10 +178,10 @@ class ClaimWatch(Protocol):
     """Who is told what a consumer holds."""
 
     def claimed(self, claim: Claim) -> None:
-        """A consumer holds `claim` now."""
+        """Note that a message of the key was claimed."""
 
     def settled(self, claim: Claim) -> None:
-        """Its consumer holds `claim` no longer."""
+        """Note that a claim was settled; give whether the binding may have come to its end."""
 
 
 class KeyedClaims(dict[int, Claim]):

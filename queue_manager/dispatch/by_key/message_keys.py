@@ -11,5 +11,5 @@ GroupKeyOf = Callable[[EnvelopeTemplate], tuple[str, bool]]
 
 
 def no_key(template: EnvelopeTemplate) -> tuple[str, bool]:
-    """For queue managers without a front-end."""
+    """Return no key, for queue managers without a front-end."""
     return "", False

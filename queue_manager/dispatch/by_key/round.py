@@ -37,7 +37,7 @@ class Round:
         heapify(self._by_load)
 
     def spend(self, seat: Seat) -> None:
-        """A message was placed for `seat`."""
+        """Note that a message was placed for `seat`."""
         left = self._left.get(seat, 0)
         if left > 0:
             self._left[seat] = left - 1
@@ -46,14 +46,16 @@ class Round:
                 self._pools[pool] -= 1
 
     def has_credit(self, seat: Seat) -> bool:
-        """Whether `seat` may be given something that is nobody's yet."""
+        """Return whether `seat` may be given something that is nobody's yet."""
         if self._left[seat] <= 0:
             return False
         pool = seat.consumer.pool
         return pool is None or self._pools.get(pool, 1) > 0
 
     def for_key(self) -> Seat | None:
-        """The seat for a key that has none: with credit, and the fewest keys. It counts as bound there."""
+        """Return the seat for a key that has none: with credit, and the fewest keys. It counts as bound
+        there.
+        """
         by_load = self._by_load
         while by_load:
             load, index = by_load[0]
@@ -65,7 +67,7 @@ class Round:
         return None
 
     def for_anybody(self) -> Seat | None:
-        """The seat for a message without a key: the next in turn with credit."""
+        """Return the seat for a message without a key: the next in turn with credit."""
         in_turn = self._in_turn
         while in_turn:
             seat = in_turn[0]
