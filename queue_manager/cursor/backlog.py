@@ -26,7 +26,7 @@ class BacklogOwner(Protocol):
         """Have the group hand out messages: there may be more that it wants."""
 
     def passed_unwanted(self, messages: list[Message]) -> None:
-        """These are nothing for the group: whoever keeps account of what waits is to know."""
+        """Note, where account is kept of what waits, that these are nothing for the group."""
 
 
 class Backlog(Generic[H]):
@@ -80,7 +80,7 @@ class Backlog(Generic[H]):
     # what is wanted
 
     def selects(self, message: Message) -> bool:
-        """Whether the message is one for the group."""
+        """Return whether the message is one for the group."""
         return self.wants is None or self.wants(message)
 
     def narrow(self, wants: Wanted | None) -> None:
@@ -103,13 +103,13 @@ class Backlog(Generic[H]):
             self.closed_until = 0
 
     def is_closed(self) -> bool:
-        """Whether nothing may be handed out, for now."""
+        """Return whether nothing may be handed out, for now."""
         if self.closed_until <= self.log.durable_offset:
             self.closed_until = 0
         return self.closed_until > 0
 
     def has_only_what_is_not_durable(self) -> bool:
-        """Whether there is something for the group that waits for that, and nothing before it."""
+        """Return whether there is something for the group that waits for that, and nothing before it."""
         log = self.log
         return (
             self.waits
@@ -118,18 +118,20 @@ class Backlog(Generic[H]):
         )
 
     def end(self) -> int:
-        """The offset behind the last message that may be taken."""
+        """Return the offset behind the last message that may be taken."""
         return self.log.durable_offset if self.waits else self.log.tail.next_offset
 
     # taking
 
     def at_hand(self) -> int:
-        """Messages beyond the position that are in memory; asks for more from the store if there are few."""
+        """Return messages beyond the position that are in memory; asks for more from the store if there are
+        few.
+        """
         count = self.reader.at_hand()
         return self.reader.durable_count(count) if self.waits else count
 
     def take(self, count: int) -> list[Message]:
-        """The next `count` messages this group wants, the position moved past them."""
+        """Take the next `count` messages this group wants, the position moved past them."""
         if self.wants is None and self.progress.gaps is None:
             return self._take_next(count)
         gaps = self.progress.take_gaps()
@@ -176,7 +178,7 @@ class Backlog(Generic[H]):
     # being done with messages that nobody was given
 
     def skip_unwanted(self, messages: list[Message]) -> None:
-        """These are nothing for the group: it lets go of them."""
+        """Let go of these: they are nothing for the group."""
         self._skip(messages)
         self._owner.passed_unwanted(messages)
 
@@ -192,7 +194,7 @@ class Backlog(Generic[H]):
         return count
 
     def discard(self, messages: list[Message]) -> None:
-        """Be done, without a record, with messages that were never claimed."""
+        """Discard, without a record, messages that were never claimed."""
         if messages:
             self._skip(messages)
             self._stored.mark_dirty()
@@ -225,11 +227,11 @@ class Backlog(Generic[H]):
         self._stored.mark_dirty()
 
     def pass_released(self) -> None:
-        """Never hand out what the log has let go of, though memory or the store may still have it."""
+        """Pass what the log has let go of, though memory or the store may still have it."""
         self._pass_ranges(self._retention.payloads.released)
 
     def pass_expired(self) -> None:
-        """What expired ahead of the groups is nothing for this one: keep account of it, out of order."""
+        """Keep account, out of order, of what expired ahead of the groups: it is nothing for this one."""
         self._pass_ranges(self._retention.expired.ranges_from(self.progress.position))
 
     def _pass_ranges(self, gone: RangeSet) -> None:

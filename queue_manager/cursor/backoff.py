@@ -15,7 +15,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def delay_ms(policy: QueuePolicy, message_id: int, attempts: int) -> int:
-    """Milliseconds until the next attempt, after `attempts` (at least 1) of them; 0: at once."""
+    """Return milliseconds until the next attempt, after `attempts` (at least 1) of them; 0: at once."""
     initial_ms = policy.retry_initial_ms
     if not initial_ms:
         return 0
@@ -30,7 +30,7 @@ def delay_ms(policy: QueuePolicy, message_id: int, attempts: int) -> int:
 
 
 def _fraction(message_id: int, attempts: int) -> float:
-    """A number in [0, 1) that looks random: the pair mixed as splitmix64 does."""
+    """Return a number in [0, 1) that looks random: the pair mixed as splitmix64 does."""
     x = (message_id * 0x9E3779B97F4A7C15 + attempts * 0xD1B54A32D192ED03) & _MASK
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK

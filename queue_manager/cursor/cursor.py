@@ -46,10 +46,12 @@ class Owner(Protocol):
         """Have the group handed out messages before the manager returns to its caller."""
 
     def loaded(self, now_ms: int) -> None:
-        """Something was read back: tell who waits for it."""
+        """Note that something was read back for the cursor."""
 
     def awaits_consumers(self) -> bool:
-        """Whether nothing is handed out for now: what is nothing for the group would wait with the rest."""
+        """Return whether nothing is handed out for now: what is nothing for the group would wait with the
+        rest.
+        """
 
     def go_out_of_order(self, cursor: Cursor) -> bool:
         """Have messages beyond the position claimed and passed; False: the group cannot."""
@@ -64,37 +66,41 @@ class Rules:
     __slots__ = ()
 
     def choose(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
-        """Of what `cursor` has just taken what it may have, or what comes after it if that is nothing."""
+        """Return, of what `cursor` has just taken, what it may have, or what comes after it if that is
+        nothing.
+        """
         return messages
 
     def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
-        """As `choose`, for messages found by a filter; what it may not have is dealt with."""
+        """Choose as `choose`, for messages found by a filter; what it may not have is dealt with."""
         return messages
 
     def claims_again(self, cursor: Cursor, claim: Claim, now_ms: int) -> bool:
-        """A claim that came back is to be made again; False: it may not, and was dealt with."""
+        """Return whether a claim that came back is to be made again; False: it may not, and was dealt
+        with.
+        """
         return True
 
     def returned(self, cursor: Cursor, claim: Claim, body: bytes | None) -> None:
-        """A claim came back and waits."""
+        """Note that a claim came back and waits."""
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """The cursor moved on over messages that waited."""
+        """Note that the cursor is done with these, which it never claimed."""
 
     def skipped(self, cursor: Cursor, messages: list[Message]) -> None:
-        """The cursor passed messages that are nothing for it."""
+        """Note that the cursor passed messages that are nothing for it."""
 
     def purged(self, cursor: Cursor) -> None:
-        """Everything that waited was dropped."""
+        """Note that everything that waited was dropped."""
 
     def written(self, cursor: Cursor, commit: Commit) -> None:
-        """The cursor's position was put into the commit."""
+        """Note that the cursor's position was put into the commit."""
 
     def loaded(self, cursor: Cursor, now_ms: int) -> None:
-        """Something was read back for the cursor."""
+        """Tell those that wait for it that something was read back."""
 
     def revived(self, cursor: Cursor, claims: list[Claim]) -> None:
-        """Failed claims wait again whose payloads are on the store."""
+        """Note that failed claims wait again whose payloads are on the store."""
 
 
 NO_RULES: Final = Rules()
@@ -121,11 +127,11 @@ class Dispatcher:
     __slots__ = ()
 
     def held(self, cursor: Cursor) -> list[Claim]:
-        """What waits and is held here, in no particular order."""
+        """Return what waits and is held here, in no particular order."""
         return []
 
     def held_count(self, cursor: Cursor) -> int:
-        """How much that is."""
+        """Return how much that is."""
         return 0
 
     def take_out(self, cursor: Cursor, claim: Claim) -> bool:
@@ -140,7 +146,7 @@ class Dispatcher:
         return []
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """The cursor is done with these, which it never claimed."""
+        """Note that the cursor moved on over messages that waited."""
 
     def log_loaded(
         self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
@@ -149,10 +155,10 @@ class Dispatcher:
         return False
 
     def written(self, cursor: Cursor) -> None:
-        """The cursor's state was put into a commit."""
+        """Note that the cursor's state was put into a commit."""
 
     def purged(self, cursor: Cursor) -> None:
-        """The cursor goes on at the end of the log."""
+        """Note that the cursor goes on at the end of the log."""
 
 
 class Cursor:
@@ -248,31 +254,31 @@ class Cursor:
         self._owner.want_dispatch()
 
     def has_consumers(self) -> bool:
-        """Whether anybody consumes in the group."""
+        """Return whether anybody consumes in the group."""
         return bool(self.consumers.members)
 
     # counting
 
     def ready_count(self) -> int:
-        """Messages waiting for a claim (with a pattern: at most so many)."""
+        """Count messages waiting for a claim (with a pattern: at most so many)."""
         count = self.log.tail.next_offset - self.progress.position + len(self.claims.returned.heap)
         count += self.returning.count
         return count + self.dispatcher.held_count(self) - self.retention.missing_count(self.progress)
 
     def delayed_count(self) -> int:
-        """Messages that came back and wait for their next attempt."""
+        """Count messages that came back and wait for their next attempt."""
         return len(self.claims.delays)
 
     def waiting(self) -> list[Claim]:
-        """Claims that came back, or are placed for a consumer, in no particular order."""
+        """Return claims that came back, or are placed for a consumer, in no particular order."""
         return self.claims.waiting() + self.dispatcher.held(self)
 
     def is_waited_for(self) -> bool:
-        """Whether messages that wait here are being read back."""
+        """Return whether messages that wait here are being read back."""
         return self.reader.is_loading and self.ready_count() > 0
 
     def unfinished(self) -> list[Message]:
-        """What was claimed here and is not settled, whether it waits or is in flight."""
+        """Return what was claimed here and is not settled, whether it waits or is in flight."""
         if self.log.durable:
             return [claim.message for claim in self.claims.buckets.open_claims()]
         own = priority_of(self.log.head_offset)
@@ -328,8 +334,8 @@ class Cursor:
     # what is nothing for it
 
     def appended(self, offset: int) -> None:
-        """Messages from `offset` on were appended: where no consumer takes them, pass those at once that are
-        nothing for the group, so that they never count as waiting for it.
+        """Pass appended messages from `offset` on, where no consumer takes them, that are nothing for the
+        group, so that they never count as waiting for it.
         """
         if self._owner.awaits_consumers() and not self.awaits_history:
             is_next = self.judged_end >= offset
@@ -338,7 +344,7 @@ class Cursor:
                 self.judged_end = self.log.tail.next_offset
 
     def judge_more(self) -> bool:
-        """As `appended`, for a step of what was there before and is in memory; give whether there is more.
+        """Judge as `appended`, a step of what was there before and is in memory; give whether there is more.
 
         What is on the store only is judged when it is read for a consumer, and counts until then.
         """
@@ -451,7 +457,7 @@ class Cursor:
     # reading back
 
     def is_over(self) -> bool:
-        """Whether the queue or the group is gone."""
+        """Return whether the queue or the group is gone."""
         return self.log.deleted or self.is_removed
 
     def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
@@ -480,7 +486,7 @@ class Cursor:
         self.reset_keep = passed
 
     def begin_with(self, messages: Iterable[Message]) -> None:
-        """The group begins, and these wait for it, too: other groups keep them, and the log does not."""
+        """Have these wait for the group that begins, too: other groups keep them, and the log does not."""
         wanted = [_copy(message) for message in messages if self.backlog.selects(message)]
         if not wanted:
             return
@@ -493,7 +499,7 @@ class Cursor:
         self.stored.write_soon()  # with the group itself
 
     def await_history(self) -> None:
-        """Be given nothing before it is known what the other groups let go of before the start."""
+        """Wait until it is known what the other groups let go of before the start."""
         self.awaits_history = True
         self.reader.hold_up()
         self.log.context.awaiting_history[self] = None
@@ -509,7 +515,7 @@ class Cursor:
         self.want_dispatch()
 
     def retire(self) -> None:
-        """The group is deleted, or a reset puts another cursor in the place of this one."""
+        """Retire: the group is deleted, or a reset puts another cursor in the place of this one."""
         self.is_removed = True
         self._leave()
         self.claims.retire(self.waiting())
@@ -520,7 +526,7 @@ class Cursor:
         self.reader.forget()
 
     def delete(self) -> None:
-        """The queue is deleted."""
+        """End with the queue."""
         self._leave()
         self.claims.delays.clear()
 
@@ -537,5 +543,5 @@ class Cursor:
 
 
 def _copy(message: Message) -> Message:
-    """The same message for another group: each has the body read and let go of as it needs it."""
+    """Copy the message for another group: each has the body read and let go of as it needs it."""
     return Message(message.message_id, message.offset, message.body, message.template, message.received_at_ms)

@@ -20,7 +20,7 @@ class Holder(Member, Protocol):
     """The cursor."""
 
     def is_over(self) -> bool:
-        """Whether the queue or the group is gone."""
+        """Return whether the queue or the group is gone."""
 
 
 H = TypeVar("H", bound=Holder)
@@ -52,7 +52,7 @@ class DonePurges(Generic[H]):
         self._log.context.purgeable[self] = None
 
     def schedule(self, bucket: Bucket, now_ms: int) -> None:
-        """A bucket is closed."""
+        """Schedule the purge of a bucket that is closed."""
         retention_ms = self._log.policy.done_retention_ms
         if retention_ms != FOREVER and bucket.done_written:
             due_ms = now_ms + retention_ms
@@ -112,9 +112,9 @@ class DonePurges(Generic[H]):
         self.want()
 
     def cancel(self, bucket_id: int) -> None:
-        """A closed bucket is opened again."""
+        """Cancel the purge of a closed bucket that is opened again."""
         self._due = [purge for purge in self._due if purge.bucket_id != bucket_id]
 
     def clear(self) -> None:
-        """The group is gone: a removal lets go of what it kept."""
+        """Forget all: the group is gone, and a removal lets go of what it kept."""
         self._due.clear()

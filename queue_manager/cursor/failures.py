@@ -18,7 +18,7 @@ class DeadLetters(Protocol):
     """Where what is given up goes."""
 
     def is_wanted(self) -> bool:
-        """Whether it goes to another queue at all."""
+        """Return whether it goes to another queue at all."""
 
     def send(self, group_id: str, message: Message, attempts: int, reason: str, now_ms: int) -> bool:
         """Append a copy there; whether the original may be let go of, which has to be in the same commit."""
@@ -79,8 +79,8 @@ class Failures(Generic[H]):
         now_ms: int,
         budget: Discards | None = None,
     ) -> tuple[list[Message], int]:
-        """As `discard`, for messages that were not claimed; give those that the cursor is done with, and how
-        many were looked at before the budget was spent.
+        """Discard as `discard`, messages that were not claimed; give those that the cursor is done with, and
+        how many were looked at before the budget was spent.
 
         The others are kept as failed. What `selects` says no to is nothing for the group.
         """

@@ -29,13 +29,13 @@ class Asking(Holder, Protocol):
         """Have the group hand out messages."""
 
     def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
-        """Whoever hands messages out may have asked for these; False: they are the reader's."""
+        """Give these to the dispatch, if it asked for them; False: they are the reader's."""
 
     def drop_held(self, message_ids: set[int]) -> list[Claim]:
-        """Whoever hands messages out is to forget what it holds of these, and give it."""
+        """Have the dispatch forget what it holds of these, and give it."""
 
     def loaded(self, now_ms: int) -> None:
-        """Something came, or will not come: tell who waits for it."""
+        """Tell those that wait for it that something came, or will not come."""
 
 
 A = TypeVar("A", bound=Asking)
@@ -86,7 +86,7 @@ class ReadBack(LogTarget, Generic[A]):
         self._asking.loaded(now_ms)
 
     def release_gone(self, start: int, end: int) -> None:
-        """The offsets `start` to `end` have no payload any more."""
+        """Note that the offsets `start` to `end` have no payload any more."""
         if not self._asking.is_removed:
             self._retention.payloads.release_gone(self._asking, start, end)
 

@@ -39,10 +39,10 @@ class Home(Protocol):
         """Have the group hand out messages."""
 
     def came_back(self, claim: Claim, body: bytes | None) -> None:
-        """A claim waits at its place, or for its time."""
+        """Note that a claim waits at its place, or for its time."""
 
     def all_back(self, now_ms: int) -> None:
-        """The last one of very many is in its place."""
+        """Note that the last one of very many is in its place."""
 
 
 class Returning(Generic[H]):
@@ -149,7 +149,9 @@ class Returning(Generic[H]):
     # very many
 
     def _parts_within_budget(self, count: int) -> Iterator[int]:
-        """How many to put back at a time: as many as one turn may have, fewer where it is dead letters."""
+        """Return how many to put back at a time: as many as one turn may have, fewer where it is dead
+        letters.
+        """
         most = min(count, limits.RETURNED_PER_STEP_MAX)
         if not self._failures.are_dead_lettered:
             yield most
@@ -181,7 +183,7 @@ class Returning(Generic[H]):
         return self.count > 0 and not self._is_paused
 
     def written(self) -> None:
-        """What was put back is in a commit: go on."""
+        """Go on: what was put back is in a commit."""
         self._put_count = 0
         if self._is_paused:
             self._is_paused = False
@@ -207,16 +209,16 @@ class Returning(Generic[H]):
         self._put_back(part, verdict)
 
     def drop(self) -> None:
-        """They have no places any more."""
+        """Drop those that have no places any more."""
         for _, claims in self._waiting:
             self._claims.forget_returning(claims)
         self._waiting.clear()
         self.count = 0
 
     def messages(self) -> list[Message]:
-        """What they are claims of."""
+        """Return what they are claims of."""
         return [claim.message for _, claims in self._waiting for claim in claims]
 
     def floor(self) -> int:
-        """The lowest of their offsets; there are some."""
+        """Return the lowest of their offsets; there are some."""
         return min(claim.message.offset for _, claims in self._waiting for claim in claims)

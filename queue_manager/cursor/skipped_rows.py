@@ -26,7 +26,7 @@ class SkippedRows(Generic[H]):
         self._rows: list[Row] = []
 
     def add(self, rows: list[Row]) -> None:
-        """The group is done with these."""
+        """Note that the group is done with these."""
         if rows and not self._holder.is_over():
             self._rows += rows
             self._retention.log.context.skipping[self] = None
@@ -44,5 +44,5 @@ class SkippedRows(Generic[H]):
         self._holder.stored.write_soon()
 
     def clear(self) -> None:
-        """The group is gone: a removal lets go of what it kept."""
+        """Forget all: the group is gone, and a removal lets go of what it kept."""
         self._rows = []

@@ -72,14 +72,14 @@ class StoredState:
             commit.put(group_position.key(self._storage_id), group_position.encode(position))
 
     def written(self, now_ms: int) -> None:
-        """What changed is in a commit."""
+        """Note that what changed is in a commit."""
         self.is_dirty = False
         self._is_awaited = False
         self._flushed_at_ms = now_ms
         self._log.context.state_writes.forget(self._cursor)
 
     def write_rest(self, now_ms: int) -> None:
-        """Only a part of what changed is in a commit: have the rest written with the next ones."""
+        """Have the rest written with the next commits: only a part of what changed is in one."""
         self.is_dirty = True
         self._log.context.state_writes.add(self._cursor, now_ms)
 

@@ -21,7 +21,7 @@ class StreamBacklogOwner(BacklogOwner, Protocol):
     """The cursor of a stream."""
 
     def passed_unread(self) -> None:
-        """The position moved past messages that nobody was given."""
+        """Note that the position moved past messages that were given to no consumer."""
 
 
 class StreamBacklog(Backlog[H]):
@@ -66,7 +66,7 @@ class StreamBacklog(Backlog[H]):
         self._block = None
 
     def take_gap(self) -> int:
-        """Messages lost to retention that no consumer was told of yet; they are told now."""
+        """Take the count of messages lost to retention that no consumer was told of yet."""
         gap = self.gap
         self.gap = 0
         return gap
@@ -99,7 +99,7 @@ class StreamBacklog(Backlog[H]):
         return max(0, self.log.durable_offset - progress.position)
 
     def _pass_gap(self) -> None:
-        """Retention was faster than this group."""
+        """Pass a gap: retention was faster than this group."""
         head = self.log.head_offset
         skipped = head - self.progress.position
         self.gap += skipped
@@ -108,7 +108,7 @@ class StreamBacklog(Backlog[H]):
         self._stored.mark_dirty()
 
     def _find_block(self) -> Block | None:
-        """The block the position is in, and the one behind it asked for; None: it must be read first."""
+        """Find the block the position is in, and ask for the one behind it; None: it must be read first."""
         position = self.progress.position
         block = self._block
         if block is None or not block.holds(position):

@@ -74,7 +74,9 @@ class StreamCursor(Cursor):
         self.want_dispatch()
 
     def commit(self, offset: int) -> None:
-        """Everything up to and with `offset` is done with. Without consumers the group goes on behind it."""
+        """Note that everything up to and with `offset` is done with. Without consumers the group goes on
+        behind it.
+        """
         self.committed = offset + 1
         if not self.has_consumers():
             self.rewind(self.committed)
@@ -82,7 +84,7 @@ class StreamCursor(Cursor):
         self.stored.write_soon()
 
     def floor(self) -> int:
-        """The lowest offset handed out and not settled, or the position."""
+        """Return the lowest offset handed out and not settled, or the position."""
         floor = self.position
         if self.claims.returned.heap:
             floor = min(floor, self.claims.returned.heap[0][0])
@@ -94,7 +96,7 @@ class StreamCursor(Cursor):
         return floor
 
     def committed_offset(self) -> int:
-        """Where the group would go on if the broker ended now and everything was written."""
+        """Return where the group would go on if the broker ended now and everything was written."""
         return self.floor() if self.auto_commit else self.committed
 
     def rewind(self, offset: int) -> None:
@@ -147,4 +149,4 @@ class StreamCursor(Cursor):
         self._commit_later(self.now_ms)
 
     def purge_ready(self) -> None:
-        """Nothing: the stream itself is cut."""
+        """Do nothing: the stream itself is cut."""

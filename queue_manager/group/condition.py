@@ -11,7 +11,7 @@ from queue_manager.patterns import MATCH_ALL, compile_pattern
 
 
 def condition_of(log: QueueLog, pattern: str, selector: str) -> Wanted | None:
-    """The condition of a group of the queue; None: every message."""
+    """Return the condition of a group of the queue; None: every message."""
     parsed = parse_selector(selector)
     if pattern == MATCH_ALL and parsed is None:
         return None
@@ -20,7 +20,7 @@ def condition_of(log: QueueLog, pattern: str, selector: str) -> Wanted | None:
 
 
 def _condition_of_pattern(log: QueueLog, pattern: str) -> Wanted:
-    """The condition of a pattern, asked once for messages of one topic in a row."""
+    """Return the condition of a pattern, asked once for messages of one topic in a row."""
     matches = compile_pattern(pattern)
     last_topic: str | None = None
     last_verdict = False
@@ -37,7 +37,7 @@ def _condition_of_pattern(log: QueueLog, pattern: str) -> Wanted:
 
 
 def condition_of_filter(log: QueueLog, wanted: MessageFilter, key: str = "") -> Wanted:
-    """The condition of a filter, asked once for messages alike where that is enough."""
+    """Return the condition of a filter, asked once for messages alike where that is enough."""
     view = View(key, wanted, 0)
     title = log.title
     fields = log.context.fields
@@ -45,7 +45,7 @@ def condition_of_filter(log: QueueLog, wanted: MessageFilter, key: str = "") -> 
 
 
 def both(first: Wanted | None, second: Wanted) -> Wanted:
-    """Both conditions; None holds always."""
+    """Return both conditions as one; None holds always."""
     if first is None:
         return second
     always = first

@@ -21,7 +21,7 @@ from queue_manager.patterns import MATCH_ALL
 
 
 def group_id_of(name: str, pattern: str) -> str:
-    """What tells groups of a queue apart: a pattern is part of a group's identity."""
+    """Return what tells groups of a queue apart: a pattern is part of a group's identity."""
     return name if pattern == MATCH_ALL else f"{name}@{pattern}"
 
 
@@ -75,11 +75,11 @@ class Group:
             self.want_dispatch()
 
     def cursor_at(self, offset: int) -> Cursor:
-        """The cursor of the log that has this offset."""
+        """Return the cursor of the log that has this offset."""
         return self.cursors[-1 - priority_of(offset)] if len(self.cursors) > 1 else self.cursors[0]
 
     def dead_letters_of(self, queue: DeadLetters) -> DeadLetters:
-        """Where what the group gives up goes: where its queue says."""
+        """Return where what the group gives up goes: where its queue says."""
         return queue
 
     def policy_changed(self) -> None:
@@ -104,7 +104,7 @@ class Group:
         return self.consumers.has_exclusive()
 
     def drain(self, consumer: Consumer) -> None:
-        """A consumer pulls one by one."""
+        """Let a consumer pull one by one."""
         self.consumers.drain(consumer)
         self._came(consumer)
 
@@ -170,7 +170,7 @@ class Group:
         return self.consumers.turns.is_spent(consumer) or not self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Whether the messages that wait are for whichever consumer has credit."""
+        """Return whether the messages that wait are for whichever consumer has credit."""
         serving = self.serving
         return not (self.consumers.is_ranked or serving.by_selector) and serving.by_key is None
 
@@ -193,7 +193,9 @@ class Group:
         return True
 
     def _is_held_up(self) -> bool:
-        """Whether messages are on their way back that come before any other, or have to be durable first."""
+        """Return whether messages are on their way back that come before any other, or have to be durable
+        first.
+        """
         for cursor in self.cursors:
             if cursor.returning.count:
                 return True
@@ -247,7 +249,7 @@ class Group:
     def give_back(
         self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:
-        """As `requeue`, asked for by a client."""
+        """Give claims back as `requeue`, asked for by a client."""
         self.requeue(claims, now_ms, failed=failed, delay_ms=delay_ms)
 
     def requeue(
@@ -312,33 +314,33 @@ class Group:
     # counting
 
     def ready_count(self) -> int:
-        """Messages waiting for a claim (with a pattern: at most so many)."""
+        """Count messages waiting for a claim (with a pattern: at most so many)."""
         return sum(cursor.ready_count() for cursor in self.cursors)
 
     def delayed_count(self) -> int:
-        """Messages that came back and wait for their next attempt."""
+        """Count messages that came back and wait for their next attempt."""
         return sum(cursor.delayed_count() for cursor in self.cursors)
 
     def waiting_count(self) -> int:
-        """Both of these."""
+        """Count both of these."""
         return self.ready_count() + self.delayed_count()
 
     def in_flight_count(self) -> int:
-        """Messages claimed and not settled."""
+        """Count messages claimed and not settled."""
         return self.consumers.in_flight_count()
 
     def failed_count(self) -> int:
-        """Messages kept as failed."""
+        """Count messages kept as failed."""
         return sum(cursor.claims.buckets.failed_count for cursor in self.cursors)
 
     def redelivered_count(self) -> int:
-        """Redeliveries so far."""
+        """Count redeliveries so far."""
         return sum(cursor.claims.redelivered_count for cursor in self.cursors)
 
     # its end
 
     def retire(self) -> None:
-        """The group is deleted, or a reset puts another in its place."""
+        """Retire: the group is deleted, or a reset puts another in its place."""
         self.is_removed = True
         context = self.log.context
         context.forget_dispatch(self)
@@ -348,7 +350,7 @@ class Group:
             cursor.retire()
 
     def delete(self, reason: str) -> None:
-        """The queue is deleted: consumers are told `reason`."""
+        """End with the queue: consumers are told `reason`."""
         context = self.log.context
         context.forget_dispatch(self)
         context.leased.pop(self, None)

@@ -36,11 +36,13 @@ class Audience:
         self._takers: dict[str, Takers] = {}
 
     def changed(self) -> None:
-        """A group was made, deleted or replaced."""
+        """Note that a group was made, deleted or replaced."""
         self._is_stale = True
 
     def wants_all(self) -> bool:
-        """Whether a group takes every message, or there is no group, which keeps all for groups to come."""
+        """Return whether a group takes every message, or there is no group, which keeps all for groups to
+        come.
+        """
         if self._is_stale:
             self._is_stale = False
             self._takers.clear()
@@ -54,7 +56,7 @@ class Audience:
         return self._wants_all
 
     def wants(self, message: Message) -> bool:
-        """Whether there is a group that takes the message."""
+        """Return whether there is a group that takes the message."""
         if self.wants_all():
             return True
         topic = message.template.topic
@@ -65,7 +67,9 @@ class Audience:
         return takers is None or any(wants(message) for wants in takers)
 
     def may_want(self, template: EnvelopeTemplate) -> bool:
-        """Whether there may be a group that takes messages of the template, of which none is there yet."""
+        """Return whether there may be a group that takes messages of the template, of which none is there
+        yet.
+        """
         if self.wants_all() or self._differs:
             return True
         return self.wants(Message(0, 0, None, template, 0))

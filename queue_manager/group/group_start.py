@@ -28,7 +28,7 @@ class GroupStart:
         return self.time_ms is None and self.offset > 0
 
     def offset_in(self, log: QueueLog) -> int:
-        """The offset in this log, if it is no time; groups may keep what lies before its head."""
+        """Return the offset in this log, if it is no time; groups may keep what lies before its head."""
         end = log.next_offset
         return end if self.offset < 0 else min(self.offset, end)
 
@@ -38,8 +38,8 @@ LATEST: Final = GroupStart(offset=-1)
 
 
 def read_start(name: str, value: object) -> GroupStart:
-    """A start as users write it: `earliest`, `latest`, an offset (also as `offset=N`), `timestamp=<ms>`, or a
-    datetime.
+    """Read a start as users write it: `earliest`, `latest`, an offset (also as `offset=N`), `timestamp=<ms>`,
+    or a datetime.
 
     Raises InvalidArgument saying what `name` may be.
     """

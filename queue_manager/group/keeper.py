@@ -70,14 +70,14 @@ class Keeping(Dispatcher):
         self._seen_end = log.tail.next_offset
 
     def begin_again(self) -> None:
-        """Another group wants some of what was left, or that is not to stay: look at all of it once more."""
+        """Pass what a new group wants."""
         self._scan.forget_block()
         self._view.move_to(self._claimed.position)
         self._cursor.want_dispatch()
 
     def appended(self, offset: int) -> None:
-        """Messages from `offset` on were appended: judge them at once, so that what others want never counts
-        as kept; while what lies before has yet to be looked at, they have their turn after that.
+        """Judge appended messages from `offset` on at once, so that what others want never counts as kept;
+        while what lies before has yet to be looked at, they have their turn after that.
         """
         cursor = self._cursor
         is_late = self._view.cursor < offset or not cursor.retention.is_known
@@ -109,7 +109,7 @@ class Keeping(Dispatcher):
         return bool(found)
 
     def kept_count(self) -> int:
-        """The messages that no group wanted."""
+        """Count the messages that no group wanted."""
         claimed = self._claimed
         return max(0, self._seen_end - claimed.position - claimed.count)
 
@@ -200,7 +200,7 @@ class Keeper(Group):
         return _OfNoGroup(queue)
 
     def begin_again(self) -> None:
-        """A group was made: pass what it wants."""
+        """Look at all that was left once more: another group wants some of it, or that is not to stay."""
         for keeping in self.keepings:
             keeping.begin_again()
 
@@ -219,5 +219,5 @@ class Keeper(Group):
         return False
 
     def ready_count(self) -> int:
-        """The messages that no group wanted."""
+        """Count the messages that no group wanted."""
         return sum(keeping.kept_count() for keeping in self.keepings)

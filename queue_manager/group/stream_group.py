@@ -63,7 +63,7 @@ class StreamGroup(Group):
         self.cursor.seek(start)
 
     def commit(self, offset: int) -> None:
-        """Everything up to and with `offset` is done with."""
+        """Note that everything up to and with `offset` is done with."""
         self.cursor.commit(offset)
 
     def narrow(self, wanted: ConsumerFilter | None) -> None:
@@ -91,7 +91,7 @@ class StreamGroup(Group):
     def give_back(
         self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
     ) -> None:
-        """What is nacked waits for the group again. Reject settles, and so does a reader by itself.
+        """Have what is nacked wait for the group again. Reject settles, and so does a reader by itself.
 
         With `delay_ms` (the client did not mean it as a verdict) messages return to that reader, too.
         """
@@ -126,7 +126,7 @@ class StreamGroup(Group):
                 claim.finish()
 
     def _limit_returned(self) -> None:
-        """Nobody is there: of very many messages that came back none are kept, they are read again."""
+        """Keep none of very many messages that came back where no consumer is there: they are read again."""
         count = len(self.cursor.claims.returned.heap) + self.cursor.returning.count
         if count > limits.STREAM_RETURNED_MESSAGES_MAX:
             self.cursor.rewind(self.cursor.floor())
@@ -147,7 +147,7 @@ class StreamGroup(Group):
         self._left()
 
     def _left(self) -> None:
-        """A consumer went: the last one takes a nameless group with it."""
+        """Forget a consumer that went: the last one takes a nameless group with it."""
         if self.consumers.members:
             return
         if self.is_anonymous:

@@ -21,7 +21,7 @@ REPEATED: Final = -1  # taken before; any outcome but this and ACCEPTED refuses
 
 
 def digest_of(body: bytes) -> bytes:
-    """What tells one body from another."""
+    """Return what tells one body from another."""
     return blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
@@ -35,7 +35,7 @@ class IdentitiesAhead:
         self._producers: dict[tuple[Identities, str], ProducerProgress] = {}
 
     def take(self, queue: Identities, options: PublishOptions, digest: bytes, now_ms: int) -> None:
-        """One more will have been taken by a queue."""
+        """Note that one more will have been taken by a queue."""
         if options.deduplication_id:
             self._seen[queue, options.deduplication_id] = Identified(now_ms, digest)
         if options.producer_id:
@@ -43,11 +43,11 @@ class IdentitiesAhead:
             self._producers[queue, options.producer_id] = progress
 
     def seen(self, queue: Identities, name: str) -> Identified | None:
-        """What a queue will know of a deduplication ID."""
+        """Return what a queue will know of a deduplication ID."""
         return self._seen.get((queue, name)) or queue.seen.get(name)
 
     def producer(self, queue: Identities, name: str) -> ProducerProgress | None:
-        """What a queue will know of a producer."""
+        """Return what a queue will know of a producer."""
         return self._producers.get((queue, name)) or queue.producers.get(name)
 
 
@@ -67,7 +67,7 @@ class Identities:
         self.producers: dict[str, ProducerProgress] = {}
 
     def judge(self, options: PublishOptions, digest: bytes, now_ms: int, ahead: IdentitiesAhead) -> int:
-        """ACCEPTED if the publish is new after `ahead`, REPEATED, or the outcome that refuses it."""
+        """Return ACCEPTED if the publish is new after `ahead`, REPEATED, or the outcome that refuses it."""
         if options.producer_id:
             verdict = self._judge_sequence(options, digest, now_ms, ahead)
             if verdict != ACCEPTED:
@@ -101,7 +101,7 @@ class Identities:
         return ACCEPTED
 
     def records(self, options: PublishOptions, digest: bytes, now_ms: int) -> list[tuple[bytes, bytes]]:
-        """What tells the store that the publish was taken."""
+        """Yield what tells the store that the publish was taken."""
         found: list[tuple[bytes, bytes]] = []
         if not self.queue.durable:
             return found
@@ -115,7 +115,9 @@ class Identities:
         return found
 
     def remember(self, options: PublishOptions, digest: bytes, now_ms: int) -> None:
-        """The publish was taken, with the open commit; `records` of it have to go into that."""
+        """Remember the publish, which was taken with the open commit; `records` of it have to go into
+        that.
+        """
         queue = self.queue
         name = options.deduplication_id
         if name:
@@ -126,7 +128,9 @@ class Identities:
             self._note(options.producer_id, ProducerProgress(options.producer_sequence, now_ms, digest))
 
     def note_refused(self, options: PublishOptions, now_ms: int) -> None:
-        """The queue had no room for the publish: its producer has to send it again before the next."""
+        """Note that the queue had no room for the publish: its producer has to send it again before the
+        next.
+        """
         name, refused = options.producer_id, options.producer_sequence
         if not name:
             return
@@ -142,7 +146,7 @@ class Identities:
             queue.context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
 
     def note_dropped(self, options: PublishOptions) -> None:
-        """No group wants the publish: if the queue had no room for it before, its producer may go on."""
+        """Let the producer of a publish that no group wants go on, if the queue had no room for it before."""
         name = options.producer_id
         known = self.producers.get(name)
         if known is not None and known.refused == options.producer_sequence:

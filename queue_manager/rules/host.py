@@ -40,7 +40,7 @@ class Host(Protocol):
         """Its rules."""
 
     def has_room(self, count: int, body_bytes: int) -> bool:
-        """Whether it takes so many messages of so many bytes in all."""
+        """Return whether it takes so many messages of so many bytes in all."""
 
     def store(self, bodies: list[bytes], body_bytes: int) -> int:
         """Store payloads of messages to come; give the first of their IDs."""
@@ -53,4 +53,4 @@ class Host(Protocol):
     def append_stored_varied(
         self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """As `append_stored`, each message with a template of its own."""
+        """Append as `append_stored`, each message with a template of its own."""

@@ -146,7 +146,7 @@ class Schedule:
         self.horizon = self.order[-1]
 
     def begin(self) -> None:
-        """After a start: read what is next, and count what the store holds."""
+        """Read what is next, after a start, and count what the store holds."""
         self._counted_to = (0, 0)
         self._first_own_id = self.queue.context.message_ids.next_value
         self._read_on()
@@ -176,7 +176,7 @@ class Schedule:
         return key[1] < self._first_own_id and key not in self._removed and key not in self._counted
 
     def _discount(self, key: Key) -> None:
-        """A message is not scheduled any more; one not counted yet never will be."""
+        """Count a message as scheduled no more; one not counted yet never will be."""
         if key <= self._counted_to or key[1] >= self._first_own_id or key in self._counted:
             self.count -= 1
         elif key not in self._removed:
@@ -313,16 +313,16 @@ class Schedule:
         self._discount(key)
 
     def cancelled(self, key: Key) -> None:
-        """The delete of its row is durable."""
+        """Note that the delete of its row is durable."""
         if not self._is_scanning and self._counted_to == EVERYTHING:
             self._removed.discard(key)
 
     def row(self, key: Key) -> Planned | None:
-        """What is scheduled under that key, as far as it is in memory."""
+        """Return what is scheduled under that key, as far as it is in memory."""
         return self.planned.get(key)
 
     def rows_after(self, key: Key, limit: int) -> list[tuple[Key, Planned]]:
-        """At most `limit` scheduled messages of a queue in memory, behind that key, in order."""
+        """Return at most `limit` scheduled messages of a queue in memory, behind that key, in order."""
         keys = [known for known in self.order if known > key][:limit]
         return [(known, self.planned[known]) for known in keys]
 

@@ -27,7 +27,7 @@ class Judge(Protocol):
     """The rule the counts are for."""
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """Whether the group has taken the message, or let go of it."""
+        """Return whether the group has taken the message, or let go of it."""
 
     def call_at(self, due_ms: int) -> None:
         """Have everything looked at again then; 0: as soon as may be."""
@@ -67,39 +67,39 @@ class GroupBytes:
         self.waiting_bytes = 0
 
     def total(self) -> int:
-        """All of them."""
+        """Return all of them."""
         return self.fresh + self.waiting_bytes
 
     def taken_over(self, holder: Holder) -> None:
-        """The first group takes the place of those to come."""
+        """Let the first group take the place of those to come."""
         self.holder = holder
 
     def appended(self, body_bytes: int) -> None:
-        """So many bytes were appended."""
+        """Count so many appended bytes."""
         self.fresh += body_bytes
 
     def passed(self, messages: list[Message]) -> None:
-        """The group moved on over messages that still counted."""
+        """Note that the group moved on over messages that still counted."""
         for message in messages:
             self.gave_up(message.offset, len(message.body or b""))
 
     def gave_up(self, offset: int, body_bytes: int) -> None:
-        """The message at `offset` does not count any more."""
+        """Note that the message at `offset` does not count any more."""
         if self.unread is None or not self.unread[0] <= offset < self.unread[1]:
             self.fresh -= body_bytes
 
     def add(self, claim: Claim, body_bytes: int) -> None:
-        """A claim came back."""
+        """Count a claim that came back."""
         self.remove(claim)
         self.waiting[claim.claim_number] = body_bytes
         self.waiting_bytes += body_bytes
 
     def remove(self, claim: Claim) -> None:
-        """It does not wait any more."""
+        """Note that it does not wait any more."""
         self.waiting_bytes -= self.waiting.pop(claim.claim_number, 0)
 
     def clear(self) -> None:
-        """Everything was purged."""
+        """Count nothing any more: everything was purged."""
         self.fresh = self.waiting_bytes = 0
         self.waiting = {}
         self.unread = None
@@ -166,7 +166,7 @@ class ByteCount:
         self.appended = 0
 
     def of(self, holder: Holder) -> GroupBytes:
-        """The count of a group; counts what is there if it was not known."""
+        """Return the count of a group; counts what is there if it was not known."""
         key = _key(holder)
         count = self._counts.get(key)
         if count is None:
@@ -175,7 +175,7 @@ class ByteCount:
         return count
 
     def welcome(self, cursor: Cursor) -> None:
-        """A group was made, at the oldest message kept: the first one takes over."""
+        """Count for a group that was made, at the oldest message kept: the first one takes over."""
         future = self._counts.pop(None, None)
         if future is not None:
             future.taken_over(cursor)
@@ -186,13 +186,13 @@ class ByteCount:
             self.of(cursor)
 
     def forget(self, cursor: Cursor) -> None:
-        """The group is gone, or is to be counted anew from where it is now."""
+        """Forget a group that is gone, or is to be counted anew from where it is now."""
         self._counts.pop(cursor, None)
         if self._log.durable:
             self._log.context.commit.delete(queue_account.key(cursor.storage_id, TAKEN))
 
     def add(self, holders: list[Holder], body_bytes: int) -> None:
-        """So many bytes were appended; the messages are in the tail already."""
+        """Count so many appended bytes; the messages are in the tail already."""
         for holder in holders:
             count = self._counts.get(_key(holder))
             if count is None:
@@ -216,7 +216,7 @@ class ByteCount:
         commit.put(key, ACCOUNT_BYTES.encode(holder.position, self.appended - count.fresh))
 
     def restore(self, appended: int, holders: list[Holder], taken: dict[str, AccountBytes]) -> None:
-        """After a start: take over the counts of groups, by storage ID, that were right where those are."""
+        """Take over, after a start, the counts of groups, by storage ID, that were right where those are."""
         self.appended = appended
         for holder in holders:
             known = taken.get(holder.storage_id)

@@ -20,7 +20,7 @@ class Walker(Protocol):
     """Who goes through a log by fronts."""
 
     def read(self, now_ms: int) -> bool:
-        """Something was read for one of them; whether more than could be dealt with in this turn."""
+        """Note what was read for one of them; returns whether more than could be dealt with in this turn."""
 
 
 class Front(LogTarget):
@@ -59,7 +59,7 @@ class Front(LogTarget):
             self.reader.forget()
 
     def _release_gone(self, start: int, end: int) -> None:
-        """The offsets have no payload any more: cursors find that out by themselves."""
+        """Note that the offsets have no payload any more: cursors find that out by themselves."""
 
 
 class FutureGroups(Front):
@@ -86,7 +86,7 @@ class FutureGroups(Front):
             self.retention.want_trim()
 
     def ready_count(self) -> int:
-        """Messages for groups to come."""
+        """Count messages for groups to come."""
         return self.retention.kept_count()
 
     def discard_fresh(

@@ -38,26 +38,28 @@ class Fronts:
         self._seen: dict[Source, Seen] = {}
 
     def future(self) -> FutureGroups:
-        """Who stands for the groups to come."""
+        """Return the stand-in for the groups to come."""
         if self._future is None or self._future.position < self._retention.log.head_offset:
             self._future = FutureGroups(self._retention, self._walker, self._dead_letters)
         return self._future
 
     def forget_future(self) -> None:
-        """There is a group, or everything was purged."""
+        """Forget those to come: there is a group, or everything was purged."""
         if self._future is not None:
             self._seen.pop(self._future, None)
             self._future = None
 
     def holders(self) -> list[Holder]:
-        """The groups; those to come if there are none."""
+        """Return the groups; those to come if there are none."""
         if self._retention.members:
             self.forget_future()
             return [*self._retention.members.values()]
         return [self.future()]
 
     def source(self, holder: Holder) -> Source:
-        """What goes through the log for a group: its backlog, or a stand-in if it does not claim in order."""
+        """Return what goes through the log for a group: its backlog, or a stand-in if it does not claim in
+        order.
+        """
         if isinstance(holder, FutureGroups):
             return holder
         if holder.progress.claimed is None:
@@ -72,7 +74,7 @@ class Fronts:
         return stand_in
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """Whether the group has taken the message, or let go of it."""
+        """Return whether the group has taken the message, or let go of it."""
         if message is RELEASED or self._retention.is_gone(message.offset):
             return True
         return isinstance(holder, Cursor) and (
@@ -88,13 +90,13 @@ class Fronts:
         self._frontier = max(self._frontier, source.position)
 
     def welcome(self, cursor: Cursor) -> None:
-        """A group was made: what was passed before is not for it."""
+        """Begin with a group that was made: what was passed before is not for it."""
         if self._frontier > cursor.position:
             cursor.progress.released.add(cursor.position, self._frontier)
             cursor.backlog.pass_to(self._frontier)
 
     def farewell(self, cursor: Cursor) -> None:
-        """The group is gone, or begins anew."""
+        """Forget a group that is gone, or begins anew."""
         self._seen.pop(cursor.backlog, None)
         stand_in = self._stand_ins.pop(cursor, None)
         if stand_in is not None:
@@ -105,7 +107,8 @@ class Fronts:
         self._seen[source] = (source.position, message.received_at_ms, until_ms)
 
     def seen_due_ms(self, source: Source, ttl_ms: int, *, honours_until: bool) -> int:
-        """When to look at what is next in the log, if that was seen and would have to be read again; else 0.
+        """Return when to look at what is next in the log, if that was seen and would have to be read again;
+        else 0.
 
         What was read is forgotten at once. Groups and priorities that had theirs read anew whenever something
         was read for another one would so take turns for ever.
@@ -120,5 +123,5 @@ class Fronts:
         return max(seen[1] + ttl_ms, seen[2] if honours_until else 0)
 
     def is_loading(self) -> bool:
-        """Whether something is being read for any of them."""
+        """Return whether something is being read for any of them."""
         return any(self.source(holder).reader.is_loading for holder in self.holders())

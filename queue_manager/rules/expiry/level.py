@@ -34,13 +34,13 @@ class Level(Protocol):
         """Look at everything again."""
 
     def read(self, now_ms: int) -> bool:
-        """Something was read: look at everything again."""
+        """Look at everything again: something was read."""
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether something may have expired that could not be given up yet."""
+        """Return whether something may have expired that could not be given up yet."""
 
     def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """Whether the group has taken the message, or let go of it."""
+        """Return whether the group has taken the message, or let go of it."""
 
     def pass_over(self, holder: Holder, source: Source, count: int) -> None:
         """Move past so many messages, which are over for the group."""
@@ -49,10 +49,10 @@ class Level(Protocol):
         """Give up claims that came back; False: some once their payloads have been read."""
 
     def note_passed(self, holder: Holder, messages: list[Message]) -> None:
-        """The group is done with messages that counted."""
+        """Note that the group is done with messages that counted."""
 
     def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
-        """The group let go of a message ahead of where it is."""
+        """Note that the group let go of a message ahead of where it is."""
 
     def write_future(self, future: FutureGroups) -> None:
         """Write what groups to come have waiting."""

@@ -48,11 +48,11 @@ class Levels:
         self._rules = tuple(sorted((*self._rules, rules), key=LogRules.priority))
 
     def ascending(self) -> tuple[LogRules, ...]:
-        """The rules, of the least urgent priority first."""
+        """Return the rules, of the least urgent priority first."""
         return self._rules
 
     def readers(self) -> list[list[overflow.Reader]]:
-        """For each group (or those to come) what it reads: the logs, the least urgent first."""
+        """Return for each group (or those to come) what it reads: the logs, the least urgent first."""
         rules = self.ascending()
         members = rules[0].retention.members
         if members:
@@ -83,11 +83,11 @@ class Levels:
             overflow.drop_oldest(readers, reason, now_ms)
 
     def waiting_bytes(self) -> int:
-        """The bytes of payload that wait, in the group with most of them."""
+        """Return the bytes of payload that wait, in the group with most of them."""
         return max(map(overflow.waiting_bytes, self.readers())) if self._rules else 0
 
     def oldest_at_hand(self) -> bool:
-        """Whether what groups to come would get first is in memory."""
+        """Return whether what groups to come would get first is in memory."""
         return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self.ascending())
 
 
@@ -125,7 +125,7 @@ class LogRules(Rules):
         levels.add(self)
 
     def priority(self) -> int:
-        """The priority whose messages are in the log."""
+        """Return the priority whose messages are in the log."""
         return priority_of(self.log.head_offset)
 
     # what happens to the queue
@@ -141,14 +141,14 @@ class LogRules(Rules):
     def count(
         self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """Messages were appended to the log; `appended` follows once the groups have looked at them."""
+        """Count messages appended to the log; `appended` follows once the groups have looked at them."""
         if template.expires_at_ms:
             self.own.add(template, first_id, first_offset, bodies, now_ms)
         if self.bytes is not None:
             self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
 
     def appended(self, count: int, now_ms: int) -> None:
-        """So many messages were counted: give up what is too much now, and have time looked after."""
+        """Give up what is too much now, and have time looked after, once so many messages were counted."""
         policy = self.log.policy
         if policy.message_ttl_ms:
             self.call_at(now_ms + policy.message_ttl_ms)
@@ -167,12 +167,12 @@ class LogRules(Rules):
         self.budget.give_up(self._levels, now_ms, count)
 
     def log_written(self) -> None:
-        """The log was put into the open commit up to its end."""
+        """Note that the log was put into the open commit up to its end."""
         if self.bytes is not None:
             self.bytes.write_appended(self.log.context.commit)
 
     def welcome(self, cursor: Cursor) -> None:
-        """A group was made: what was let go of before is not for it."""
+        """Begin with a group that was made: what was let go of before is not for it."""
         self.fronts.welcome(cursor)
         if self.bytes is not None:
             self.bytes.welcome(cursor)
@@ -180,7 +180,7 @@ class LogRules(Rules):
             self.call_at(0)
 
     def farewell(self, cursor: Cursor) -> None:
-        """The group is gone, or begins anew; nothing that came back to it waits any more."""
+        """Forget a group that is gone, or begins anew; nothing that came back to it waits any more."""
         self.oldest.forget(cursor)
         self.fronts.farewell(cursor)
         if self.bytes is not None:
@@ -188,17 +188,17 @@ class LogRules(Rules):
         self.call_at(0)  # it may have been the last group, and what it held waits again
 
     def inherit(self, messages: list[Message]) -> None:
-        """The last group is gone: of what it had not done, what expired meanwhile is let go of once more."""
+        """Let go once more of what expired meanwhile, of what the last group, which is gone, had not done."""
         self.own.expire_again([m for m in messages if self.retention.expired.ranges.contains(m.offset)])
 
     def purged_unread(self) -> None:
-        """Everything was dropped from a queue that has no group."""
+        """Note that everything was dropped from a queue that has no group."""
         if self.bytes is not None:
             self.bytes.of(self.fronts.future()).clear()
         self.fronts.forget_future()
 
     def delete(self) -> None:
-        """The queue is deleted."""
+        """End with the queue."""
         self.log.context.timers.forget(self)
         self.budget.forget(self)
         self.budget.forget(self._levels)
@@ -295,7 +295,7 @@ class LogRules(Rules):
         self.budget.give_up(self, now_ms)
 
     def read(self, now_ms: int) -> bool:
-        """Something was read: look at everything; whether that is not all over."""
+        """Look at everything, as something was read; returns whether that is not all over."""
         discards = self.budget
         discards.renew()
         discards.give_up(self, now_ms)
@@ -330,7 +330,7 @@ class LogRules(Rules):
         self._ttl.end_due(now_ms)
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether something may have expired that could not be given up yet."""
+        """Return whether something may have expired that could not be given up yet."""
         return self._waiting.has_due(now_ms) or self.own.has_due(now_ms) or self._ttl.is_reading()
 
     # see `overflow.Level`
@@ -353,7 +353,7 @@ class LogRules(Rules):
             self.bytes.of(holder).passed(messages)
 
     def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
-        """The group let go of a message ahead of where it is."""
+        """Note that the group let go of a message ahead of where it is."""
         if self.bytes is not None:
             self.bytes.of(holder).gave_up(offset, body_bytes)
 

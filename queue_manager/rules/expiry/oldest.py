@@ -21,7 +21,7 @@ class Oldest:
         self._number = 0
 
     def add(self, cursor: Cursor, claim: Claim) -> None:
-        """A claim waits now."""
+        """Add a claim that waits now."""
         heap = self._heaps.get(cursor)
         if heap is None:
             return
@@ -31,7 +31,7 @@ class Oldest:
             self.forget(cursor)
 
     def of(self, cursor: Cursor) -> Heap:
-        """The cursor's heap; its first claim waits."""
+        """Return the cursor's heap; its first claim waits."""
         heap = self._heaps.get(cursor)
         if heap is None:
             self._number += 1

@@ -24,7 +24,7 @@ Reader = tuple[Level, Holder]
 
 
 def waiting_bytes(readers: Sequence[Reader]) -> int:
-    """The bytes of payload that wait for a group."""
+    """Return the bytes of payload that wait for a group."""
     return sum(map(_bytes, readers))
 
 
@@ -57,11 +57,11 @@ class Excess:
             self.body_bytes = waiting_bytes(readers) - max(0, bytes_max)
 
     def is_over(self) -> bool:
-        """Whether there is none."""
+        """Return whether there is none."""
         return self.count <= 0 and self.body_bytes <= 0
 
     def less(self, body_bytes: int) -> None:
-        """One message of that size goes."""
+        """Count one message of that size less."""
         self.count -= 1
         self.body_bytes -= body_bytes
 
@@ -128,7 +128,9 @@ def _drop_front(
 def _front_to_drop(
     level: Level, holder: Holder, front: list[Message], end: int, excess: Excess
 ) -> tuple[list[Message], int]:
-    """What is too much of the messages next for the group, below `end`; how many it has to pass for that."""
+    """Return what is too much of the messages next for the group, below `end`; and how many it has to pass
+    for that.
+    """
     too_many: list[Message] = []
     for index, message in enumerate(front):
         if not level.is_over_for(holder, message):
@@ -140,7 +142,7 @@ def _front_to_drop(
 
 
 def _too_many(level: Level, cursor: Cursor, end: int, excess: Excess) -> list[Claim]:
-    """The oldest of what waits and was taken from the log, below `end`, as many as are too much."""
+    """Return the oldest of what waits and was taken from the log, below `end`, as many as are too much."""
     found: list[Claim] = []
     sizes = level.bytes.of(cursor).waiting if level.bytes is not None else {}
     while len(found) < limits.EXPIRY_STEP_MESSAGES and not excess.is_over():

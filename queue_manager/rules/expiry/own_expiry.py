@@ -43,19 +43,19 @@ class OwnExpiry:
     def add(
         self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """Messages were appended that expire by themselves."""
+        """Note appended messages that expire by themselves."""
         self._use().add(template, first_id, first_offset, bodies, now_ms)
 
     def begin(self) -> None:
-        """After a start: the store holds such messages."""
+        """Note, after a start, that the store holds such messages."""
         self._use().begin()
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether some may have expired and were not let go of yet."""
+        """Return whether some may have expired and were not let go of yet."""
         return self._ttls is not None and self._ttls.has_due(now_ms)
 
     def expire_again(self, messages: list[Message]) -> None:
-        """These were let go of for groups that are gone: they are to expire once more."""
+        """Have those expire once more that were let go of for groups that are gone."""
         for message in messages:
             self._retention.use_expired().discard(message.offset)
             self._log.tail.put_back(message)

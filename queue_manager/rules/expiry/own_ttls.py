@@ -83,7 +83,7 @@ class OwnTtls:
     def add(
         self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
-        """Messages were appended at `first_offset` and following; for a durable queue in the open commit."""
+        """Note messages appended at `first_offset` and following; for a durable queue in the open commit."""
         log = self._log
         end_ms = expires_at_ms(template, now_ms)
         beyond: list[Key] = []
@@ -107,7 +107,7 @@ class OwnTtls:
         self._arm()
 
     def add_again(self, message: Message) -> None:
-        """A message whose record is gone is to expire once more."""
+        """Have a message expire once more whose record is gone."""
         log = self._log
         body = message.body
         size = UNKNOWN_BYTES if body is None else len(body)
@@ -156,11 +156,11 @@ class OwnTtls:
             self._log.context.timers.set(self._owner, self._heap[0][0])
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether some have expired and were not taken yet, as far as the store was read."""
+        """Return whether some have expired and were not taken yet, as far as the store was read."""
         return self.horizon[0] <= now_ms or bool(self._heap and self._heap[0][0] <= now_ms)
 
     def take_due(self, now_ms: int, count: int) -> list[tuple[Key, Expiring]]:
-        """Up to `count` messages that have expired, taken out; their records stay."""
+        """Take up to `count` messages that have expired; their records stay."""
         found: list[tuple[Key, Expiring]] = []
         while self._heap and self._heap[0][0] <= now_ms and len(found) < count:
             key = heappop(self._heap)
@@ -171,11 +171,11 @@ class OwnTtls:
         return found
 
     def put_back(self, key: Key, row: Expiring) -> None:
-        """A message could not be given up: it is due again."""
+        """Make a message due again that could not be given up."""
         self._plan(key, row)
 
     def begin(self) -> None:
-        """After a start: read what is next."""
+        """Read what is next, after a start."""
         self.horizon = (0, 0)
         self._read_on()
 

@@ -35,7 +35,7 @@ class QueueTtl:
             self._sweep(self._fronts.future(), policy.retention_age_ms, RETENTION, now_ms)
 
     def is_reading(self) -> bool:
-        """Whether something may be too old that has yet to be read."""
+        """Return whether something may be too old that has yet to be read."""
         policy = self._log.policy
         lives = policy.message_ttl_ms or (policy.retention_age_ms and not self._retention.members)
         return lives > 0 and self._fronts.is_loading()

@@ -8,7 +8,7 @@ from storage.envelope import expires_at_ms
 
 
 def expires_at(policy: QueuePolicy, message: Message) -> int:
-    """When a message of the queue expires, in ms; 0: never."""
+    """Return when a message of the queue expires, in ms; 0: never."""
     own_ms = expires_at_ms(message.template, message.received_at_ms)
     ttl_ms = policy.message_ttl_ms
     if not ttl_ms:
@@ -18,5 +18,5 @@ def expires_at(policy: QueuePolicy, message: Message) -> int:
 
 
 def has_expired(policy: QueuePolicy, message: Message, now_ms: int) -> bool:
-    """Whether the message may not be handed out any more."""
+    """Return whether the message may not be handed out any more."""
     return 0 < expires_at(policy, message) <= now_ms

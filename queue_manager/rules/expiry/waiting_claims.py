@@ -21,7 +21,7 @@ class WaitingClaims:
         self._end_again_ms = 0
 
     def add(self, cursor: Cursor, claim: Claim, end_ms: int) -> None:
-        """A claim waits that expires at `end_ms`."""
+        """Add a claim that waits and expires at `end_ms`."""
         self._number += 1
         heappush(self._heap, (end_ms, self._number, cursor, claim))
         if len(self._heap) > self._length_max:
@@ -30,11 +30,11 @@ class WaitingClaims:
             self._length_max = 2 * len(self._heap) + 1_000
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether some have expired and were not taken yet."""
+        """Return whether some have expired and were not taken yet."""
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
     def next_ms(self) -> int | None:
-        """When to take what has expired."""
+        """Return when to take what has expired."""
         return max(self._heap[0][0], self._end_again_ms) if self._heap else None
 
     def take_due(self, now_ms: int) -> dict[Cursor, list[Claim]]:

@@ -49,7 +49,7 @@ class Stage:
         self._check_ms = 0
 
     def last_epoch(self, producer: str) -> CommittedEpoch | None:
-        """The last epoch a producer committed, None if that is not known."""
+        """Return the last epoch a producer committed, None if that is not known."""
         return self._producers.get(producer)
 
     @property
@@ -58,7 +58,7 @@ class Stage:
         return list(self._producers.keys() | {tag.producer for tag in self._attempts})
 
     def staged_by(self, producers: Iterable[str]) -> dict[str, Staged]:
-        """What these have staged that no commit has decided on."""
+        """Return what these have staged that no commit has decided on."""
         staged = dict.fromkeys(producers, Staged(0, 0, 0))
         for tag, attempt in self._attempts.items():
             before = staged.get(tag.producer)
@@ -71,7 +71,7 @@ class Stage:
         return staged
 
     def row_count(self, tag: StageTag) -> int:
-        """How many rows an attempt has staged, those of the open commit included."""
+        """Return how many rows an attempt has staged, those of the open commit included."""
         attempt = self._attempts.get(tag)
         return 0 if attempt is None or attempt.is_ending else attempt.row_count
 

@@ -28,7 +28,7 @@ class FoundAttempt(NamedTuple):
 
 
 def _found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_value: bytes) -> FoundAttempt:
-    """What the records of one attempt tell of it."""
+    """Return what the records of one attempt tell of it."""
     key = staged_rows.parse_key(first_key)
     head = decode_staged_head(last_value)
     return FoundAttempt(

@@ -65,11 +65,11 @@ class Sweeps:
         self.unmoved_bytes += sweep.left_bytes
 
     def wants_step(self) -> bool:
-        """Whether the next step can be begun."""
+        """Return whether the next step can be begun."""
         return bool(self._pending) and not self._is_stepping
 
     def moves(self, producer: str) -> bool:
-        """Whether rows of the producer are still on their way."""
+        """Return whether rows of the producer are still on their way."""
         return any(sweep.producer == producer for sweep in self._pending)
 
     def begin_step(self) -> None:
@@ -93,7 +93,7 @@ class Sweeps:
         return count
 
     def load(self) -> None:
-        """Everything done so far is durable: read the next staged records."""
+        """Read the next staged records: everything done so far is durable."""
         if self._queue.deleted or not self._pending:
             self._is_stepping = False
             return
@@ -211,5 +211,5 @@ class _Step:
         self._sweeps = sweeps
 
     def committed(self, tokens: list[int]) -> None:
-        """As `queue_manager.shard.commit.Waiter`."""
+        """See `queue_manager.shard.commit.Waiter`."""
         self._sweeps.load()
