@@ -16,6 +16,7 @@ __all__ = [
     "Difference",
     "GroupView",
     "Listing",
+    "LookedAt",
     "MessageView",
     "Page",
     "Published",
@@ -25,14 +26,14 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageView:
-    """One message, looked at and not touched.
+class LookedAt:
+    """A message that was looked at and not touched, without its body.
 
     `message_id` names it within its queue, as deliveries do (`<queue>:<offset>`); a scheduled one has no
     offset yet (-1). `topic` is the MQTT topic or routing key. `headers` and the fields of `properties`
     (content_type, reply_to, ...) are as an AMQP consumer sees them, whatever it was published by. `time_ms`
     is when a scheduled or delayed message is due, when a claim was made, when a message was done or failed;
-    0 for a ready one. `body` is None if payloads were not asked for, or it is not kept any more.
+    0 for a ready one.
     """
 
     message_id: str
@@ -45,8 +46,14 @@ class MessageView:
     persistent: bool
     headers: dict[str, Any] = field(default_factory=dict)
     properties: dict[str, Any] = field(default_factory=dict)
-    body: bytes | None = None
     consumer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView(LookedAt):
+    """One message; `body` is None if payloads were not asked for, or it is not kept any more."""
+
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
     lag = site.node.lag()
     yield head("sluicemq_info", "gauge", "What runs here.")
     yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
-    uncommitted = site.hub.client.turns.uncommitted_bytes()
+    uncommitted = site.client.turns.uncommitted_bytes()
     plain: list[_Single] = [
         ("uptime_seconds", "gauge", "How long the broker runs.", node.uptime_ms / 1000),
         ("memory_resident_bytes", "gauge", "Memory of the process in RAM.", node.memory_bytes),
@@ -194,7 +194,7 @@ def _single(metric: _Single) -> str:
 
 
 def _commit_lines(site: Site) -> Iterable[str]:
-    stats = site.hub.client.commits.stats()
+    stats = site.client.commits.stats()
     name = "sluicemq_commit_seconds"
     yield head(name, "histogram", "From closing a commit until it is durable.")
     bounds = [*map(str, BOUNDS_S), "+Inf"]

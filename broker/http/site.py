@@ -16,11 +16,12 @@ from config.settings import Settings
 class Site:
     """The sources of the HTTP interface: administration, and the broker about itself.
 
-    `hub` is for who publishes and consumes.
+    `hub` is the virtual host, `client` its way to the shard.
     """
 
     def __init__(self, hub: Hub, admin: Admin, node: Node) -> None:
         self.hub = hub
+        self.client = hub.client
         self.admin = admin
         self.node = node
         self._views: list[QueueView] = []

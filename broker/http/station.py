@@ -27,12 +27,13 @@ class Station:
 
     def __init__(self, hub: Hub, queue: Source, group: str, *, tells_offsets: bool) -> None:
         self._hub = hub
+        self._client = hub.client
         self._queue = queue
         self._group = group
         self._tells_offsets = tells_offsets
         self._pulled: list[Delivery] | None = None
         self._polls: deque[asyncio.Future[Delivery | None]] = deque()  # requests that wait
-        self._puller = hub.client.consuming.puller(
+        self._puller = self._client.consuming.puller(
             queue,
             self,
             CONSUMER_ID,
@@ -47,7 +48,7 @@ class Station:
     @property
     def is_gone(self) -> bool:
         """Whether the queue was deleted."""
-        return self._hub.client.consuming.is_gone(self._puller)
+        return self._client.consuming.is_gone(self._puller)
 
     def is_idle_since(self, moment: float) -> bool:
         """Return whether nobody asked since then, and nothing is held here."""
@@ -58,7 +59,7 @@ class Station:
 
     async def fetch(self, count: int) -> list[Delivery]:
         """Claim up to `count` messages that are ready. Raises AccessRefused beside an exclusive consumer."""
-        consuming = self._hub.client.consuming
+        consuming = self._client.consuming
         self._used_at = self._hub.clock.monotonic()
         found: list[Delivery] = []
         while not found:
@@ -104,13 +105,13 @@ class Station:
         if waiter is None or self._polls or self.is_gone:
             return
         self._waiter = None
-        self._hub.client.consuming.unsubscribe(waiter, self._hub.clock.now_ms(), keep_claims=True)
+        self._client.consuming.unsubscribe(waiter, self._hub.clock.now_ms(), keep_claims=True)
         self._former = [one for one in (*self._former, waiter) if one.held_count]
 
     def give_back(self, found: Sequence[Delivery]) -> None:
         """Return messages to their places at once: nobody is there any more to be given them."""
         claims = [claim for _, claim in found]
-        self._hub.client.settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
+        self._client.settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
         self.count_credit()
         self._hub.settle_turn()
 
@@ -118,7 +119,7 @@ class Station:
         """Take part no more; claims stay until they are settled or their leases end."""
         if self._waiter is not None and not self.is_gone:
             now_ms = self._hub.clock.now_ms()
-            self._hub.client.consuming.unsubscribe(self._waiter, now_ms, keep_claims=True)
+            self._client.consuming.unsubscribe(self._waiter, now_ms, keep_claims=True)
         self._waiter = None
 
     # the sink
@@ -160,10 +161,10 @@ class Station:
             self._waiter = self._subscribed()
         held = self._waiter.held_count
         if self._waiter.credit_max != held + wanted:
-            self._hub.client.consuming.set_credit(self._waiter, held + wanted)
+            self._client.consuming.set_credit(self._waiter, held + wanted)
 
     def _subscribed(self) -> Consumer:
-        return self._hub.client.consuming.subscribe(
+        return self._client.consuming.subscribe(
             self._queue,
             self._group,
             "#",

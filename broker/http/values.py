@@ -17,7 +17,12 @@ def shown(body: bytes) -> tuple[str, str]:
     try:
         return body.decode("utf-8"), TEXT
     except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), BASE64
+        return as_base64(body)
+
+
+def as_base64(body: bytes) -> tuple[str, str]:
+    """Return a payload as base64, and that it is so."""
+    return base64.b64encode(body).decode(), BASE64
 
 
 def payload(body: str, encoding: str) -> bytes:

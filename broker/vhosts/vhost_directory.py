@@ -41,6 +41,7 @@ class VhostDirectory:
         """`hub` is that of `/`."""
         self._hub = hub
         self._records = hub.client.vhosts
+        self._commits = hub.client.commits
         self._configured: dict[str, VhostSettings] = {}
         self._changing = asyncio.Lock()
 
@@ -108,7 +109,7 @@ class VhostDirectory:
                 raise LimitReached(f"{limits.VHOSTS_MAX} virtual hosts exist already")
             self._records.keep(name, wanted)
             self._hub.configure_vhost(settings)
-            await self._hub.client.commits.durable()
+            await self._commits.durable()
         _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **wanted._asdict())
         return is_new
 
@@ -127,7 +128,7 @@ class VhostDirectory:
             await self._send_away(name)
             await _empty(client)
             self._records.forget(name)
-            await self._hub.client.commits.durable()
+            await self._commits.durable()
         _log.info("vhost.deleted", vhost=name)
 
     def _check_own(self, name: str) -> None:

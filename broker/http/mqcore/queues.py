@@ -30,6 +30,7 @@ class Queues:
         self.access = hub.access
         self.bodies = bodies
         self._hub = hub
+        self._client = hub.client
         self._admin = admin
         self._plans: dict[tuple[str, bytes], PublishPlan] = {}
         self._stations: dict[tuple[str, str], Station] = {}
@@ -40,11 +41,11 @@ class Queues:
 
     def find(self, name: str) -> Source:
         """Return the queue; raises QueueNotFound."""
-        return self._hub.client.consuming.find(name)
+        return self._client.consuming.find(name)
 
     async def look(self, name: str) -> QueueStatus:
         """Return what is in the queue; raises QueueNotFound."""
-        return await self._hub.client.queues.look(name, OPERATOR)
+        return await self._client.queues.look(name, OPERATOR)
 
     async def create(self, name: str) -> bool:
         """Make a durable queue, unless one of that name is there; whether it is new. Raises
@@ -69,7 +70,7 @@ class Queues:
 
         Raises QueueNotFound, InvalidArgument, and Problem where it cannot be stored.
         """
-        client = self._hub.client
+        client = self._client
         if client.turns.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
             raise unavailable("more waits for the store than may")
         publishing = client.publishing
@@ -100,7 +101,7 @@ class Queues:
         if found is None and wait_s:
             found = await station.wait(wait_s)
         if found is not None and visibility_ms is not None:
-            self._hub.client.settling.extend(found[1], visibility_ms, self._hub.clock.now_ms())
+            self._client.settling.extend(found[1], visibility_ms, self._hub.clock.now_ms())
         self._follow_up()
         return found
 
@@ -113,12 +114,12 @@ class Queues:
 
     async def remove(self, name: str, group: str, offset: int) -> bool:
         """Delete a message, fetched or not; returns whether it was there. Raises QueueNotFound."""
-        settling = self._hub.client.settling
+        settling = self._client.settling
         queue = self.find(name)
         try:
             claim = settling.find_claim(queue, group, offset)
         except QueueManagerError:
-            return await self._hub.client.messages.remove(name, offset, group=group)
+            return await self._client.messages.remove(name, offset, group=group)
         durable_group = settling.durable_group_of(claim)
         settling.ack([claim], self._hub.clock.now_ms())
         station = self._stations.get((name, group))
@@ -133,7 +134,7 @@ class Queues:
 
     def _plan(self, name: str, properties: bytes) -> PublishPlan:
         """Return the plan of messages alike; raises QueueNotFound, InvalidArgument."""
-        publishing = self._hub.client.publishing
+        publishing = self._client.publishing
         plan = self._plans.get((name, properties))
         if plan is not None and publishing.is_current(plan):
             return plan
@@ -192,6 +193,6 @@ class Queues:
         self._committing = None
         try:
             async with asyncio.timeout(limits.MQCORE_STORE_TIMEOUT_S):
-                await self._hub.client.commits.durable()
+                await self._client.commits.durable()
         except TimeoutError:
             raise unavailable("the store takes too long") from None

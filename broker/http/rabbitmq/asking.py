@@ -44,6 +44,7 @@ class Asking:
         """Take a request. Raises Problem for a user that may not use the API."""
         self.request = request
         self.site = site
+        self.vhosts = site.admin.vhosts
         self.query = request.query_params
         self.login: Login = identity_of(request.scope).login
         if not self.login.tags & MANAGEMENT:

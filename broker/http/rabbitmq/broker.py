@@ -239,7 +239,7 @@ async def alive(asking: Asking) -> Response:
     if asking.part("vhost"):
         asking.place()
     asking.site.admin.check()
-    await asking.site.hub.client.commits.durable()
+    await asking.site.client.commits.durable()
     return answer({"status": "ok"})
 
 

@@ -13,12 +13,13 @@ from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
 from broker.http.rabbitmq.policies import Policies
+from broker.http.rabbitmq.queues import exchange_declaration
 from broker.http.site import Site
 from broker.stepping import in_steps
 from broker.version import PRODUCT, VERSION
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import BindingDefinition, ExchangeDeclaration, QueueView
+from queue_manager.api import BindingDefinition, QueueView
 from queue_manager.errors import QueueManagerError
 
 T = TypeVar("T")
@@ -138,7 +139,7 @@ async def load(asking: Asking) -> Response:
             except QueueManagerError as error:
                 raise error.at(f"{kind} {name!r}") from error
         asking.site.hub.settle_turn()  # so that it is many commits, too
-    await asking.site.hub.client.commits.durable()
+    await asking.site.client.commits.durable()
     counts, lines = _not_taken(document, policies)
     told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
     if told:
@@ -256,17 +257,6 @@ def _queue(entry: dict[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _exchange(entry: dict[str, Any], name: str) -> ExchangeDeclaration:
-    return ExchangeDeclaration(
-        name=name,
-        type=str(entry.get("type", "direct")),
-        durable=flag(entry.get("durable"), "durable", True),
-        auto_delete=flag(entry.get("auto_delete"), "auto_delete", False),
-        internal=flag(entry.get("internal"), "internal", False),
-        arguments=table(entry.get("arguments"), "arguments"),
-    )
-
-
 def _binding(entry: dict[str, Any], name: str) -> BindingDefinition:
     kind = entry.get("destination_type", "queue")
     if kind not in ("queue", "exchange"):
@@ -294,4 +284,8 @@ def _queue_entry(view: QueueView, vhost: str) -> dict[str, Any]:
     }
 
 
-_READERS: Final = {"queues": _queue, "exchanges": _exchange, "bindings": _binding}
+_READERS: Final = {
+    "queues": _queue,
+    "exchanges": lambda entry, name: exchange_declaration(name, entry),
+    "bindings": _binding,
+}

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import Message
+from broker.http import values
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Calls, answer, no_exchange, no_queue, table
 from broker.http.rabbitmq.queues import exchange_name
 from broker.http.station import Delivery, Station
-from broker.http.values import plain
+from broker.http.values import BASE64, TEXT, plain
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from config import limits
 from queue_manager.api import OPERATOR
 from queue_manager.errors import ExchangeNotFound, QueueNotFound
 
+_STRING: Final = "string"  # as RabbitMQ calls text
 _SETTLE: Final = ("ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false")
 
 
@@ -102,26 +102,16 @@ def _count(value: Any) -> int:
 def _payload(payload: Any, encoding: Any) -> bytes:
     if not isinstance(payload, str):
         raise Problem(400, "bad_request", "payload is text")
-    if encoding == "string":
-        return payload.encode("utf-8", "surrogatepass")
-    if encoding != "base64":
+    if encoding not in (_STRING, BASE64):
         raise Problem(400, "bad_request", f'["unsupported_encoding","{encoding}"]')
-    try:
-        return base64.b64decode(payload, validate=True)
-    except (binascii.Error, ValueError):
-        raise Problem(400, "bad_request", "payload is not base64") from None
+    return values.payload(payload, TEXT if encoding == _STRING else BASE64)
 
 
 def _told(delivery: Delivery, left: int, encoding: str, truncate: int | None) -> dict[str, Any]:
     message, claim = delivery
     body = message.body or b""
     shown = body if truncate is None else body[:truncate]
-    payload, payload_encoding = base64.b64encode(shown).decode(), "base64"
-    if encoding == "auto":
-        try:
-            payload, payload_encoding = shown.decode("utf-8"), "string"
-        except UnicodeDecodeError:
-            pass
+    text, kind = values.shown(shown) if encoding == "auto" else values.as_base64(shown)
     properties = _properties(message)
     return {
         "payload_bytes": len(body),
@@ -130,8 +120,8 @@ def _told(delivery: Delivery, left: int, encoding: str, truncate: int | None) ->
         "routing_key": amqp.routing_key(message.template.topic),
         "message_count": left,
         "properties": properties or [],
-        "payload": payload,
-        "payload_encoding": payload_encoding,
+        "payload": text,
+        "payload_encoding": _STRING if kind == TEXT else kind,
     }
 
 

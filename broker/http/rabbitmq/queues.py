@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -124,7 +125,7 @@ async def exchange(asking: Asking) -> Response:
     """Show one exchange."""
     place = asking.place()
     name = exchange_name(asking)
-    view = DEFAULT_VIEW if not name else await place.hub.client.exchanges.look(name)
+    view = DEFAULT_VIEW if not name else await place.client.exchanges.look(name)
     item = {**shapes.exchange(view, place.vhost), "incoming": [], "outgoing": []}
     return answer(with_columns(item, columns_of(asking.query)))
 
@@ -140,15 +141,20 @@ async def declare_exchange(asking: Asking) -> Response:
     kind = body.get("type", "direct")
     if kind not in EXCHANGE_TYPES:
         raise Problem(400, "bad_request", f"invalid exchange type '{kind}'")
-    declaration = ExchangeDeclaration(
+    declared = await place.admin.declare_exchange(exchange_declaration(name, body))
+    return nothing(201 if declared else 204)
+
+
+def exchange_declaration(name: str, entry: Mapping[str, Any]) -> ExchangeDeclaration:
+    """Return what a JSON object says of an exchange; raises Problem."""
+    return ExchangeDeclaration(
         name=name,
-        type=kind,
-        durable=flag(body.get("durable"), "durable", True),
-        auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
-        internal=flag(body.get("internal"), "internal", False),
-        arguments=arguments,
+        type=str(entry.get("type", "direct")),
+        durable=flag(entry.get("durable"), "durable", True),
+        auto_delete=flag(entry.get("auto_delete"), "auto_delete", False),
+        internal=flag(entry.get("internal"), "internal", False),
+        arguments=table(entry.get("arguments"), "arguments"),
     )
-    return nothing(201 if await place.admin.declare_exchange(declaration) else 204)
 
 
 @calls.add("DELETE", "/exchanges/{vhost}/{exchange}")

@@ -21,7 +21,7 @@ calls: Final = Calls()
 @calls.add("GET", "/vhosts")
 async def vhosts(asking: Asking) -> Response:
     """List those the user may enter, or all for a user that may look at everything."""
-    views = [view for view in await asking.site.admin.vhosts.all() if _sees(asking, view.name)]
+    views = [view for view in await asking.vhosts.all() if _sees(asking, view.name)]
     return answer([await _item(asking, view) for view in views])
 
 
@@ -31,21 +31,21 @@ async def vhost(asking: Asking) -> Response:
     name = asking.part("name")
     if not _sees(asking, name):
         raise Problem(401, "not_authorised", NO_ENTRY)
-    return answer(await _item(asking, await asking.site.admin.vhosts.view(name)))
+    return answer(await _item(asking, await asking.vhosts.view(name)))
 
 
 @calls.add("PUT", "/vhosts/{name}")
 async def declare_vhost(asking: Asking) -> Response:
     """Make a virtual host; nothing changes if it is there."""
     asking.check_administrator()
-    return nothing(201 if await asking.site.admin.vhosts.declare(asking.part("name")) else 204)
+    return nothing(201 if await asking.vhosts.declare(asking.part("name")) else 204)
 
 
 @calls.add("DELETE", "/vhosts/{name}")
 async def delete_vhost(asking: Asking) -> Response:
     """Delete a virtual host with all that is in it."""
     asking.check_administrator()
-    await asking.site.admin.vhosts.delete(asking.part("name"))
+    await asking.vhosts.delete(asking.part("name"))
     return nothing()
 
 
@@ -54,7 +54,7 @@ async def vhost_limits(asking: Asking) -> Response:
     """List the limits of all virtual hosts that have some, or of one."""
     asking.check_monitoring()
     name = asking.part("name")
-    views = [await asking.site.admin.vhosts.view(name)] if name else await asking.site.admin.vhosts.all()
+    views = [await asking.vhosts.view(name)] if name else await asking.vhosts.all()
     told = []
     for view in views:
         value = {limit: most for limit, field in _LIMITS.items() if (most := getattr(view, field))}
@@ -87,8 +87,8 @@ async def _limit(asking: Asking, most: int) -> Response:
     field = _LIMITS.get(asking.part("limit"))
     if field is None:
         raise Problem(400, "bad_request", f"limits are {', '.join(_LIMITS)}")
-    await asking.site.admin.vhosts.view(name)  # it has to be there
-    await asking.site.admin.vhosts.declare(name, **{field: most})
+    await asking.vhosts.view(name)  # it has to be there
+    await asking.vhosts.declare(name, **{field: most})
     return nothing()
 
 

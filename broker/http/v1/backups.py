@@ -33,7 +33,7 @@ class MadeCut:
 async def make_cut(site: Site) -> MadeCut:
     """Keep the storage as it is at this moment for a reader elsewhere; publishing goes on."""
     site.admin.check()
-    cut = await site.hub.client.backups.cut()
+    cut = await site.client.backups.cut()
     return MadeCut(
         id=cut.id,
         sequence=cut.sequence,
@@ -47,14 +47,14 @@ async def make_cut(site: Site) -> MadeCut:
 async def keep_cut(site: Site, cut: str) -> None:
     """Keep a cut for another ten minutes."""
     site.admin.check()
-    _check_found(await site.hub.client.backups.keep(cut))
+    _check_found(await site.client.backups.keep(cut))
 
 
 @backups.endpoint("DELETE", "/cuts/{cut}")
 async def drop_cut(site: Site, cut: str) -> None:
     """Let go of a cut; what it held back is deleted in time."""
     site.admin.check()
-    _check_found(await site.hub.client.backups.drop(cut))
+    _check_found(await site.client.backups.drop(cut))
 
 
 def _check_found(found: bool) -> None:

@@ -59,7 +59,7 @@ async def list_sessions(
     """List MQTT sessions that outlive their connection, by client identifier, with what waits for them;
     `away`: only those whose client is not connected.
     """
-    found = site.hub.client.sessions.all()
+    found = site.client.sessions.all()
     if away:
         found = [session for session in found if session.link is None]
     items, following = await page_of(found, lambda session: session.client_id, after, limit)
@@ -98,7 +98,7 @@ async def list_retained(
 ) -> Listing[RetainedView, str]:
     """List retained messages that a topic filter matches, by topic."""
     validate(filter)
-    client = site.hub.client.retained
+    client = site.client.retained
     topics = one_by_one(client.topics(), limits.LISTED_NAMES_PER_STEP)
     found = [topic async for topic in topics if matches(filter, topic)]
     names, following = await page_of(found, str, after, limit)
@@ -123,7 +123,7 @@ async def list_epochs(
     """List the producers that stage epochs in a queue: the last one committed, and what waits for its
     commit.
     """
-    client = site.hub.client.epochs
+    client = site.client.epochs
     producers = client.producers(queue)
     names, following = await page_of(producers, str, after, limit)
     return Listing(items=client.views(queue, names), total=len(producers), next=following)
@@ -135,7 +135,7 @@ async def staging_page(
     """List the producers that stage epochs, in all queues; `after` are the names of a queue and a
     producer.
     """
-    client = site.hub.client.epochs
+    client = site.client.epochs
     found: list[tuple[str, str]] = []
     total = 0
     async for view in one_by_one(await site.queues()):

@@ -10,7 +10,7 @@ from pydantic import Field
 from broker.access.accounts_of_file import administrator
 from broker.access.login import Identity
 from broker.access.rights import Action
-from broker.admin.admin_views import MessageView, Published, State
+from broker.admin.admin_views import LookedAt, MessageView, Published, State
 from broker.http.endpoints import Endpoints, Limit, PageLimit, Rate
 from broker.http.site import Site
 from broker.http.v1.queues import Count
@@ -24,24 +24,13 @@ messages: Final = Endpoints("messages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageItem:
-    """One message, looked at and not touched; see `sluicemq.admin.MessageView`.
+class MessageItem(LookedAt):
+    """One message as JSON has it; see `sluicemq.admin.MessageView`.
 
     `encoding` says whether `body` is `text` or `base64`. `body_bytes` is its whole size; None: not asked for,
     or not kept any more.
     """
 
-    message_id: str
-    offset: int
-    topic: str
-    state: State
-    attempts: int
-    received_at_ms: int
-    time_ms: int
-    persistent: bool
-    headers: dict[str, Any]
-    properties: dict[str, Any]
-    consumer: str
     body: str | None
     encoding: str
     body_bytes: int | None
@@ -58,7 +47,7 @@ class MessagePage:
 def item_of(view: MessageView, body_bytes: int) -> MessageItem:
     """Return a message as JSON has it."""
     body, encoding = (None, "text") if view.body is None else shown(view.body[:body_bytes])
-    told: dict[str, Any] = {each.name: getattr(view, each.name) for each in fields(view)}
+    told: dict[str, Any] = {each.name: getattr(view, each.name) for each in fields(LookedAt)}
     told |= {"headers": plain(view.headers), "properties": plain(view.properties), "body": body}
     return MessageItem(**told, encoding=encoding, body_bytes=None if view.body is None else len(view.body))
 

@@ -65,7 +65,7 @@ async def show_readiness(site: Site) -> Health:
     """Tell whether a message that comes now is made durable: 200, or 503. Waits for the store."""
     site.admin.check()
     async with asyncio.timeout(limits.READINESS_TIMEOUT_S):
-        await site.hub.client.commits.durable()
+        await site.client.commits.durable()
     return Health("ok")
 
 

@@ -67,7 +67,7 @@ async def test_queues_and_bindings_are_made_in_steps_with_turns_in_between(broke
         "queues": [{"name": name} for name in names],
         "bindings": [{"source": "amq.fanout", "destination": name} for name in names],
     }
-    site = SimpleNamespace(hub=broker._hub, admin=broker.admin)
+    site = SimpleNamespace(hub=broker._hub, client=broker._hub.client, admin=broker.admin)
     answer = await definitions.load(Request(site, document))
     others.cancel()
     assert answer.status_code == 204
