@@ -197,16 +197,20 @@ class ChannelFrontend:
             self._fail_connection(error.code, error.reason, class_id, method_id)
             return
         channel = self._channel
-        client = channel.client
+        channel.connection.fail_channel(channel.number, error.code, error.reason, class_id, method_id)
+        channel.transport.want_flush()
+        self.failed(error.code, error.reason)
+
+    def failed(self, code: int, reason: str) -> None:
+        """Close, since the channel was closed to the client over an error of its own."""
+        channel = self._channel
         _log.warning(
             "amqp.channel_error",
-            peer=client.transport.peer,
+            peer=channel.transport.peer,
             channel=channel.number,
-            code=error.code,
-            reason=error.reason,
+            code=code,
+            reason=reason,
         )
-        client.connection.fail_channel(channel.number, error.code, error.reason, class_id, method_id)
-        client.transport.want_flush()
         self.close()
 
 

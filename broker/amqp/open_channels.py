@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
-
-import structlog
 
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.connection.amqp_client import AmqpClient
 from broker.connections.connection_views import ChannelView
 from protocols.amqp091 import events as ev
-
-_log: Final = structlog.get_logger("sluicemq.amqp")
 
 
 class OpenChannels(dict[int, ChannelFrontend]):
@@ -36,16 +31,9 @@ class OpenChannels(dict[int, ChannelFrontend]):
 
     def on_failed(self, event: ev.ChannelFailed) -> None:
         """End one that we closed for an error of the client's."""
-        _log.warning(
-            "amqp.channel_error",
-            peer=self._client.transport.peer,
-            channel=event.channel,
-            code=event.code,
-            reason=event.reason,
-        )
         channel = self.get(event.channel)
         if channel is not None:
-            channel.close()
+            channel.failed(event.code, event.reason)
 
     def pause(self) -> None:
         """Deliver nothing more."""

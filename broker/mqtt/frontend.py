@@ -49,8 +49,8 @@ class MqttFrontend(Frontend):
     def __init__(self, shared: Shared, transport: Transport) -> None:
         clock = shared.hub.clock
         super().__init__(MqttConnection(clock.monotonic(), shared.offer))
-        message_rate = shared.hub.settings.mqtt.message_rate
-        self._publishes = Rate(message_rate, clock.monotonic()) if message_rate else None
+        self._settings = settings = shared.hub.settings.mqtt
+        self._publishes = Rate(settings.message_rate, clock.monotonic()) if settings.message_rate else None
         self._admission = Admission(self, shared)
         self._enter(shared, transport)
 
@@ -107,8 +107,8 @@ class MqttFrontend(Frontend):
         count = sum(event.count for event in events if type(event) is ev.PublishRun)
         if not count or rate.take(count, self.client.clock.monotonic()):
             return True
-        per_s = self.client.hub.settings.mqtt.message_rate
-        self.client.disconnect(c.MESSAGE_RATE_TOO_HIGH, f"more than {per_s} messages a second")
+        reason = f"more than {self._settings.message_rate} messages a second"
+        self.client.disconnect(c.MESSAGE_RATE_TOO_HIGH, reason)
         return False
 
     def pause(self) -> None:
@@ -156,7 +156,7 @@ class MqttFrontend(Frontend):
         self.client.disconnect(c.ADMINISTRATIVE_ACTION, reason)
 
     def shut_down(self) -> None:
-        reference = self.client.hub.settings.mqtt.server_reference
+        reference = self._settings.server_reference
         if reference:
             properties = Properties(server_reference=reference)
             self.client.end(c.USE_ANOTHER_SERVER, "the broker is shutting down", properties)

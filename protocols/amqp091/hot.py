@@ -37,9 +37,9 @@ def encode_ack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
     return _CONFIRM.pack(1, channel, 13, _BASIC_ACK, delivery_tag, multiple, FRAME_END)
 
 
-def encode_nack(channel: int, delivery_tag: int, multiple: bool) -> bytes:
-    """Encode basic.nack as a whole frame: refuses one publish, or all up to `delivery_tag`."""
-    return _CONFIRM.pack(1, channel, 13, _BASIC_NACK, delivery_tag, multiple, FRAME_END)
+def encode_nack(channel: int, delivery_tag: int) -> bytes:
+    """Encode basic.nack as a whole frame: refuses one publish."""
+    return _CONFIRM.pack(1, channel, 13, _BASIC_NACK, delivery_tag, False, FRAME_END)
 
 
 def _short(text: str) -> bytes:

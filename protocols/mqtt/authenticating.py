@@ -14,13 +14,9 @@ class Authenticating:
 
     __slots__ = ("is_awaited", "method")
 
-    def __init__(self) -> None:
-        self.method: str | None = None
-        self.is_awaited = False
-
-    def begin(self, method: str | None) -> None:
-        """Take the method that the client's CONNECT names, or none."""
+    def __init__(self, method: str | None = None) -> None:
         self.method = method
+        self.is_awaited = False
 
     def end(self) -> None:
         """End the login: the client is let in."""

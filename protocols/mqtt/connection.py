@@ -293,7 +293,7 @@ class MqttConnection(AnsweringConnection):
             self.client_topic_alias_maximum = properties.topic_alias_maximum
         self._problem_information = properties.request_problem_information != 0
         self._wants_response_information = properties.request_response_information == 1
-        self.authentication.begin(properties.authentication_method)
+        self.authentication = Authenticating(properties.authentication_method)
         self._session_expires = not properties.session_expiry_interval_s
 
     def _decode_live(self, data: bytes, found: list[Any]) -> None:

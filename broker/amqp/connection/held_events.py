@@ -32,6 +32,7 @@ class HeldEvents:
         "_is_let_off",
         "_is_unread",
         "_promised_count",
+        "_reading",
         "has_promised",
         "is_holding",
     )
@@ -40,6 +41,7 @@ class HeldEvents:
         """`handle` takes the events once they may go on."""
         self._channel = channel
         self._commits = channel.core.commits
+        self._reading = channel.transport.reading
         self._handle = handle
         self._events: deque[Any] = deque()
         self._is_unread = False
@@ -57,7 +59,7 @@ class HeldEvents:
         """Handle nothing more before `release`."""
         if not self.is_holding:
             self.is_holding = True
-            self._channel.transport.reading.hold()
+            self._reading.hold()
 
     def hold_with(self, event: Any) -> None:
         """Hold as `hold`; then `event` comes first."""
@@ -156,7 +158,7 @@ class HeldEvents:
         events, self._events = self._events, deque()
         if self.is_holding:
             self.is_holding = False
-            self._channel.transport.reading.release()
+            self._reading.release()
         return events
 
     def _release(self) -> None:

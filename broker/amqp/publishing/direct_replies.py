@@ -37,12 +37,16 @@ def may_want_direct_reply(properties: list[bytes]) -> bool:
 
 
 class DirectReplies:
-    """The requester of a channel: at most one consumer, which takes replies without acknowledging them."""
+    """The requester of a channel: at most one consumer, which takes replies without acknowledging them.
 
-    __slots__ = ("_address", "_channel", "_key", "_tag", "_unacked")
+    `takers` are those of all channels, see `Shared`.
+    """
+
+    __slots__ = ("_address", "_channel", "_key", "_tag", "_unacked", "takers")
 
     def __init__(self, channel: AmqpChannel, unacked: Unacked) -> None:
         self._channel = channel
+        self.takers = channel.client.shared.reply_takers
         self._unacked = unacked
         self._tag = ""
         self._key = ""
@@ -58,7 +62,7 @@ class DirectReplies:
         self._tag = tag
         self._key = f"{_KEY_PREFIX}{channel.client.caller}.{channel.number}.{secrets.token_urlsafe(16)}"
         self._address = DeliverAddress(channel.number, tag, "", self._key)
-        channel.client.shared.reply_takers[self._key] = self.take_replies
+        self.takers[self._key] = self.take_replies
 
     def has(self, tag: str) -> bool:
         """Return whether that is the consumer's tag."""
@@ -67,7 +71,7 @@ class DirectReplies:
     def end(self) -> None:
         """Take no more replies."""
         if self._key:
-            self._channel.client.shared.reply_takers.pop(self._key, None)
+            self.takers.pop(self._key, None)
             self._key = self._tag = ""
             self._address = None
 

@@ -274,7 +274,7 @@ class Publisher:
 
     def _reply(self, address: PublishAddress, properties: list[bytes], bodies: list[bytes]) -> None:
         """Give replies to who asked, or (`mandatory`) back where nobody is there any more."""
-        take_replies = self._channel.client.shared.reply_takers.get(address.routing_key)
+        take_replies = self._replies.takers.get(address.routing_key)
         if take_replies is not None:
             seen = [publication.for_consumers(raw) if may_ask(raw) else raw for raw in properties]
             take_replies(seen, bodies)

@@ -32,6 +32,7 @@ class Transaction:
         "_held",
         "_operation_count",
         "_publisher",
+        "_room",
         "_runs",
         "_settlements",
         "_taken_bytes",
@@ -48,6 +49,7 @@ class Transaction:
         unacked: Unacked,
     ) -> None:
         self._channel = channel
+        self._room = channel.client.shared.transaction_room
         self._held = held
         self._confirms = confirms
         self._publisher = publisher
@@ -153,12 +155,12 @@ class Transaction:
         if self._operation_count + count > limits.TRANSACTION_OPERATIONS_MAX:
             raise LimitReached(f"a transaction has at most {limits.TRANSACTION_OPERATIONS_MAX} operations")
         size_bytes = body_bytes + limits.TRANSACTION_STEP_BYTES * count
-        self._channel.client.shared.transaction_room.take(size_bytes)
+        self._room.take(size_bytes)
         self._taken_bytes += size_bytes
         self._operation_count += count
 
     def _give_back_room(self) -> None:
-        self._channel.client.shared.transaction_room.give_back(self._taken_bytes)
+        self._room.give_back(self._taken_bytes)
         self._taken_bytes = 0
         self._operation_count = 0
 

@@ -106,4 +106,4 @@ class Confirms:
     def _send_nack(self, sequence: int) -> None:
         channel = self._channel
         if channel.is_open():
-            channel.connection.output.append(hot.encode_nack(channel.number, sequence, False))
+            channel.connection.output.append(hot.encode_nack(channel.number, sequence))

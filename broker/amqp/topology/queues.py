@@ -25,12 +25,13 @@ _COUNT_MAX: Final = 0xFFFFFFFF
 class Queues:
     """The methods of class queue on a channel; they raise QueueManagerError for what is refused."""
 
-    __slots__ = ("_channel", "_client", "_held")
+    __slots__ = ("_channel", "_client", "_held", "_reply_takers")
 
     def __init__(self, channel: AmqpChannel, held: HeldEvents) -> None:
         self._channel = channel
         self._client = channel.core.queues
         self._held = held
+        self._reply_takers = channel.client.shared.reply_takers
 
     def declare(self, method: commands.Queue.Declare) -> None:
         """Make a queue, or check that it is there (`passive`)."""
@@ -50,7 +51,7 @@ class Queues:
 
     def _declare_requester(self, method: commands.Queue.Declare) -> None:
         """Say whether a requester takes direct replies under that name, as RabbitMQ does."""
-        if method.queue != REPLY_TO and method.queue not in self._channel.client.shared.reply_takers:
+        if method.queue != REPLY_TO and method.queue not in self._reply_takers:
             raise QueueNotFound.named(method.queue)
         if not method.nowait:
             self._held.reply(QueueDeclareOk(method.queue, 0, 1), durable=False)

@@ -68,7 +68,6 @@ class BridgeConnection:
             settings.identifier,
             dialect.version,
             writer,
-            writer.transport.abort,
         )
         self._publisher = make_publisher(self.write)
         self._reader = PacketReader()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from broker.engine.session_traffic import Delivery, Matched, Session
@@ -22,7 +22,6 @@ class BridgeLink:
     """A `broker.engine.session_traffic.Link` whose client is another broker."""
 
     __slots__ = (
-        "_fail",
         "_hub",
         "_identifier",
         "_packet_bytes_max",
@@ -41,7 +40,6 @@ class BridgeLink:
         identifier: str,
         version: int,
         writer: asyncio.StreamWriter,
-        fail: Callable[[], None],
     ) -> None:
         self._hub = hub
         self.session = session
@@ -49,7 +47,6 @@ class BridgeLink:
         self._identifier = identifier
         self._version = version
         self._writer = writer
-        self._fail = fail
         self._packet_bytes_max = c.REMAINING_LENGTH_MAX
         self.window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
         self.window.occupy(session.unfinished.packet_ids(), session.unfinished.unreceived())
@@ -138,7 +135,7 @@ class BridgeLink:
         try:
             self._writer.write(data)
         except Exception:
-            self._fail()
+            self._writer.transport.abort()
 
 
 BRIDGE_USER: Final = "\x1fbridge"

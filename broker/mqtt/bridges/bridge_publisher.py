@@ -48,7 +48,7 @@ class BridgePublisher(Publisher):
         self.answer(qos, packet_ids)
 
     def answer_when_durable(self, packet_ids: list[int], qos: int, note: str = "") -> None:
-        self.hub.client.commits.wait_for(WhenDurable(partial(self.answer, qos)), packet_ids)
+        self.core.commits.wait_for(WhenDurable(partial(self.answer, qos)), packet_ids)
 
     def answer(self, qos: int, packet_ids: list[int]) -> None:
         """Answer with PUBACK, or PUBREC."""

@@ -188,7 +188,7 @@ class TopicTarget:
                 self._note_direct(audience)
                 return tell(audience, run.payloads)
         assert plan is not None
-        outcome = publisher.hub.client.publishing.publish(plan, run.payloads, now_ms)
+        outcome = publisher.core.publishing.publish(plan, run.payloads, now_ms)
         return outcome, plan.durable
 
     def _note_direct(self, audience: Audience) -> None:
@@ -219,11 +219,11 @@ class TopicTarget:
         reason = outcomes.REASONS[outcome]
         by: dict[str, Any] = {}
         if outcome == outcomes.REFUSED_SESSION:
-            by["session"] = publisher.hub.client.sessions.full_session
+            by["session"] = publisher.core.sessions.full_session
         elif plan is not None and outcome in outcomes.FULL:
             by["queue"], *others = [queue.name for queue in plan.full]
             by |= {"also_full": others} if others else {}
-        publishing = publisher.hub.client.publishing
+        publishing = publisher.core.publishing
         if plan is not None and run.packet_ids and publishing.is_remembered(plan, outcome):
             publisher.refuse_when_durable(run, code, reason, by)
         elif outcome == outcomes.REFUSED_IN_PART:
@@ -234,7 +234,7 @@ class TopicTarget:
     def _aim(self, publisher: Publisher, now_ms: int) -> Targets:
         """Find the queues."""
         shape = self._shape
-        publishing = publisher.hub.client.publishing
+        publishing = publisher.core.publishing
         if address.is_queue_topic(shape.topic):
             key, exchange = shape.topic, ""
             targets = addressed(publishing, publisher.identity, shape.topic, now_ms)

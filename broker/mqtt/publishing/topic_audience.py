@@ -31,13 +31,14 @@ class Audience:
 
     __slots__ = (
         "_groups",
-        "_hub",
         "_logged",
         "_others",
         "_protocol_version",
         "_pubsub",
+        "_retained",
         "_run",
         "_session",
+        "_sessions",
         "_shape",
         "_subscriber",
         "_template",
@@ -62,7 +63,8 @@ class Audience:
         are not for its own publishes; `protocol_version` that of the publishes as they came by wire, 0 if
         they did not.
         """
-        self._hub = hub
+        self._sessions = hub.client.sessions
+        self._retained = hub.client.retained
         self._pubsub = pubsub
         self._shape = shape
         self._topics = topics or (shape.topic,)
@@ -102,11 +104,11 @@ class Audience:
 
     def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
         logs = self._logs()
-        return not logs or self._hub.client.sessions.has_room(logs, count, body_bytes, ahead)
+        return not logs or self._sessions.has_room(logs, count, body_bytes, ahead)
 
     def count_ahead(self, count: int, body_bytes: int, ahead: dict[Hashable, tuple[int, int]]) -> None:
         if logs := self._logs():
-            self._hub.client.sessions.count_ahead(logs, count, body_bytes, ahead)
+            self._sessions.count_ahead(logs, count, body_bytes, ahead)
 
     def _logs(self) -> Sequence[Log]:
         """Return the logs of lasting sessions that keep what is published."""
@@ -126,7 +128,7 @@ class Audience:
             heard = self._keep(run)
         if shape.retain:
             heard = STORED
-            self.is_retained = self._hub.client.retained.keep(self._kept_as(), shape.qos, run.payloads[-1])
+            self.is_retained = self._retained.keep(self._kept_as(), shape.qos, run.payloads[-1])
         for subscriber in self.direct:
             subscriber.pass_on(run)
         for subscription in self._others:
@@ -145,8 +147,7 @@ class Audience:
                 logged.forward_from(self._session, run)
             return HEARD
         logs = [logged.log for logged in self._logged]
-        sessions = self._hub.client.sessions
-        sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self._session, run.payloads)
+        self._sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self._session, run.payloads)
         return STORED
 
     def _kept_as(self) -> EnvelopeTemplate:

@@ -102,12 +102,13 @@ class Wills:
     broker that stops, or crashes, publishes them when it is there again.
     """
 
-    __slots__ = ("_hub", "_kept", "_pubsub", "_waiting")
+    __slots__ = ("_hub", "_kept", "_pubsub", "_sessions", "_waiting")
 
     def __init__(self, hub: Hub, pubsub: PubSub) -> None:
         self._hub = hub
         self._pubsub = pubsub
-        self._kept = hub.client.sessions.wills
+        self._sessions = hub.client.sessions
+        self._kept = self._sessions.wills
         self._waiting: dict[str, _Waiting] = {}
         now_ms = hub.clock.now_ms()
         for number, value in self._kept.all.items():
@@ -117,7 +118,7 @@ class Wills:
         """Have a will published that an earlier start of the broker left behind."""
         due_at_ms = value.due_at_ms
         if due_at_ms == CONNECTED:  # until the broker stopped
-            session = self._hub.client.sessions.find(value.client_id)
+            session = self._sessions.find(value.client_id)
             session_s = 0 if session is None or session.number != number else session.expiry_s
             due_at_ms = now_ms + min(value.delay_s, session_s) * 1000
         login = self._hub.access.earlier(value.user, value.source)
@@ -187,5 +188,5 @@ class Wills:
             _log.warning("mqtt.will_refused", topic=waiting.will.topic, user=before.user, reason=error.reason)
             return
         identity = Identity(login, before.vhost, before.client_id)
-        session = self._hub.client.sessions.find(before.client_id)
+        session = self._sessions.find(before.client_id)
         waiting.will.publish(self._hub, self._pubsub, identity, session)

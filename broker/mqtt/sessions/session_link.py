@@ -21,11 +21,12 @@ from protocols.mqtt.events import AckRun, PublishRun
 class SessionLink:
     """A `broker.engine.session_traffic.Link`."""
 
-    __slots__ = ("_client", "_completed", "_outbound", "_plain", "session")
+    __slots__ = ("_client", "_completed", "_outbound", "_plain", "_sessions", "session")
 
     def __init__(self, client: MqttClient, outbound: Outbound, session: Session) -> None:
         self.session = session
         self._client = client
+        self._sessions = client.core.sessions
         self._outbound = outbound
         self._completed = WhenDurable(partial(client.answer, client.connection.send_pubcomp_run))
         self._plain: dict[Matched, Subscription] = {}
@@ -135,12 +136,12 @@ class SessionLink:
     def subscribe(self, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool) -> bool:
         """Have the session subscribed to a filter; whether it was not."""
         self._plain.clear()
-        return self._client.core.sessions.subscribe(self.session, topic_filter, options, is_logged=is_logged)
+        return self._sessions.subscribe(self.session, topic_filter, options, is_logged=is_logged)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """Have the session subscribed to a filter no more; whether it was."""
         self._plain.clear()
-        return self._client.core.sessions.unsubscribe(self.session, topic_filter)
+        return self._sessions.unsubscribe(self.session, topic_filter)
 
     # what the client says
 

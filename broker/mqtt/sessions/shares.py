@@ -35,11 +35,21 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class KeptShare:
     """One such group: a `ShareBacklog`, and the `Link` of its session."""
 
-    __slots__ = ("_group", "_hub", "_members", "_packets", "_undelivered", "_window", "session")
+    __slots__ = (
+        "_clock",
+        "_group",
+        "_members",
+        "_packets",
+        "_sessions",
+        "_undelivered",
+        "_window",
+        "session",
+    )
 
     def __init__(self, hub: Hub, session: Session) -> None:
         self.session = session
-        self._hub = hub
+        self._sessions = hub.client.sessions
+        self._clock = hub.clock
         self._members: set[int] = set()
         self._group: ShareGroup | None = None
         self._packets: dict[PublishRun, int] = {}
@@ -74,7 +84,7 @@ class KeptShare:
     def left(self) -> None:
         self._group = None
         if self.session.link is self and not self.session.is_over:
-            self._hub.client.sessions.leave(self.session)
+            self._sessions.leave(self.session)
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         if member is None or member.qos == 0:
@@ -86,7 +96,7 @@ class KeptShare:
     def finished(self, run: PublishRun) -> None:
         packet_id = self._packets.pop(run, None)
         if packet_id is not None:
-            self.session.acknowledge([packet_id], self._hub.clock.now_ms())
+            self.session.acknowledge([packet_id], self._clock.now_ms())
             self._window.release([packet_id])
         self.wake()
 
@@ -107,7 +117,7 @@ class KeptShare:
         return self._window.take_one()
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        now_ms = self._hub.clock.now_ms()
+        now_ms = self._clock.now_ms()
         for delivery in deliveries:
             message = delivery.merged.message
             template = message.template
@@ -138,7 +148,7 @@ class KeptShares:
         self._hub = hub
         self._pubsub = pubsub
         self._by_name: dict[str, KeptShare] = {}
-        sessions = hub.client.sessions
+        self._sessions = sessions = hub.client.sessions
         for session in sessions.all():
             for each in session.subscriptions.values():
                 if each.filter.startswith(SHARED_PREFIX):
@@ -166,7 +176,7 @@ class KeptShares:
             session.tell_end(partial(self.part, session, name))
 
     def _session_of(self, name: str, topic_filter: str) -> Session | None:
-        sessions = self._hub.client.sessions
+        sessions = self._sessions
         session = sessions.find(name) or sessions.begin(name, SHARE_USER, NEVER_S)
         if session.user != SHARE_USER:
             _log.warning("mqtt.share_not_kept", share=name, reason="a client has this identifier")
@@ -182,4 +192,4 @@ class KeptShares:
         if kept is not None and kept.dismiss(session.number):
             del self._by_name[name]
             self._pubsub.keep_share(*split_shared(name), None)
-            self._hub.client.sessions.end(kept.session)
+            self._sessions.end(kept.session)

@@ -25,17 +25,19 @@ class Publisher:
     """A publisher, and how it is answered: as it is, the will of a client that is gone, of whose refusals
     only the log is told.
 
-    `pubsub` has the subscribers; `session` is the publisher's, if that outlives the connection. `subscriber`:
-    the client as a subscriber, since "no local" subscriptions of its own are not for its publishes.
+    `core` is the way to the core, `pubsub` has the subscribers; `session` is the publisher's, if that
+    outlives the connection. `subscriber`: the client as a subscriber, since "no local" subscriptions of its
+    own are not for its publishes.
     """
 
-    __slots__ = ("hub", "identity", "pubsub", "session")
+    __slots__ = ("core", "hub", "identity", "pubsub", "session")
 
     client: MqttClient | None = None
     subscriber: Subscriber | None = None
 
     def __init__(self, hub: Hub, pubsub: PubSub, identity: Identity, session: Session | None) -> None:
         self.hub = hub
+        self.core = hub.client
         self.pubsub = pubsub
         self.identity = identity
         self.session = session
@@ -129,7 +131,7 @@ class ClientPublisher(Publisher):
         if note:
             self.client.when_durable(self._answer, packet_ids, qos, note)
         else:
-            self.client.core.commits.wait_for(self._durable_answers[qos - 1], packet_ids)
+            self.core.commits.wait_for(self._durable_answers[qos - 1], packet_ids)
 
     def note_unretained(self, topic: str, reason: str) -> None:
         if not self._is_unretained_noted:

@@ -37,7 +37,8 @@ def test_of_repeated_publishes_that_came_together_one_is_heard(version):
     pubsub, reader = PubSub(), Reader()
     pubsub.subscribe(Subscription(reader, "t", 1))
     shape = PublishShape(0x32, "t", b"")
-    audience = Audience(SimpleNamespace(), pubsub, shape, protocol_version=version)
+    hub = SimpleNamespace(client=SimpleNamespace(sessions=None, retained=None))
+    audience = Audience(hub, pubsub, shape, protocol_version=version)
     audience.came(PublishRun(shape, 3, [1, 2, 3], [b"x"] * 3))
     audience.hear([b"x"])
     assert reader.heard == [b"x"]

@@ -53,7 +53,7 @@ def ack(number: int, multiple: bool) -> bytes:
 
 
 def nack(number: int) -> bytes:
-    return hot.encode_nack(1, number, False)
+    return hot.encode_nack(1, number)
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def test_numbered_deliveries_carry_their_offsets(size):
 @pytest.mark.parametrize("multiple", [False, True])
 def test_confirm_equals_what_pamqp_writes(multiple):
     assert hot.encode_ack(3, 2**40, multiple) == frame.marshal(commands.Basic.Ack(2**40, multiple), 3)
-    nack = commands.Basic.Nack(2**40, multiple, requeue=False)
-    assert hot.encode_nack(3, 2**40, multiple) == frame.marshal(nack, 3)
+    nack = commands.Basic.Nack(2**40, False, requeue=False)
+    assert hot.encode_nack(3, 2**40) == frame.marshal(nack, 3)
 
 
 PREFIX = amqp.HELLO_TO_Q[: -len(b"hello\xce")]

@@ -78,7 +78,7 @@ def test_declare_consume_and_confirm_agree_with_pika():
     assert events[1].method.arguments == {"x-consumer-group": "g"}
     conn.send_method(1, methods.QueueDeclareOk("$queue/orders", 5, 1))
     conn.output.append(hot.encode_ack(1, 9, True))
-    conn.output.append(hot.encode_nack(1, 10, False))
+    conn.output.append(hot.encode_nack(1, 10))
     declare_ok, ack, nack = (value.method for value in received(conn))
     assert (declare_ok.queue, declare_ok.message_count) == ("$queue/orders", 5)
     assert (ack.delivery_tag, ack.multiple) == (9, True)
