@@ -30,7 +30,7 @@ class AttemptLog:
         return message_id in self._logs
 
     def of(self, message_id: int) -> list[Attempt]:
-        """The attempts of a message, oldest first."""
+        """Return the attempts of a message, oldest first."""
         return self._logs.get(message_id, [])
 
     def add(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
@@ -62,7 +62,7 @@ class AttemptLog:
         self._unwritten.clear()
 
     def is_full(self) -> bool:
-        """Whether there is more than is to be kept of settled messages."""
+        """Return whether there is more than is to be kept of settled messages."""
         return len(self._logs) > limits.ATTEMPTS_LOGS_PER_GROUP_MAX
 
     def let_go(self, message_ids: Iterable[int]) -> None:

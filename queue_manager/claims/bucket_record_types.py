@@ -20,7 +20,7 @@ def _held(message_id: int, metadata: bytes) -> HeldPayloads:
 
 
 def held_by_active(row: Row) -> Iterable[HeldPayloads]:
-    """Of an active record."""
+    """Return what an active record holds."""
     available, in_flight = active.decode(row[1])
     return [
         *(_held(message.message_id, message.metadata) for message in available),
@@ -29,12 +29,12 @@ def held_by_active(row: Row) -> Iterable[HeldPayloads]:
 
 
 def held_by_settled(row: Row) -> Iterable[HeldPayloads]:
-    """Of a done or failed record."""
+    """Return what a done or failed record holds."""
     return [_held(message.message_id, message.metadata) for message in done.decode(row[1])]
 
 
 def held_by_settlements(row: Row) -> Iterable[HeldPayloads]:
-    """Of what was settled since."""
+    """Return what a record of what was settled since holds."""
     return [_held(message.message_id, message.metadata) for message in settlements.decode(row[1]).done]
 
 

@@ -36,7 +36,7 @@ class Consumers:
         self.turns = NO_TURNS
 
     def __iter__(self) -> Iterator[Consumer]:
-        """Everybody who may hold claims."""
+        """Yield all consumers that may hold claims."""
         return iter((*self.members, *self.draining))
 
     @property
@@ -45,15 +45,15 @@ class Consumers:
         return self._log.policy.single_active
 
     def has_exclusive(self) -> bool:
-        """Whether a consumer keeps others out."""
+        """Return whether a consumer keeps others out."""
         return any(consumer.exclusive for consumer in self.members)
 
     def in_flight_count(self) -> int:
-        """Messages claimed and not settled."""
+        """Count messages claimed and not settled."""
         return sum(len(consumer.in_flight) for consumer in self)
 
     def find_claim(self, offset: int) -> Claim | None:
-        """The in-flight claim of the message at `offset`, whoever holds it."""
+        """Return the in-flight claim of the message at `offset`, of any holder."""
         for consumer in self:
             claim = consumer.in_flight.get(offset)
             if claim is not None:
@@ -77,7 +77,7 @@ class Consumers:
             self.is_ranked = True
 
     def drain(self, consumer: Consumer) -> None:
-        """A consumer takes nothing by itself, but may hold claims."""
+        """Let a consumer take nothing by itself, though it may hold claims."""
         if consumer not in self.draining and consumer not in self.members:
             self.draining += (consumer,)
 
@@ -104,7 +104,7 @@ class Consumers:
             self.turns = NO_TURNS
 
     def stop(self, consumer: Consumer) -> None:
-        """A consumer takes no more messages."""
+        """Give a consumer no more messages."""
         consumer.stop()
         if consumer.late_held >= 0:
             self._log.context.timers.forget(consumer)
@@ -129,28 +129,28 @@ class Consumers:
         return everybody
 
     def take_over(self, other: Consumers) -> tuple[Consumer, ...]:
-        """Those of `other` that drain drain here; give those that have yet to be added, in order."""
+        """Drain here those of `other` that drain; give those that have yet to be added, in order."""
         members = other.members
         self.draining += tuple([consumer for consumer in other.draining if consumer.active])
         other.clear()
         return members
 
     def are_told_offsets(self) -> bool:
-        """Whether somebody is, of those who take messages or hold claims."""
+        """Return whether somebody is, of those who take messages or hold claims."""
         return any(c.is_told_offsets for c in self.members) or any(c.is_told_offsets for c in self.draining)
 
     def policy_changed(self) -> None:
-        """The queue may want a single active consumer now."""
+        """Follow the queue, which may want a single active consumer now."""
         self.is_ranked |= self.is_single_active
 
     # ranks
 
     def first_takers(self) -> list[Consumer]:
-        """Where not everybody with credit may have messages: who may now, in turn."""
+        """Return, where not all consumers with credit may have messages, those that may now, in turn."""
         return self.entitled([consumer for consumer in self.turns if consumer.credit() > 0])
 
     def entitled(self, takers: list[Consumer], covers: Covers | None = None) -> list[Consumer]:
-        """Those of `takers` (who have credit) that come first.
+        """Return those of `takers` (which have credit) that come first.
 
         That is the single active one, or those of the highest priority that do not stand back.
         """
@@ -167,7 +167,7 @@ class Consumers:
         return [consumer for consumer in takers if consumer.priority == highest]
 
     def stands_back(self, consumer: Consumer, covers: Covers | None = None) -> bool:
-        """Whether it is late and another consumer that is not, with credit or without, may have its
+        """Return whether it is late and another consumer that is not, with credit or without, may have its
         messages.
         """
         if not consumer.is_late():
@@ -177,13 +177,13 @@ class Consumers:
         )
 
     def rank_again(self) -> None:
-        """A consumer takes part again that stood back."""
+        """Let a consumer take part again that stood back."""
         self.is_ranked = self.is_single_active or any(
             consumer.priority or consumer.is_late() for consumer in self.members
         )
 
     def lease_ended(self, consumer: Consumer, now_ms: int) -> None:
-        """The consumer let leases end, and does not hold these claims any more."""
+        """Note that the consumer let leases end, and does not hold these claims any more."""
         if self.is_single_active or len(self.members) < 2 or consumer not in self.members:
             return
         consumer.let_lease_end()
@@ -193,7 +193,8 @@ class Consumers:
         timers.set(consumer, now_ms + min(consumer.lease_ms, limits.LATE_CONSUMER_WAIT_MS_MAX))
 
     def pass_on(self) -> bool:
-        """The active consumer let a lease end: it goes to the end of the line, so that another has its turn.
+        """Send the active consumer, which let a lease end, to the end of the line, so that another has its
+        turn.
 
         False if there is no other.
         """
@@ -206,13 +207,13 @@ class Consumers:
         return self.active is not active
 
     def _holds_keys_back(self) -> bool:
-        """Whether a cancelled consumer holds messages of keys that nobody else may have meanwhile."""
+        """Return whether a cancelled consumer holds messages of keys that nobody else may have meanwhile."""
         if not self._log.policy.message_groups:
             return False
         return any(consumer.in_flight and not consumer.active for consumer in self.draining)
 
     def _next_in_line(self) -> Consumer:
-        """The consumer of the highest priority; of equals the one waiting longest."""
+        """Return the consumer of the highest priority; of equals the one waiting longest."""
         return max(self.members, key=lambda consumer: consumer.priority)
 
 

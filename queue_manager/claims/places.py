@@ -15,7 +15,7 @@ class Window(Protocol):
     """What a client was sent and has not acknowledged; the front-end's."""
 
     def free(self) -> int:
-        """How many more messages it takes now, of whatever it is sent; below 1: none."""
+        """Return how many more messages it takes now, of whatever it is sent; below 1: none."""
 
     def close(self) -> None:
         """Take nothing until `open`."""
@@ -59,7 +59,7 @@ class Places(Pool):
         """See `Pool`: it is not for a settlement that places are free, but for an acknowledgement."""
 
     def freed(self) -> None:
-        """Places are free again."""
+        """Note that places are free again."""
         if any(consumer.group.lacks_credit(consumer) for consumer in self.consumers):
             self._window.close()
             self._context.dispatchable[self] = None

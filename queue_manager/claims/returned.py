@@ -27,7 +27,7 @@ class Returned:
         heapify(self.heap)
 
     def first(self) -> Claim | None:
-        """The first in order of offsets."""
+        """Return the first in order of offsets."""
         return self.heap[0][1] if self.heap else None
 
     def pop(self) -> Claim:
@@ -49,7 +49,7 @@ class Returned:
         return [claim for _, claim in taken]
 
     def available(self) -> list[Claim]:
-        """Those that have not ended, in no particular order."""
+        """Return those that have not ended, in no particular order."""
         return [claim for _, claim in self.heap if claim.state == AVAILABLE]
 
     def forget_ended(self) -> None:

@@ -31,7 +31,7 @@ class Turns:
         self._spent.pop(consumer, None)
 
     def credit_grew(self, consumer: Consumer) -> bool:
-        """A consumer may have credit again; give whether it was known to have none."""
+        """Note that a consumer may have credit again; give whether it was known to have none."""
         if consumer not in self._spent:
             return False
         del self._spent[consumer]
@@ -39,15 +39,17 @@ class Turns:
         return True
 
     def is_spent(self, consumer: Consumer) -> bool:
-        """Whether it is known to have no credit."""
+        """Return whether it is known to have no credit."""
         return consumer in self._spent
 
     def ready_count(self) -> int:
-        """How many may have credit."""
+        """Return how many may have credit."""
         return len(self._ready)
 
     def next(self) -> Consumer | None:
-        """The one with credit whose turn it is; those before it are passed over until they have some."""
+        """Return the one with credit whose turn it is; those before it are passed over until they have
+        some.
+        """
         while self._ready:
             consumer = next(iter(self._ready))
             if consumer.credit() > 0:
@@ -57,7 +59,7 @@ class Turns:
         return None
 
     def had(self, consumer: Consumer) -> None:
-        """A consumer was given something: the next one comes first."""
+        """Note that a consumer was given something: the next one comes first."""
         if len(self._ready) > 1 and consumer in self._ready:
             self._ready.move_to_end(consumer)
 

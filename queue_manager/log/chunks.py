@@ -27,17 +27,17 @@ class Chunk:
 
     @classmethod
     def empty(cls, first_offset: int, now_ms: int) -> Chunk:
-        """One that begins now."""
+        """Make one that begins now."""
         return cls(first_offset, ChunkValue(-1, 0, 0, now_ms, now_ms))
 
     def add(self, count: int, payload_bytes: int, now_ms: int) -> None:
-        """Messages were appended to it."""
+        """Add messages appended from `offset` on; gives the chunk that they are in."""
         self.count += count
         self.payload_bytes += payload_bytes
         self.last_ms = max(self.last_ms, now_ms)
 
     def value(self) -> ChunkValue:
-        """What its record holds."""
+        """Return what its record holds."""
         return ChunkValue(self.sequence, self.count, self.payload_bytes, self.first_ms, self.last_ms)
 
 
@@ -78,7 +78,7 @@ class Chunks:
         self.is_open = False
 
     def add(self, offset: int, count: int, payload_bytes: int, now_ms: int) -> Chunk:
-        """Messages were appended from `offset` on; gives the chunk that they are in."""
+        """Add messages appended to it."""
         if not self.is_open:
             now_ms = max(now_ms, self._rows[-1].last_ms) if self._rows else now_ms
             self._rows.append(Chunk.empty(offset, now_ms))
@@ -95,30 +95,30 @@ class Chunks:
         self.is_open = False
 
     def take_unwritten(self) -> list[Chunk]:
-        """The chunks that grew since the last call."""
+        """Take the chunks that grew since the last call."""
         unwritten = list(self.unwritten)
         self.unwritten.clear()
         return unwritten
 
     def oldest_first(self) -> Iterator[Chunk]:
-        """All chunks in order."""
+        """Yield all chunks in order."""
         return iter(self._rows)
 
     def oldest(self) -> Chunk | None:
-        """The chunk retention would let go of next."""
+        """Return the chunk retention would let go of next."""
         return self._rows[0] if self._rows else None
 
     def newest(self) -> Chunk | None:
-        """The chunk that was added to last."""
+        """Return the chunk that was added to last."""
         return self._rows[-1] if self._rows else None
 
     def find(self, offset: int) -> Chunk | None:
-        """The chunk that holds `offset`, or the last one before it."""
+        """Return the chunk that holds `offset`, or the last one before it."""
         index = bisect_right(self._rows, offset, key=_first_offset)
         return self._rows[index - 1] if index else None
 
     def stretch(self, offset: int) -> tuple[Chunk, int] | None:
-        """The chunk that holds `offset`, and the end of all that may be read together with it.
+        """Return the chunk that holds `offset`, and the end of all that may be read together with it.
 
         None: there is none, or it is too large to be read at a time.
         """
@@ -138,7 +138,7 @@ class Chunks:
         return first, first.first_offset + count
 
     def published_since(self, at_ms: int) -> Chunk | None:
-        """The first chunk with messages of `at_ms` or later."""
+        """Return the first chunk with messages of `at_ms` or later."""
         index = bisect_left(self._rows, at_ms, key=_last_ms)
         return self._rows[index] if index < len(self._rows) else None
 
@@ -159,7 +159,9 @@ class Chunks:
         return dropped
 
     def sizes(self, bytes_max: int, count_max: int) -> tuple[int, int]:
-        """(payload bytes, messages) at which a chunk is full, for a stream of these limits (0: none)."""
+        """Return (payload bytes, messages) at which a chunk is full, for a stream of these limits (0:
+        none).
+        """
         chunk_bytes = max(limits.STREAM_CHUNK_BYTES, self.payload_bytes // limits.STREAM_CHUNKS_KEPT)
         chunk_count = max(limits.STREAM_CHUNK_MESSAGES, self.count // limits.STREAM_CHUNKS_KEPT)
         if bytes_max:

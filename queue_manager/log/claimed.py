@@ -30,7 +30,7 @@ class ClaimedBitmap:
         self._written: set[int] = set()
 
     def contains(self, offset: int) -> bool:
-        """Whether `offset` was taken, or lies below the position."""
+        """Return whether `offset` was taken, or lies below the position."""
         if offset < self.position:
             return True
         chunk = self._chunks.get(offset >> CHUNK_BITS)
@@ -71,7 +71,7 @@ class ClaimedBitmap:
         self._advance()
 
     def next_free(self, offset: int) -> int:
-        """The lowest offset at or beyond both `offset` and the position that was not taken."""
+        """Return the lowest offset at or beyond both `offset` and the position that was not taken."""
         offset = max(offset, self.position)
         while (chunk := self._chunks.get(offset >> CHUNK_BITS)) is not None:
             end = ((offset >> CHUNK_BITS) + 1) << CHUNK_BITS
@@ -88,14 +88,14 @@ class ClaimedBitmap:
         return offset
 
     def ranges(self) -> RangeSet:
-        """What was taken at or beyond the position."""
+        """Return what was taken at or beyond the position."""
         found = RangeSet()
         for start, end in self._runs():
             found.add(max(start, self.position), end)
         return found
 
     def count_below(self, offset: int) -> int:
-        """How many of those are below `offset`."""
+        """Return how many of those are below `offset`."""
         return sum(
             max(0, min(end, offset) - max(start, self.position))
             for start, end in self._runs()
@@ -103,7 +103,7 @@ class ClaimedBitmap:
         )
 
     def move(self, position: int) -> None:
-        """Everything below `position` is taken."""
+        """Note that everything below `position` is taken."""
         self.add_range(self.position, position)
 
     def _chunk(self, index: int) -> bytearray | bytes:

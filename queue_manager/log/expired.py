@@ -40,13 +40,13 @@ class ExpiredOffsets:
         self._count = None
 
     def discard(self, offset: int) -> None:
-        """An offset is not to count as expired any more; `write` has to follow."""
+        """Count an offset as expired no more; `write` has to follow."""
         self.ranges.discard(offset, offset + 1)
         self._changed.add(offset // PART_OFFSETS)
         self._count = None
 
     def count_from(self, offset: int) -> int:
-        """How many there are at or above `offset`."""
+        """Return how many there are at or above `offset`."""
         if not self.ranges.starts:
             return 0
         if self._count is None or self._count[0] != offset:
@@ -58,7 +58,7 @@ class ExpiredOffsets:
         return self._count[1]
 
     def ranges_from(self, offset: int) -> RangeSet:
-        """Those at or above `offset`."""
+        """Return those at or above `offset`."""
         kept = self.ranges.copy()
         kept.drop_before(offset)
         return kept
@@ -102,5 +102,5 @@ NOTHING_EXPIRED: Final = ExpiredOffsets()
 
 
 def _first(ends: Sequence[int], offset: int) -> int:
-    """The index of the first range that ends after `offset`."""
+    """Return the index of the first range that ends after `offset`."""
     return bisect_left(ends, offset + 1)

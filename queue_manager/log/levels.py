@@ -14,26 +14,26 @@ LEVEL_SHIFT: Final = 56
 
 
 def level_name(queue_name: str, priority: int) -> str:
-    """The name the log of a priority is stored under."""
+    """Return the name the log of a priority is stored under."""
     return f"{queue_name}{LEVEL_SEPARATOR}{priority}" if priority else queue_name
 
 
 def priority_of(offset: int) -> int:
-    """The priority of the level that has this offset; 0 in queues without priorities."""
+    """Return the priority of the level that has this offset; 0 in queues without priorities."""
     return offset >> LEVEL_SHIFT
 
 
 def offset_in_level(offset: int) -> int:
-    """How many offsets of its level come before this one."""
+    """Return how many offsets of its level come before this one."""
     return offset & ((1 << LEVEL_SHIFT) - 1)
 
 
 def first_offset(priority: int) -> int:
-    """The first offset of a level."""
+    """Return the first offset of a level."""
     return priority << LEVEL_SHIFT
 
 
 def split_level_name(name: str) -> tuple[str, int]:
-    """A queue's name and a priority, from the name of a log."""
+    """Split the name of a log into a queue's name and a priority."""
     queue_name, separator, priority = name.partition(LEVEL_SEPARATOR)
     return queue_name, int(priority) if separator else 0

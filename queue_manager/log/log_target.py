@@ -21,8 +21,8 @@ class LogTarget:
         return self.log.tail.first_offset
 
     def is_over(self) -> bool:
-        """Whether nothing is wanted any more."""
+        """Return whether nothing is wanted any more."""
         return self.log.deleted
 
     def abandon(self, now_ms: int) -> None:
-        """Nothing will be read: nobody waits for it."""
+        """Give up: nothing will be read, as nobody waits for it."""

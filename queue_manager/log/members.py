@@ -41,7 +41,7 @@ class Member(Protocol):
         """What of it is on the store."""
 
     def has_consumers(self) -> bool:
-        """Whether anybody consumes in the group."""
+        """Return whether anybody consumes in the group."""
 
 
 M = TypeVar("M", bound=Member)
@@ -52,17 +52,17 @@ Members = dict[str, M]
 
 
 def others_than(member: M, members: Members[M]) -> list[M]:
-    """All but this one."""
+    """Return all but this one."""
     return [other for other in members.values() if other is not member]
 
 
 def is_failed(offset: int, members: Members[M]) -> bool:
-    """Whether a group keeps the message at `offset` as failed."""
+    """Return whether a group keeps the message at `offset` as failed."""
     return any(member.progress.failed.contains(offset) for member in members.values())
 
 
 def released_by_all(members: Iterable[Member]) -> RangeSet:
-    """The offsets that all of them, at least one, have let go of."""
+    """Return the offsets that all of them, at least one, have let go of."""
     common: RangeSet | None = None
     for member in members:
         released = member.progress.released

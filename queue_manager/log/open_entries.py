@@ -121,7 +121,7 @@ class OpenEntries:
         self._bytes = 0
 
     def take(self, end_offset: int) -> tuple[tuple[int, bytes], ...]:
-        """Everything, to be written; the log ends at `end_offset`."""
+        """Take everything, to be written; the log ends at `end_offset`."""
         self.close(end_offset)
         rows = self.rows
         self.rows = ()

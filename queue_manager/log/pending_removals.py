@@ -43,7 +43,7 @@ class PendingRemovals:
         self._removals += (removal,)
 
     def end(self, removal: GroupRemoval) -> bool:
-        """A removal was performed to its end; give whether it was one of this log's."""
+        """End a removal that was performed; give whether it was one of this log's."""
         self._log.context.commit.delete(removal.key())
         known = removal in self._removals
         if known:
@@ -51,11 +51,13 @@ class PendingRemovals:
         return known
 
     def first_claim(self, group_id: str) -> int:
-        """Where the claim numbers of a group begin, so that it never meets those of its earlier life."""
+        """Return where the claim numbers of a group begin, so that it never meets those of its earlier
+        life.
+        """
         ends = [removal.claim_end for removal in self._removals if removal.group_id == group_id]
         return max(ends, default=0)
 
     def lowest_free(self, end: int) -> int:
-        """The lowest offset, at most `end`, whose payload has yet to be found in the log."""
+        """Return the lowest offset, at most `end`, whose payload has yet to be found in the log."""
         starts = [removal.log_free.starts[0] for removal in self._removals if removal.log_free.starts]
         return min([end, *starts])

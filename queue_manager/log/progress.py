@@ -36,11 +36,11 @@ class Progress:
         self.position = position
 
     def has_taken(self, offset: int) -> bool:
-        """Whether the message at `offset` was claimed or passed."""
+        """Return whether the message at `offset` was claimed or passed."""
         return offset < self.position or (self.claimed is not None and self.claimed.contains(offset))
 
     def taken(self) -> RangeSet:
-        """The offsets that were claimed or passed."""
+        """Return the offsets that were claimed or passed."""
         taken = RangeSet() if self.claimed is None else self.claimed.ranges()
         taken.add(0, self.position)
         return taken
@@ -71,7 +71,7 @@ class Progress:
         self.position = self.claimed.position
 
     def claim_range(self, start: int, end: int) -> None:
-        """As `claim`, for `[start, end)`."""
+        """Claim as `claim`, `[start, end)`."""
         assert self.claimed is not None
         self.claimed.add_range(start, end)
         self.position = self.claimed.position
@@ -85,7 +85,7 @@ class Progress:
     # what there is no more
 
     def pass_ranges(self, gone: RangeSet) -> bool:
-        """Never look at these offsets, which are not kept, though memory or log may still have them.
+        """Pass these offsets, which are not kept, though memory or log may still have them.
 
         Gives whether the position may have moved.
         """
@@ -116,9 +116,9 @@ class Progress:
     # what it let go of, what it keeps
 
     def keep_failed(self, offset: int) -> None:
-        """The group keeps the payload at `offset` by itself."""
+        """Note that the group keeps the payload at `offset` by itself."""
         self.failed.add(offset, offset + 1)
 
     def drop_failed(self, offset: int) -> None:
-        """The group does not keep the payload at `offset` by itself any more."""
+        """Note that the group does not keep the payload at `offset` by itself any more."""
         self.failed.discard(offset, offset + 1)

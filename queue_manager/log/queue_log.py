@@ -94,11 +94,11 @@ class QueueLog:
         return self.tail.next_offset
 
     def routing_key(self, topic: str) -> str:
-        """What the patterns of the queue's groups look at."""
+        """Return what the patterns of the queue's groups look at."""
         return address.routing_key(topic, self.title)
 
     def note_sizes(self, bodies: Iterable[bytes]) -> None:
-        """There are messages with these bodies."""
+        """Note that there are messages with these bodies."""
         if max(map(len, bodies), default=0) > limits.DONE_BODY_BYTES_MAX:
             self.has_large = True
 
@@ -129,7 +129,7 @@ class QueueLog:
         body_bytes: int,
         now_ms: int,
     ) -> int:
-        """As `append`, each message with a template of its own that asks for nothing."""
+        """Append as `append`, each message with a template of its own that asks for nothing."""
         offset = self.tail.next_offset
         self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
         if self.durable:
@@ -162,15 +162,15 @@ class QueueLog:
         return True
 
     def became_durable(self, end_offset: int) -> None:
-        """Everything below `end_offset` is durable."""
+        """Note that everything below `end_offset` is durable."""
         self.durable_offset = end_offset
 
     def kept_end(self) -> int:
-        """The offset behind the last message that a crash does not take from the queue alone."""
+        """Return the offset behind the last message that a crash does not take from the queue alone."""
         return self.durable_offset if self.durable else self.tail.next_offset
 
     def sequence_at(self, offset: int) -> int | None:
-        """The newest known log sequence whose entry begins at or before `offset`."""
+        """Return the newest known log sequence whose entry begins at or before `offset`."""
         index = self._index
         if not index or index[0][0] > offset:
             return None
@@ -191,11 +191,11 @@ class QueueLog:
         self.tells_offsets = True
 
     def mix_payloads(self) -> None:
-        """Other queues take some of its payloads too, or their IDs are out of order."""
+        """Note that other queues take some of its payloads too, or their IDs are out of order."""
         self.mixes_payloads = True
 
     def delete(self) -> None:
-        """The queue is deleted."""
+        """End with the queue."""
         self.deleted = True
 
     # where it begins
@@ -205,7 +205,7 @@ class QueueLog:
         self.head_offset = offset
 
     def drop_before(self, offset: int) -> None:
-        """As `begin_at`, in memory too."""
+        """Begin as `begin_at`, in memory too."""
         self.head_offset = offset
         self.tail.drop_before(offset)
 
@@ -215,11 +215,13 @@ class QueueLog:
         self.context.commit.put(queue_meta.key(self.name), queue_meta.encode(head, self.head_sequence))
 
     def begin_reading_at(self, sequence: int) -> None:
-        """Entries before `sequence` are gone."""
+        """Begin reading at `sequence`: entries before are gone."""
         self.head_sequence = max(self.head_sequence, sequence)
 
     def extend_to(self, offset: int) -> None:
-        """After a start: messages up to `offset` were assigned, so the log cannot end before it."""
+        """Extend the log, after a start: messages up to `offset` were assigned, so it cannot end before
+        it.
+        """
         if offset > self.tail.next_offset:
             self.tail.begin_at(offset)
             self.durable_offset = self.recovered_end = offset

@@ -20,7 +20,7 @@ class RangeSet:
         self.ends = ends
 
     def copy(self) -> RangeSet:
-        """An independent set with the same offsets."""
+        """Return an independent set with the same offsets."""
         return RangeSet(self.starts[:], self.ends[:]) if self.starts else RangeSet()
 
     def add(self, start: int, end: int) -> None:
@@ -74,32 +74,32 @@ class RangeSet:
             self.discard(start, end)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The ranges, in order."""
+        """Return the ranges, in order."""
         return list(zip(self.starts, self.ends, strict=True))
 
     def count(self) -> int:
-        """How many offsets are in the set."""
+        """Return how many offsets are in the set."""
         return sum(self.ends) - sum(self.starts)
 
     def count_from(self, offset: int) -> int:
-        """How many offsets at or above `offset` are in the set."""
+        """Return how many offsets at or above `offset` are in the set."""
         index = bisect_right(self.ends, offset)
         if index == len(self.starts):
             return 0
         return sum(self.ends[index:]) - sum(self.starts[index:]) - max(0, offset - self.starts[index])
 
     def contains(self, offset: int) -> bool:
-        """Whether `offset` is in the set."""
+        """Return whether `offset` is in the set."""
         index = bisect_right(self.starts, offset) - 1
         return index >= 0 and offset < self.ends[index]
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether any offset of `[start, end)` is in the set."""
+        """Return whether any offset of `[start, end)` is in the set."""
         index = bisect_right(self.ends, start)
         return index < len(self.starts) and self.starts[index] < end
 
     def intersection(self, other: RangeSet) -> RangeSet:
-        """The offsets both sets have."""
+        """Return the offsets both sets have."""
         result = RangeSet()
         i = j = 0
         while i < len(self.starts) and j < len(other.starts):
@@ -111,7 +111,7 @@ class RangeSet:
         return result
 
     def complement(self, start: int, end: int) -> RangeSet:
-        """The offsets of `[start, end)` that are not in the set."""
+        """Return the offsets of `[start, end)` that are not in the set."""
         result = RangeSet()
         for range_start, range_end in zip(self.starts, self.ends, strict=True):
             result.add(start, min(range_start, end))
@@ -120,7 +120,7 @@ class RangeSet:
         return result
 
     def floor_from(self, offset: int) -> int:
-        """The lowest offset >= `offset` that is not in the set."""
+        """Return the lowest offset >= `offset` that is not in the set."""
         index = bisect_right(self.starts, offset) - 1
         if index >= 0 and offset < self.ends[index]:
             return self.ends[index]

@@ -18,7 +18,9 @@ def add_to_runs(runs: list[Run], offset: int, message_id: int) -> None:
 
 
 def runs_of(rows: Iterable[tuple[int, int, bool]]) -> tuple[list[Run], list[Run]]:
-    """The runs of rows (see `removals.Row`): of those whose payload is theirs alone, and that share it."""
+    """Return the runs of rows (see `removals.Row`): of those whose payload is theirs alone, and that share
+    it.
+    """
     runs: list[Run] = []
     shared_runs: list[Run] = []
     for offset, message_id, is_shared in rows:

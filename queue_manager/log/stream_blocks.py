@@ -19,7 +19,7 @@ class Waiting(Protocol):
     """A cursor that waits for a block."""
 
     def want_dispatch(self) -> None:
-        """The block may be there."""
+        """Have the cursor served: the block may be there."""
 
 
 def _offset(message: Message) -> int:
@@ -41,11 +41,11 @@ class Block:
         )
 
     def holds(self, offset: int) -> bool:
-        """Whether reading at `offset` can go on here."""
+        """Return whether reading at `offset` can go on here."""
         return self.start <= offset < self.end
 
     def index_of(self, offset: int) -> int:
-        """Where the first message at or behind `offset` is."""
+        """Return where the first message at or behind `offset` is."""
         return bisect_left(self.messages, offset, key=_offset)
 
 
@@ -69,7 +69,7 @@ class StreamBlocks(LogTarget):
         self.read_count = 0  # blocks read from the store so far
 
     def find(self, offset: int) -> Block | None:
-        """The block in memory that holds `offset`."""
+        """Return the block in memory that holds `offset`."""
         for start, block in self._blocks.items():
             if block.start <= offset < block.end:
                 self._blocks.move_to_end(start)
@@ -90,7 +90,7 @@ class StreamBlocks(LogTarget):
         self.log.context.loads.append(load)
 
     def _plan(self, offset: int, before: Block | None) -> LogLoad:
-        """Whole chunks, so that readers find the same blocks; what is too large bit by bit."""
+        """Plan whole chunks, so that readers find the same blocks; what is too large bit by bit."""
         log = self.log
         goes_on = before is not None and before.end == offset
         stretch = log.chunks.stretch(offset)
@@ -134,7 +134,9 @@ class StreamBlocks(LogTarget):
             self.memory_bytes -= self._blocks.popitem(last=False)[1].memory_bytes
 
     def left(self) -> None:
-        """A cursor may have stopped reading: the last one to do so has no use for what was read."""
+        """Forget a cursor that may have stopped reading: the last one to do so has no use for what was
+        read.
+        """
         if not self._is_read():
             self.forget()
 

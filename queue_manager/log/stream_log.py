@@ -54,7 +54,9 @@ class StreamLog(QueueLog):
         return offset
 
     def _parts(self, bodies: list[bytes], body_bytes: int, now_ms: int) -> Iterator[tuple[int, int, int]]:
-        """What goes into one chunk each, as (first, end, bytes); appended before the next is asked for."""
+        """Yield what goes into one chunk each, as (first, end, bytes); appended before the next is
+        asked for.
+        """
         chunks = self.chunks
         policy = self.policy
         count = len(bodies)
@@ -99,13 +101,15 @@ class StreamLog(QueueLog):
     # places
 
     def sequence_for(self, offset: int) -> int:
-        """A log sequence at or before the entry that holds `offset`."""
+        """Return a log sequence at or before the entry that holds `offset`."""
         chunk = self.chunks.find(offset)
         known = self.sequence_at(offset) or 0
         return max(self.head_sequence, known, 0 if chunk is None else chunk.sequence)
 
     def place(self, start: StreamStart) -> int:
-        """The offset where `start` is; for a time that of the chunk it is in: nothing earlier is so late."""
+        """Return the offset where `start` is; for a time that of the chunk it is in: nothing earlier is so
+        late.
+        """
         head, end = self.head_offset, self.tail.next_offset
         if start.kind == FIRST:
             return head

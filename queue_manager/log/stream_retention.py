@@ -31,7 +31,7 @@ class StreamRetention(Retention[M]):
         self.blocks.forget()
 
     def begin_unknown(self) -> None:
-        """Nothing is done in a stream: what was let go of lies below the head."""
+        """Do nothing: what a stream let go of lies below the head."""
 
     def retain(self, now_ms: int) -> None:
         """Let go of the oldest chunks as far as the policy's limits say."""
@@ -67,7 +67,7 @@ class StreamRetention(Retention[M]):
             self.log.context.timers.set(self, 0)
 
     def on_timer(self, now_ms: int) -> None:
-        """What has become too old goes."""
+        """Let go of what has become too old."""
         if not self.log.deleted:
             self.retain(now_ms)
 

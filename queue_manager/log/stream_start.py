@@ -56,7 +56,8 @@ class StreamStart:
 
 
 def parse_interval_ms(text: str) -> int:
-    """Milliseconds of an interval such as `7D`, `1.5h`, `1h30m` (s, m, h, D, W, M = 30 days, Y = 365 days).
+    """Return milliseconds of an interval such as `7D`, `1.5h`, `1h30m` (s, m, h, D, W, M = 30 days, Y = 365
+    days).
 
     Raises ValueError.
     """
@@ -76,7 +77,9 @@ def parse_interval_ms(text: str) -> int:
 
 
 def parse_start(value: object, now_ms: int) -> StreamStart:
-    """The place `value` names: a word, an integer, a datetime, or text of these; raises InvalidArgument."""
+    """Return the place `value` names: a word, an integer, a datetime, or text of these; raises
+    InvalidArgument.
+    """
     if isinstance(value, datetime):
         return StreamStart(TIMESTAMP, _to_ms(value))
     if isinstance(value, int) and not isinstance(value, bool):

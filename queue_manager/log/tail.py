@@ -43,7 +43,7 @@ class Tail:
         return len(self._messages) - self._start
 
     def holds(self, offset: int) -> bool:
-        """Whether the message at `offset` is in memory here."""
+        """Return whether the message at `offset` is in memory here."""
         return self.first_offset <= offset < self.next_offset
 
     def append(self, messages: list[Message], body_bytes: int) -> None:
@@ -54,7 +54,7 @@ class Tail:
         self.memory_bytes += body_bytes + count * self._overhead_bytes
 
     def append_varied(self, messages: list[Message], body_bytes: int) -> None:
-        """As `append`; each of the messages has a template of its own."""
+        """Append as `append`; each of the messages has a template of its own."""
         properties_bytes = sum([len(message.template.properties) for message in messages])
         cost_bytes = MESSAGE_OVERHEAD_BYTES + TEMPLATE_BYTES + 2 * properties_bytes // len(messages)
         if cost_bytes > self._overhead_bytes:  # all count as much, until none is left
@@ -64,7 +64,7 @@ class Tail:
         self.append(messages, body_bytes)
 
     def slice(self, offset: int, count: int) -> list[Message]:
-        """Up to `count` messages from `offset`, which must not lie before the tail."""
+        """Return up to `count` messages from `offset`, which must not lie before the tail."""
         start = self._start + offset - self.first_offset
         return self._messages[start : start + count]
 
@@ -86,7 +86,7 @@ class Tail:
             self._released_count -= 1
 
     def released(self) -> list[int]:
-        """The offsets of which only the place is kept."""
+        """Return the offsets of which only the place is kept."""
         if not self._released_count:
             return []
         messages = self._messages[self._start :]

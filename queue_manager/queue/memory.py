@@ -15,7 +15,7 @@ class InMemory(Protocol):
     durable: bool
 
     def memory_bytes(self) -> int:
-        """What its messages take."""
+        """Return what its messages take."""
 
 
 class EphemeralMemory:
@@ -29,8 +29,8 @@ class EphemeralMemory:
         self._counted_at_ms = 0
 
     def takes(self, queue: InMemory, count: int, body_bytes: int, now_ms: int, ahead_bytes: int = 0) -> bool:
-        """Whether there is room for so many messages in `queue`, by itself and with the others. It counts
-        what it has said so of: `ahead_bytes` of it are not in the queue yet.
+        """Return whether there is room for so many messages in `queue`, by itself and with the others. It
+        counts what it has said so of: `ahead_bytes` of it are not in the queue yet.
         """
         if queue.memory_bytes() + ahead_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX:
             return False

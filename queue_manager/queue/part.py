@@ -79,7 +79,7 @@ class Part:
         self._follow_policy()
 
     def use_rules(self) -> LogRules:
-        """The log's rules, made if need be."""
+        """Return the log's rules, made if need be."""
         if self._rules is None:
             self._rules = LogRules(self.retention, self.dead_letters, self._levels)
             for cursor in self.cursors.values():
@@ -108,7 +108,7 @@ class Part:
         body_bytes: int,
         now_ms: int,
     ) -> None:
-        """As `append`, each message with a template of its own that asks for nothing."""
+        """Append as `append`, each message with a template of its own that asks for nothing."""
         offset = self.log.append_varied(templates, first_id, bodies, body_bytes, now_ms)
         self._appended(templates[0], first_id, offset, bodies, now_ms)
 
@@ -174,7 +174,7 @@ class Part:
             self.retention.read_ahead()
 
     def new_cursor(self, group: Group, position: int, sequence: int) -> Cursor:
-        """A cursor for a group; it is not known yet."""
+        """Make a cursor for a group; it is not known yet."""
         cursor = Cursor(
             self.retention,
             group,
@@ -191,8 +191,9 @@ class Part:
         return cursor
 
     def kept_before_head(self) -> list[Message]:
-        """What groups have claimed and not settled, and the log does not give to one that begins, in order of
-        offsets: in memory what all of them had claimed, on the store what was redriven from below the head.
+        """Return what groups have claimed and not settled, and the log does not give to one that begins, in
+        order of offsets: in memory what all of them had claimed, on the store what was redriven from below
+        the head.
 
         What is beyond the head the log gives again from now on.
         """
@@ -214,8 +215,8 @@ class Part:
         return self.purged_to > self.log.head_offset
 
     def beginning(self) -> int:
-        """Where a group begins that is to have all there is for it: at the oldest message kept, or behind
-        what was purged, but for what other groups have claimed and not settled.
+        """Return where a group begins that is to have all there is for it: at the oldest message kept, or
+        behind what was purged, but for what other groups have claimed and not settled.
         """
         head = self.log.head_offset
         if not self.is_purged or not self.cursors:
@@ -254,23 +255,25 @@ class Part:
                 retention.payloads.note_gaps()
 
     def welcome(self, cursor: Cursor) -> None:
-        """A group begins: what was let go of before is not for it."""
+        """Begin with a group: what was let go of before is not for it."""
         if self._rules is not None:
             self._rules.welcome(cursor)
         self.retention.pass_expired(cursor)
 
     def farewell(self, cursor: Cursor) -> None:
-        """A group ends, or begins anew."""
+        """Note that a group ends, or begins anew."""
         if self._rules is not None:
             self._rules.farewell(cursor)
 
     def inherit(self, messages: list[Message]) -> None:
-        """The last group is gone, and had not done these."""
+        """Take over from the last group, which is gone and had not done these."""
         if self._rules is not None:
             self._rules.inherit(messages)
 
     def history_known(self) -> list[Cursor]:
-        """After a start it is known now what was let go of; give the cursors that waited for that."""
+        """Note, after a start, that it is known now what was let go of; give the cursors that waited for
+        that.
+        """
         log = self.log
         self.retention.become_known()
         if log.head_offset > first_offset(priority_of(log.head_offset)):
@@ -339,7 +342,7 @@ class Part:
             self._rules.purged_unread()
 
     def is_untouched(self) -> bool:
-        """Whether there was never a message in it, nor a rule that keeps records."""
+        """Return whether there was never a message in it, nor a rule that keeps records."""
         log = self.log
         is_new = log.next_offset == log.head_offset == 0
         return is_new and self._rules is None and not log.policy.stream and not self.retention.removals
@@ -378,13 +381,13 @@ class Part:
         return queue_removal
 
     def _kept_from(self) -> int:
-        """The lowest offset whose payload the log stands for, whether it may still be read or not."""
+        """Return the lowest offset whose payload the log stands for, whether it may still be read or not."""
         return 0 if self.log.policy.stream else self.log.head_offset
 
     # after a start
 
     def begin_unknown(self, purged_to: int) -> None:
-        """What was let go of is known once the done records have been read."""
+        """Begin after a start: what was let go of is known once the done records have been read."""
         self.retention.begin_unknown()
         self.purged_to = purged_to
 

@@ -43,7 +43,7 @@ class Owner(Protocol):
         """Put its specs into the open commit, which the default group is part of."""
 
     def note_dropped(self, count: int) -> None:
-        """So many messages were let go of because no group wanted them."""
+        """Count so many messages that were let go of because no group wanted them."""
 
 
 class Groups:
@@ -73,19 +73,19 @@ class Groups:
         return group_id in self._groups
 
     def get(self, group_id: str) -> Group | None:
-        """The group of that ID."""
+        """Return the group of that ID."""
         return self._groups.get(group_id)
 
     def ids(self) -> list[str]:
-        """The IDs of all groups."""
+        """Return the IDs of all groups."""
         return list(self._groups)
 
     def with_keeper(self) -> list[Group]:
-        """All groups, and the keeper if there is one."""
+        """Return all groups, and the keeper if there is one."""
         return [*self._groups.values()] if self.keeper is None else [*self._groups.values(), self.keeper]
 
     def find(self, group_id: str) -> Group:
-        """The group of that ID; raises GroupNotFound."""
+        """Return the group of that ID; raises GroupNotFound."""
         group = self._groups.get(group_id)
         if group is None:
             raise GroupNotFound(f"queue {self._queue.name!r} has no consumer group {group_id!r}")
@@ -94,14 +94,14 @@ class Groups:
     # making
 
     def blank(self, name: str, pattern: str, selector: str) -> Group:
-        """A group that is not known yet, without cursors."""
+        """Make a group that is not known yet, without cursors."""
         if name == KEPT:
             return self._blank_keeper()
         return Group(self._parts[0].log, name, pattern, selector, self._key_of)
 
     def ensure(self, name: str, pattern: str, selector: str, places: Sequence[Place] | None = None) -> Group:
-        """The group, made if it is not there: at `places`, one for each log of the queue, or (None) at the
-        oldest message that is kept for it. Its spec is in the open commit then.
+        """Return the group, made if it is not there: at `places`, one for each log of the queue, or (None) at
+        the oldest message that is kept for it. Its spec is in the open commit then.
 
         Raises LimitReached, InvalidAddress.
         """
@@ -188,8 +188,8 @@ class Groups:
             part.keep_unmatched(keeping)
 
     def _can_do_without(self, keeper: Keeper) -> bool:
-        """Whether nothing but the log tells what the keeper has: it is known what was let go of, and no dead
-        letter of it was refused.
+        """Return whether nothing but the log tells what the keeper has: it is known what was let go of, and
+        no dead letter of it was refused.
         """
         return not keeper.failed_count() and all(part.retention.is_known for part in self._parts)
 
@@ -259,7 +259,7 @@ class Groups:
             part.retention.release_ranges(cursor.storage_id, behind)
 
     def history_known(self, now_ms: int) -> None:
-        """After a start it is known now what was let go of; groups made meanwhile may begin."""
+        """Let groups begin that were made after a start: it is known now what was let go of."""
         waiting: dict[str, None] = {}
         for part in self._parts:
             if not part.retention.is_known:
@@ -275,7 +275,7 @@ class Groups:
     # ending
 
     def check_idle(self, group_id: str, *, force: bool) -> Group:
-        """The group, if it may be reset or deleted now; raises GroupNotFound, PreconditionFailed."""
+        """Return the group, if it may be reset or deleted now; raises GroupNotFound, PreconditionFailed."""
         group = self.find(group_id)
         for part in self._parts:
             if not part.retention.is_known:
@@ -414,8 +414,8 @@ def _begin_removal(cursor: Cursor, mode: int, now_ms: int) -> GroupRemoval | Non
 def _let_go_of_all(
     part: Part, cursor: Cursor, removal: GroupRemoval, unfinished: list[Message], kept: Cursor | None
 ) -> None:
-    """Of a deleted group: what no other group needs goes. `kept`: of the queue's last group, what of it the
-    keeper was not past stays.
+    """Let go of what no other group needs of a deleted group. `kept`: of the queue's last group, what of it
+    the keeper was not past stays.
     """
     retention = part.retention
     log = part.log
@@ -446,7 +446,7 @@ def _let_go_of_all(
 
 
 def _let_go_of_failed(part: Part, cursor: Cursor, removal: GroupRemoval) -> None:
-    """Of the keeper that goes with the last group: dead letters that were refused."""
+    """Let go, of the keeper that goes with the last group, of dead letters that were refused."""
     gone = part.retention.payloads.released.copy()
     gone.add(0, part.log.head_offset)
     removal.row_free.add_all(cursor.progress.failed.intersection(gone))
@@ -454,7 +454,7 @@ def _let_go_of_failed(part: Part, cursor: Cursor, removal: GroupRemoval) -> None
 
 
 def _divide(part: Part, old: Cursor, new: Cursor, removal: GroupRemoval, now_ms: int) -> None:
-    """What of the old cursor's messages comes again in the new one, what is let go of now or later."""
+    """Divide the old cursor's messages: what comes again in the new one, what is let go of now or later."""
     retention = part.retention
     position = new.position
     removal.reset_at(new.claims.buckets.first_claim, position)

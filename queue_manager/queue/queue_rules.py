@@ -30,15 +30,15 @@ class QueueRules:
         return self._schedule
 
     def scheduled_count(self) -> int:
-        """Messages that are not due yet, as far as they were counted since the start."""
+        """Count messages that are not due yet, as far as they were counted since the start."""
         return 0 if self._schedule is None else self._schedule.count
 
     def scheduled_bytes(self) -> int:
-        """Payloads of scheduled messages that are in memory."""
+        """Return the payload bytes of scheduled messages that are in memory."""
         return 0 if self._schedule is None else self._schedule.memory_bytes
 
     def restore_schedule(self) -> None:
-        """After a start: the store holds scheduled messages of this queue."""
+        """Note, after a start, that the store holds scheduled messages of this queue."""
         self._schedule = Schedule(self._host, horizon=(0, 0))
         self._schedule.begin()
 

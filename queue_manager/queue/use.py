@@ -21,10 +21,10 @@ class Used(Protocol):
     policy: QueuePolicy
 
     def consumer_count(self) -> int:
-        """Consumers of all groups."""
+        """Count the consumers of all groups."""
 
     def go_unused(self, now_ms: int) -> None:
-        """It was not used for as long as its policy says."""
+        """Go: the queue was not used for as long as its policy says."""
 
 
 class Use:
@@ -39,11 +39,11 @@ class Use:
         self.unused_since_ms = now_ms
 
     def joined(self) -> None:
-        """A consumer came."""
+        """Note that a consumer came."""
         self.had_consumer = True
 
     def note(self, now_ms: int) -> None:
-        """The queue was used now."""
+        """Note that the queue was used now."""
         self.unused_since_ms = now_ms
 
     def watch(self) -> None:
@@ -67,5 +67,5 @@ class Use:
             self.watch()
 
     def end(self) -> None:
-        """The queue is gone."""
+        """Forget the queue, which is gone."""
         self._timers.forget(self)
