@@ -29,6 +29,8 @@ class Purging:
                 self._let_go_of_range(range_removal, cursor)
         if not self._retention.members:
             self._purge_unread()
+        if not self._retention.log.durable:
+            self._retention.trim_tail(0)  # or a group made before the next message would be given it
         self._retention.want_trim()
 
     def _purge_unread(self) -> None:

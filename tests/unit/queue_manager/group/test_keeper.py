@@ -151,6 +151,19 @@ def test_purge_takes_what_no_group_wanted_along() -> None:
 
 
 @DURABLE
+def test_what_was_purged_is_nothing_for_a_group_made_at_once(manager: QueueManager, durable: bool) -> None:
+    queue = make_queue(manager, durable=durable)
+    _, sink = consume(manager, queue, "w", "eu/#", credit_max=1)
+    send(manager, "us/1", "eu/1")
+    manager.dispatch(NOW_MS)
+    queue.purge(NOW_MS)
+    assert keys(sink) == "eu/1"
+    assert group(manager, queue, "rest") == "eu/1", "what another group has claimed is kept"
+    send(manager, "us/2")
+    assert group(manager, queue, "w", "us/#") == "us/2"
+
+
+@DURABLE
 def test_unwanted_message_is_dead_lettered_where_the_queue_says_so(durable: bool) -> None:
     life = Life(durable=durable, dead_letter="dead", unmatched=DEAD_LETTER_UNMATCHED)
     dead = make_queue(life.manager, "dead")
