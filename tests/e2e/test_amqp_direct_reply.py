@@ -154,3 +154,33 @@ def test_requests_alike_from_two_channels_name_each_its_own(amqp_connect, channe
     assert keys[0] != keys[1]
     assert keys[0] == keys[2]
     amqp.publish(channel, keys[1], "to the second")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_request_of_a_transaction_keeps_the_address_it_was_published_with(amqp_connect, name, count):
+    responder = amqp_connect().channel()
+    responder.queue_declare(name)
+    client = amqp_connect().channel()
+    client.tx_select()
+    tag = client.basic_consume(REPLY_TO, lambda *_: None, auto_ack=True)
+    for number in range(count):
+        ask(client, name, str(number), correlation_id=str(number))
+    client.basic_cancel(tag)
+    replies = Collector(client, REPLY_TO, auto_ack=True)
+    client.tx_commit()
+    for number in range(count):
+        _, properties, body = responder.basic_get(name, auto_ack=True)
+        assert (properties.correlation_id, body) == (str(number), str(number).encode())
+        assert properties.reply_to.startswith(f"{REPLY_TO}.")
+        responder.basic_publish("", properties.reply_to, b"too late")
+    assert replies.wait_quiet() == []
+
+
+def test_request_of_a_transaction_without_a_requester_is_refused_at_once(amqp_connect, name):
+    channel = amqp_connect().channel()
+    channel.queue_declare(name)
+    channel.tx_select()
+    ask(channel, name, "to nobody")
+    with pytest.raises(ChannelClosedByBroker) as refused:
+        channel.basic_qos(prefetch_count=1)
+    assert refused.value.reply_code == 406

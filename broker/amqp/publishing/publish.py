@@ -193,7 +193,20 @@ class Publisher:
         size = max(map(len, run.bodies))
         if size > min(queue.policy.message_bytes_max for queue in plan.queues):
             raise _too_large(size, plan)
+        if may_want_direct_reply(run.properties):
+            run.properties[:] = map(self._request, run.properties)
         return True
+
+    def addressed(self, run: PublishRun) -> PublishRun:
+        """Give publishes that `check` was true for the address that replies go to now: the requester may be
+        gone when they are judged.
+        """
+        shape = run.shape
+        if is_reply(shape.address) or not wants_direct_reply(shape.properties):
+            return run
+        return PublishRun(
+            run.channel, PublishShape(shape.address, self._request(shape.properties)), run.bodies
+        )
 
     def judge(
         self, runs: Sequence[PublishRun | VariedPublishRun]

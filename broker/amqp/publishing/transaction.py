@@ -72,6 +72,7 @@ class Transaction:
         if not self._publisher.check(run):
             self._publisher.publish(run)  # a call, which is done at once
             return
+        run = self._publisher.addressed(run)
         self._take_room(len(run.bodies), sum(map(len, run.bodies)))
         last = self._runs[-1] if self._runs else None
         if last is None or len(last.bodies) >= limits.TRANSACTION_RUN_PUBLISHES:
