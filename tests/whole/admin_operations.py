@@ -129,9 +129,7 @@ class AdminOperations(HttpOperations):
         now = time.time()
         for group in queue.groups.values():
             if group.waiting()[1] > n:  # in the background, a moment later
-                for item in group.ready():
-                    if item.sure():
-                        self.queues.may_die(queue, item, "maxlen", now)
+                self.queues.any_may_give_way(queue, group, now)
 
     # ---- waiting
 

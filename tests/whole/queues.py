@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.whole.identities import Identities, Identity
@@ -65,7 +65,9 @@ class Either:
 
 @dataclass(eq=False)
 class Item:
-    """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly."""
+    """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
+    `may_give_way`: it may have given way to newer ones, and is where these go then.
+    """
 
     message: Message
     place: tuple[int, int]
@@ -82,6 +84,7 @@ class Item:
     expires: float | None = None
     not_before: float = 0.0
     is_over: bool = False
+    may_give_way: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
     entry: int = 0
@@ -316,6 +319,15 @@ class Queue:
         return any(group.consumers for group in self.groups.values())
 
 
+def dead_letter(queue: Queue, message: Message) -> Message:
+    """The copy that goes where dead letters of the queue go, under the routing key it has there."""
+    settings = queue.settings
+    exchange = settings.dead_exchange or ""
+    if settings.dead_key:
+        return replace(message, exchange=exchange, key=settings.dead_key, cc=[])
+    return replace(message, exchange=exchange)
+
+
 class Queues:
     """All queues of a virtual host. `dead` routes a dead letter: (settings, message) to names of queues."""
 
@@ -383,16 +395,27 @@ class Queues:
         assert limit is not None
         low, high = group.waiting()
         unsure = low != high or (burst and queue.served()) or any(item.loose for item in group.ready())
+        if unsure:
+            if high > limit:
+                self.any_may_give_way(queue, group, now)
+            return
         while (ready := [item for item in group.ready() if item.required]) and group.waiting()[1] > limit:
             lowest = max(item.place[0] for item in ready)
-            if not unsure:
-                head = next(item for item in ready if item.place[0] == lowest)
-                self.die(queue, head, "maxlen", now)
+            head = next(item for item in ready if item.place[0] == lowest)
+            self.die(queue, head, "maxlen", now)
+
+    def any_may_give_way(self, queue: Queue, group: Group, now: float) -> None:
+        """A group may have more than may wait, and which ones that are is not known: also what is there
+        only perhaps may be dropped, and have gone where dead letters go.
+        """
+        for item in group.ready():
+            if item.may_give_way:
                 continue
-            for item in ready:  # any of them may have given way
-                if item.sure():
-                    self.may_die(queue, item, "maxlen", now)
-            break
+            item.may_give_way = True
+            if item.either is None:
+                self.may_die(queue, item, "maxlen", now)
+            else:
+                self._may_die_again(queue, item, item.either, "maxlen", now)
 
     # ---- out of a queue
 
@@ -420,7 +443,7 @@ class Queues:
                 continue
             item.copies += self.append(
                 target,
-                item.message,
+                dead_letter(queue, item.message),
                 now,
                 required=item.sure() and verdict == "take" and sure,
                 deaths=deaths,
@@ -466,6 +489,7 @@ class Queues:
         """It may be dead, or not: a copy may be where dead letters go, or it is still here."""
         either = Either([item], required=item.required, owed_from=now + LATE_S)
         item.either = either
+        letter = dead_letter(queue, item.message)
         deaths = (*item.deaths, (queue.name, reason))
         targets = self._targets(queue, item, reason)
         if targets is None:
@@ -476,26 +500,26 @@ class Queues:
         if len(targets) > 1 or len(queue.groups) > 1 or not targets[0].groups:  # too many ways to follow
             item.either, item.required = None, False
             for target in targets:
-                self.append(target, item.message, now, required=False, deaths=deaths, ttl=False, loose=True)
+                self.append(target, letter, now, required=False, deaths=deaths, ttl=False, loose=True)
             return
         for target in targets:
-            made = self.append(target, item.message, now, deaths=deaths, either=either, ttl=False, loose=True)
+            made = self.append(target, letter, now, deaths=deaths, either=either, ttl=False, loose=True)
             if len(made) > 1:
                 for copy in made:
                     copy.either, copy.required = None, False
                 item.either, item.required = None, False
 
-    def _may_die_again(self, queue: Queue, item: Item, either: Either, now: float) -> None:
-        """What may be in one of several places expires in one of them."""
-        targets = self._targets(queue, item, "expired")
-        deaths = (*item.deaths, (queue.name, "expired"))
+    def _may_die_again(self, queue: Queue, item: Item, either: Either, reason: str, now: float) -> None:
+        """What may be in one of several places dies in one of them."""
+        targets = self._targets(queue, item, reason)
+        deaths = (*item.deaths, (queue.name, reason))
         follows = targets is not None and len(targets) == len(queue.groups) == len(targets[0].groups) == 1
         if not follows:
             either.required = False
         for target in targets or ():
             self.append(
                 target,
-                item.message,
+                dead_letter(queue, item.message),
                 now,
                 required=False,
                 deaths=deaths,
@@ -528,9 +552,7 @@ class Queues:
         elif queue.settings.max_length is not None and queue.settings.overflow == "drop-head":
             low, high = item.group.waiting()
             if high > queue.settings.max_length:  # which one gives way is not promised
-                for other in item.group.ready():
-                    if other.sure():
-                        self.may_die(queue, other, "maxlen", now)
+                self.any_may_give_way(queue, item.group, now)
 
     # ---- time
 
@@ -550,8 +572,7 @@ class Queues:
             for group in list(queue.groups.values()):
                 if group.too_long:
                     group.too_long = False
-                    for item in group.ready():
-                        self.may_die(queue, item, "maxlen", now)
+                    self.any_may_give_way(queue, group, now)
                 for item in list(group.items):
                     over = item.expires is not None and now >= item.expires
                     if over and item.state == READY and not item.is_over:
@@ -559,7 +580,7 @@ class Queues:
                         if item.either is None:
                             self.may_die(queue, item, "expired", now)
                         else:
-                            self._may_die_again(queue, item, item.either, now)
+                            self._may_die_again(queue, item, item.either, "expired", now)
 
     def next_time(self) -> float | None:
         """When something becomes due, or is over, next."""
@@ -615,7 +636,7 @@ class Queues:
         return item
 
     def seen(self, item: Item) -> None:
-        item.required = True
+        item.required, item.may_give_way = True, False
         if item.either is not None:
             item.either.resolve(item)
 

@@ -582,6 +582,10 @@ class Sessions:
                 if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]:
                     group.pending.remove(copy)
                     return self._sent(session, replace(copy, qos=fields["qos"]), fields)
+        for copy in session.repeats:  # taken for that of a group, which came under another packet identifier
+            if copy.perhaps_shared and copy.body == fields["body"] and copy.topic == fields["topic"]:
+                session.repeats.remove(copy)
+                return self._sent(session, copy, fields)
         raise Mismatch(f"{what} again, although it was not waiting for an acknowledgement")
 
     @staticmethod
