@@ -235,8 +235,10 @@ class Group:
 
         None: what there is has to be read back, put back or made durable first (`when_loaded`).
         """
-        if self.log.is_held:
-            return 0
+        return 0 if self.log.is_held else self.take(consumer, count, now_ms)
+
+    def take(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
+        """As `pull`, also while the queue gives its consumers nothing."""
         if self._is_held_up():
             return None
         claimed = self.serving.pull(consumer, count, now_ms)

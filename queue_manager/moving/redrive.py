@@ -147,8 +147,9 @@ class Drain:
             or len(self._held) >= limits.REDRIVE_HELD_MESSAGES_MAX
         ):
             return 0
+        assert isinstance(group, Group)
         group.drain(self.consumer)
-        if not (claimed := group.pull(self.consumer, count, now_ms)):
+        if not (claimed := group.take(self.consumer, count, now_ms)):  # a pause is for consumers
             return claimed
         taken, self._taken = self._taken, []
         done: list[Claim] = []

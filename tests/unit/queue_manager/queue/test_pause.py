@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from queue_manager.moving.move import to_queue
+from queue_manager.moving.redrive import Drain
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IN_PART, REFUSED_PAUSED
 from queue_manager.policy import NOT_PAUSED, PAUSED, Pause
@@ -116,3 +118,18 @@ def test_pauses_are_joined_and_ended_one_by_one(first: Pause) -> None:
     assert first.joined(second) == PAUSED
     assert PAUSED.without(second) == first
     assert first.without(PAUSED) == NOT_PAUSED
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_messages_of_a_queue_that_is_paused_for_consumers_can_be_moved(durable: bool) -> None:
+    manager = make_manager()
+    paused, other = make_queue(manager, durable=durable), make_queue(manager, "other")
+    publish(manager, 3)
+    paused.set_pause(Pause(deliver=True))
+    moving = Drain(manager, paused, to_queue(other), 2)
+    assert moving.step(10, NOW_MS) == 2
+    moving.end(NOW_MS)
+    assert (paused.ready_count(), other.ready_count()) == (1, 2)
+    _, sink = consume(manager, paused)
+    manager.dispatch(NOW_MS)
+    assert sink.offsets == []
