@@ -81,9 +81,9 @@ class Connection(Link):
                 return False
         return True
 
-    def ack(self, delivery_tag: int, *, multiple: bool = True) -> None:
+    def ack(self, delivery_tag: int) -> None:
         """Acknowledge deliveries up to a tag."""
-        self._send_now(wire.method(CHANNEL, 60, 80, struct.pack(">QB", delivery_tag, multiple)))
+        self._send_now(wire.method(CHANNEL, 60, 80, struct.pack(">QB", delivery_tag, True)))
 
     def ask(self, address: str, headers: Mapping[str, Any], body: bytes = b"") -> dict[str, Any]:
         """Publish to a control address and give the answer that comes back, as JSON."""

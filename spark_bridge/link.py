@@ -198,7 +198,7 @@ class Link:
                 try:
                     data = data[self._socket.send(data) :]
                 except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                    self._wait_io(write=True)
+                    self._wait_io()
             self._is_cut_off = False
         except OSError as error:
             raise self._lost(error) from error
@@ -226,9 +226,9 @@ class Link:
         self._digest()
         return True
 
-    def _wait_io(self, *, write: bool) -> None:
+    def _wait_io(self) -> None:
         timeout_s = self.settings.confirm_timeout_s
-        if not any(select.select([self._socket], [self._socket] if write else [], [], timeout_s)):
+        if not any(select.select([self._socket], [self._socket], [], timeout_s)):
             raise BrokerUnreachable(
                 f"the broker took nothing for {timeout_s:g} s: it may be out of room (option confirmTimeout)"
             )

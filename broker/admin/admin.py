@@ -146,23 +146,15 @@ class Admin:
                 settings = QueueSettings(name=check_queue_name(settings))
             except ValueError as error:
                 raise InvalidAddress(str(error)) from None
-        client = self._client
-        await client.queues.declare(declaration_of(self.settings, settings))
-        for group in groups_of(settings):
-            await client.groups.ensure(settings.name, group)
-        await client.commits.durable()
-        return await client.queues.view(settings.name)
+        await self._client.queues.declare(declaration_of(self.settings, settings))
+        return await self._with_groups(settings)
 
     async def configure(self, settings: QueueSettings) -> QueueView:
         """Have a queue as an entry of `queues:` in the configuration says: made if it is not there, else
         given its policy, topics and groups. Raises PreconditionFailed when it exists as another type.
         """
-        client = self._client
-        await client.queues.configure(declaration_of(self.settings, settings))
-        for group in groups_of(settings):
-            await client.groups.ensure(settings.name, group)
-        await client.commits.durable()
-        return await client.queues.view(settings.name)
+        await self._client.queues.configure(declaration_of(self.settings, settings))
+        return await self._with_groups(settings)
 
     async def change(self, change: QueueChange) -> ChangedQueue:
         """Change a queue as `configure`, but leave what the request does not name; tells what is different
@@ -176,14 +168,17 @@ class Admin:
         await client.queues.configure(replace(declaration, policy=change.policy(declaration.policy)))
         if change.touches("topics") or change.touches("capture"):
             await capture(client, settings)
-        for group in groups_of(settings):
-            await client.groups.ensure(settings.name, group)
-        await client.commits.durable()
-        view = await client.queues.view(settings.name)
+        view = await self._with_groups(settings)
         after = told(view)
         changed = {key: Difference(was, after[key]) for key, was in before.items() if was != after[key]}
         known = {each.name: getattr(view, each.name) for each in fields(view)}
         return ChangedQueue(**known, changed=changed)
+
+    async def _with_groups(self, settings: QueueSettings) -> QueueView:
+        for group in groups_of(settings):
+            await self._client.groups.ensure(settings.name, group)
+        await self._client.commits.durable()
+        return await self._client.queues.view(settings.name)
 
     async def declare_queue(self, declaration: QueueDeclaration) -> bool:
         """Declare a queue by its whole declaration, as AMQP has it; returns whether it is new. Raises
@@ -326,7 +321,6 @@ class Admin:
             raw,
             now_ms,
             persistent=persistent,
-            mandatory=True,
         )
         outcome = client.publishing.publish(plan, [body], now_ms)
         if outcome not in (ACCEPTED, UNROUTED):

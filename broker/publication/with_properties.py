@@ -121,13 +121,13 @@ def plan_publication(
     now_ms: int,
     *,
     persistent: bool,
-    mandatory: bool = False,
 ) -> PublishPlan:
-    """Return an aimed plan for publications alike; see `find_destination` for what it raises.
+    """Return an aimed plan for publications alike, which may lead to no queue; see `find_destination` for
+    what it raises.
 
     Raises PreconditionFailed, too, where the properties name another user.
     """
-    destination = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=mandatory)
+    destination = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=True)
     check_user_id(raw, identity)
     seen, options = take_apart(raw)
     plan = plan_of(publishing, exchange, key, seen, options, persistent=persistent)

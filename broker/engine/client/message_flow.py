@@ -283,10 +283,6 @@ class ConsumingClient:
         group = None if queue is None else queue.groups.get(taken.group.group_id)
         return 0 if group is None else group.ready_count()
 
-    def is_consumer_of(self, consumer: traffic.Consumer, queue: traffic.Source) -> bool:
-        """Return whether the queue, and not an older one of its name, is what the consumer reads."""
-        return self._manager.queues.of_log(cast(Consumer, consumer).group.log) is queue
-
     def is_gone(self, consumer: traffic.Consumer) -> bool:
         """Return whether the consumer's queue was deleted."""
         return cast(Consumer, consumer).group.log.deleted

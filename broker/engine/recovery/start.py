@@ -7,10 +7,8 @@ from broker.engine.recovery.buckets import restore_buckets
 from broker.engine.recovery.claims import restore_attempts, restore_released
 from broker.engine.recovery.exchanges import restore_exchanges
 from broker.engine.recovery.queues import restore_queues
-from broker.engine.recovery.retained import restore_retained
 from broker.engine.recovery.rules import restore_rules
 from broker.engine.recovery.sessions import restore_sessions
-from broker.engine.recovery.vhosts import restore_vhosts
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import QueueRemoval
@@ -24,7 +22,7 @@ from storage.metadata_log import (
     parse_log_key,
     segment_meta_bounds,
 )
-from storage.records import message_ids, removal
+from storage.records import message_ids, removal, retained, vhost
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
@@ -64,8 +62,10 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     await restore_rules(store, manager, now_ms)
     await restore_attempts(store, cursors)
     await restore_sessions(store, manager, now_ms)
-    await restore_retained(store, manager)
-    await restore_vhosts(store, manager)
+    async for _, message in scan_records(store, retained):
+        manager.retained.restore(message)  # those that have expired go with the first commit
+    async for name, stored in scan_records(store, vhost):
+        manager.vhosts.restore(name, stored)
     return {
         cursor: cursor.progress.taken()
         for cursor in groups

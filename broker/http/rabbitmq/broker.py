@@ -54,7 +54,7 @@ async def overview(asking: Asking) -> Response:
             "enable_queue_totals": False,
             "message_stats": shapes.message_stats(*sums.counts, sums.rates),
             "churn_rates": {},
-            "queue_totals": _queue_totals(sums),
+            "queue_totals": shapes.message_counts(sums.ready, sums.unacknowledged, sums.rates),
             "object_totals": {
                 "channels": sum(len(each.description.channels) for each in connections),
                 "connections": len(connections),
@@ -282,15 +282,3 @@ class _Sums:
         self.exchange_count += len(await place.admin.exchanges()) + 1
         self.ready += sum([view.ready + view.delayed for view in views])
         self.unacknowledged += sum([view.in_flight for view in views])
-
-
-def _queue_totals(sums: _Sums) -> dict[str, Any]:
-    ready, unacknowledged, rates = sums.ready, sums.unacknowledged, sums.rates
-    return {
-        "messages": ready + unacknowledged,
-        "messages_details": {"rate": rates.published - rates.settled},
-        "messages_ready": ready,
-        "messages_ready_details": {"rate": rates.published - rates.delivered},
-        "messages_unacknowledged": unacknowledged,
-        "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
-    }

@@ -40,12 +40,7 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "exclusive_consumer_tag": None,
         "single_active_consumer_tag": None,
         "memory": view.memory_bytes,
-        "messages": ready + unacknowledged,
-        "messages_details": {"rate": rates.published - rates.settled},
-        "messages_ready": ready,
-        "messages_ready_details": {"rate": rates.published - rates.delivered},
-        "messages_unacknowledged": unacknowledged,
-        "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
+        **message_counts(ready, unacknowledged, rates),
         "messages_persistent": ready + unacknowledged if view.durable else 0,
         "messages_ram": 0 if view.durable else ready + unacknowledged,
         "message_bytes": view.retained_bytes or view.memory_bytes,
@@ -55,6 +50,18 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "recoverable_slaves": None,
         "garbage_collection": {},
         "message_stats": message_stats(view.published, view.delivered, view.settled, view.redelivered, rates),
+    }
+
+
+def message_counts(ready: int, unacknowledged: int, rates: Rates) -> dict[str, Any]:
+    """Return how many messages there are, and how fast that changes."""
+    return {
+        "messages": ready + unacknowledged,
+        "messages_details": {"rate": rates.published - rates.settled},
+        "messages_ready": ready,
+        "messages_ready_details": {"rate": rates.published - rates.delivered},
+        "messages_unacknowledged": unacknowledged,
+        "messages_unacknowledged_details": {"rate": rates.delivered - rates.settled},
     }
 
 

@@ -108,7 +108,7 @@ async def test_queue_that_is_given_out_has_its_local_name_and_is_taken_back(clie
     source = inside.consuming.find("orders")
     assert (source.name, source.policy) == ("orders", POLICY)
     puller = inside.consuming.puller(source, sink=None, consumer_id="c", lease_ms=1_000)  # type: ignore[arg-type]
-    assert inside.consuming.is_consumer_of(puller, source)
+    assert not inside.consuming.is_gone(puller)
     assert not inside.consuming.is_stream("orders")
     targets = inside.publishing.match("$queue/orders/eu")
     assert [local_name(queue.name) for queue in targets.queues] == ["orders"]
