@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
-from broker.clients.consumer_filters import Filters
 from broker.connections.connection_views import ConsumerView
-from broker.engine.traffic import UNLIMITED, Claim, Consumer, Credit, Places, Sink, Source
+from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
 from broker.vhosts.hub import Hub
 from queue_manager.errors import QueueNotFound
-from queue_manager.log.stream_start import StreamStart
 
 
 def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
@@ -34,26 +31,6 @@ class ConsumerSink(Sink, Protocol):
 
     def attach(self, consumer: Consumer) -> None:
         """Take what consumers need; to be called once, before the first delivery."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerRequest:
-    """The request of a client that subscribes to a queue; `start` and `auto_commit` are for streams."""
-
-    queue: Source
-    group: str
-    pattern: str
-    consumer_id: str
-    credit_max: int
-    no_ack: bool
-    exclusive: bool
-    lease_ms: int
-    pool: Credit | Places | None
-    priority: int
-    filters: Filters
-    start: StreamStart | None = None
-    auto_commit: bool = True
-    is_told_offsets: bool = False
 
 
 class Consumers:
@@ -87,31 +64,10 @@ class Consumers:
         """Return whether the claim is that of one of them."""
         return self._hub.client.settling.holder(claim) in self._by_name.values()
 
-    def subscribe(self, name: str, request: ConsumerRequest, sink: ConsumerSink) -> None:
-        """Make a consumer, in the place of another of that name; raises QueueManagerError."""
-        consumer = self._hub.client.consuming.subscribe(
-            request.queue,
-            request.group,
-            request.pattern,
-            sink,
-            consumer_id=request.consumer_id,
-            credit_max=request.credit_max,
-            no_ack=request.no_ack,
-            exclusive=request.exclusive,
-            lease_ms=request.lease_ms,
-            pool=request.pool,
-            priority=request.priority,
-            start=request.start,
-            auto_commit=request.auto_commit,
-            is_told_offsets=request.is_told_offsets,
-            **request.filters.options(),
-        )
+    def take(self, name: str, consumer: Consumer, sink: ConsumerSink) -> None:
+        """Take a consumer that was made with this sink, in the place of another of that name."""
         sink.attach(consumer)
         self.end(name)
-        self.add(name, consumer)
-
-    def add(self, name: str, consumer: Consumer) -> None:
-        """Take one that was made elsewhere."""
         if self._is_paused:
             consumer.pause()
         self._by_name[name] = consumer

@@ -199,7 +199,7 @@ class Admission:
         """Keep the will, or refuse the client for it; whether it may come in."""
         client = self._frontend.client
         will = Will.asked(asked, client.connection.protocol_version)
-        refusal = will.refusal()
+        refusal = publish.refusal_of_will(will.run)
         if refusal is not None:
             client.refuse(client.client_id, refusal[0], f"will: {refusal[1]}")
             return False

@@ -10,7 +10,7 @@ class InboundQos2:
     """Packet identifiers of QoS 2 publishes taken and not yet released: session state, section 4.1.
 
     `pending` wait for our PUBREC, `received` for the client's PUBREL. A front-end that will never answer a
-    pending one must `drop` it, or its re-sent publish is taken for a duplicate.
+    pending one must discard it, or its re-sent publish is taken for a duplicate.
     """
 
     __slots__ = ("pending", "received")
@@ -23,10 +23,6 @@ class InboundQos2:
         """Note that their PUBREC is on its way."""
         self.pending.difference_update(packet_ids)
         self.received.update(packet_ids)
-
-    def drop(self, packet_id: int) -> None:
-        """Free the identifier of a publish that was not taken."""
-        self.pending.discard(packet_id)
 
 
 class InboundWindow:
@@ -102,7 +98,7 @@ class InboundWindow:
 
     def drop(self, packet_id: int) -> None:
         """Forget a QoS 2 publish that was refused with PUBREC 0x80 or above."""
-        self.qos2.drop(packet_id)
+        self.qos2.pending.discard(packet_id)
         self.release(1)
 
     def complete(self, packet_ids: Sequence[int]) -> set[int]:

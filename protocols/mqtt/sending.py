@@ -1,6 +1,7 @@
 """The half of a connection that answers: packets out, within what the client allows."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Final
 
 from protocols.mqtt import constants as c
@@ -160,10 +161,10 @@ class AnsweringConnection(Connection):
         if self.protocol_version != c.MQTT_5:
             return encode_packet(packet, self.protocol_version)
         if not self._problem_information and packet.packet_type not in _ALWAYS_INFORMED:
-            packet.properties = packet.properties.without_information()
+            packet = replace(packet, properties=packet.properties.without_information())
         encoded = encode_packet(packet, self.protocol_version)
         if len(encoded) > self.client_maximum_packet_size:
-            packet.properties = packet.properties.without_information()
+            packet = replace(packet, properties=packet.properties.without_information())
             encoded = encode_packet(packet, self.protocol_version)
         return encoded if len(encoded) <= self.client_maximum_packet_size else b""
 

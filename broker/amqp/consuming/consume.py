@@ -18,7 +18,7 @@ from broker.amqp.consuming.stream_delivery import AmqpStreamConsumer
 from broker.amqp.publishing.direct_replies import DirectReplies
 from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology.bad_arguments import BadArgument
-from broker.clients.client_consumers import ConsumerRequest, Consumers, find_or_create
+from broker.clients.client_consumers import Consumers, find_or_create
 from broker.connections.connection_views import ChannelView
 from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
@@ -125,10 +125,12 @@ class Consuming:
         queue, pattern = self._source(method.queue)
         wanted = _wanted(method, queue, client.vhost)
         sink_class = AmqpStreamConsumer if queue.policy.stream else AmqpConsumer
-        request = ConsumerRequest(
-            queue=queue,
-            group=wanted.group,
-            pattern=pattern,
+        sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
+        consumer = self._calls.subscribe(
+            queue,
+            wanted.group,
+            pattern,
+            sink,
             consumer_id=f"{client.transport.peer}/{channel.number}/{tag}",
             credit_max=self._prefetch or UNLIMITED,
             no_ack=method.no_ack,
@@ -136,13 +138,12 @@ class Consuming:
             lease_ms=wanted.lease_ms or self._lease_ms(queue),
             pool=None if method.no_ack else self._pool,
             priority=wanted.priority,
-            filters=wanted.filters,
             start=wanted.stream_start(channel.hub.clock.now_ms()),
             auto_commit=wanted.commits_itself(),
             is_told_offsets=bool(wanted.group),
+            **wanted.filters.options(),
         )
-        sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
-        self._consumers.subscribe(tag, request, sink)
+        self._consumers.take(tag, consumer, sink)
         if not method.nowait:
             channel.send(commands.Basic.ConsumeOk(tag))
 
@@ -219,8 +220,8 @@ class Consuming:
         puller = self._calls.puller(
             queue, sink, f"{peer}/{channel.number}/get", lease_ms=self._lease_ms(queue)
         )
-        sink.attach(puller)
-        self._pullers.add(queue.name, puller)
+        self._pullers.forget(queue.name)  # of an earlier queue of that name
+        self._pullers.take(queue.name, puller, sink)
         return puller
 
     def _pull(self, puller: Consumer, no_ack: bool) -> bool:

@@ -10,10 +10,10 @@ from typing import Final
 import structlog
 
 from broker.access.rights import Action, Kind
-from broker.clients.client_consumers import ConsumerRequest, find_or_create
+from broker.clients.client_consumers import find_or_create
 from broker.connections.connection_views import SubscriptionView
 from broker.engine.session_traffic import SubscriptionOptions
-from broker.engine.traffic import RetainedMessage, Source
+from broker.engine.traffic import UNLIMITED, RetainedMessage
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.consuming.delivery import MqttConsumer
@@ -351,40 +351,29 @@ class Subscriptions:
             explicit=is_explicit,
             identifiers=encode_identifier(event.subscription_identifier),
         )
-        wanted = self._consumer_request(queue, group, parsed.rest, options, no_ack=request.qos == 0)
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
-        client.consumers.subscribe(request.filter, wanted, sink)
+        consumer = client.core.consuming.subscribe(
+            queue,
+            group,
+            parsed.rest or MATCH_ALL,
+            sink,
+            consumer_id=client.client_id,
+            credit_max=min(options.prefetch or UNLIMITED, self._outbound.window.receive_maximum),
+            no_ack=request.qos == 0,
+            exclusive=options.exclusive,
+            lease_ms=queue.policy.visibility_timeout_ms,
+            pool=self._outbound.places() if request.qos else None,
+            priority=options.priority,
+            start=None if options.stream is None else options.stream.start,
+            auto_commit=options.stream is None or options.stream.auto_commit,
+            is_told_offsets=client.connection.protocol_version == c.MQTT_5,
+            **options.filters.options(),
+        )
+        client.consumers.take(request.filter, consumer, sink)
         if group.startswith(PASSING_GROUP_PREFIX):
             self._temporary.note(queue.name, sink.consumer.group.group_id)
         if is_replacement:
             self._outbound.forget_ended()
-
-    def _consumer_request(
-        self,
-        queue: Source,
-        group: str,
-        pattern: str,
-        options: SubscribeOptions,
-        *,
-        no_ack: bool,
-    ) -> ConsumerRequest:
-        receive_maximum = self._outbound.window.receive_maximum
-        return ConsumerRequest(
-            queue=queue,
-            group=group,
-            pattern=pattern or MATCH_ALL,
-            consumer_id=self._client.client_id,
-            credit_max=min(options.prefetch or receive_maximum, receive_maximum),
-            no_ack=no_ack,
-            exclusive=options.exclusive,
-            lease_ms=queue.policy.visibility_timeout_ms,
-            pool=None if no_ack else self._outbound.places(),
-            priority=options.priority,
-            filters=options.filters,
-            start=None if options.stream is None else options.stream.start,
-            auto_commit=options.stream is None or options.stream.auto_commit,
-            is_told_offsets=self._client.connection.protocol_version == c.MQTT_5,
-        )
 
     def _own_group(self, *, is_stream: bool) -> str:
         """Return the group a client is by itself; a stream's reader without an identifier is in none."""

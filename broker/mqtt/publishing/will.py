@@ -30,10 +30,10 @@ class Will:
     session if that is earlier (section 3.1.3.2.2).
     """
 
-    __slots__ = ("_run", "delay_s")
+    __slots__ = ("delay_s", "run")
 
     def __init__(self, shape: PublishShape, payload: bytes, delay_s: int) -> None:
-        self._run = PublishRun(shape, 1, [], [payload])
+        self.run = PublishRun(shape, 1, [], [payload])
         self.delay_s = delay_s
 
     @classmethod
@@ -55,8 +55,8 @@ class Will:
 
     def stored(self, client_id: str, login: Login, due_at_ms: int) -> WillValue:
         """Return the will as it is stored for a session."""
-        shape = self._run.shape
-        payload = self._run.payloads[0]
+        shape = self.run.shape
+        payload = self.run.payloads[0]
         return WillValue(
             due_at_ms,
             self.delay_s,
@@ -69,21 +69,12 @@ class Will:
             USERS_FILE if login.is_borrowed else login.source,
         )
 
-    @property
-    def topic(self) -> str:
-        """Where it is published."""
-        return self._run.shape.topic
-
     def publish(self, hub: Hub, pubsub: PubSub, identity: Identity, session: Session | None) -> None:
         """Publish it, to subscribers or a queue, as far as the client is permitted to; `session` is the
         client's, if it outlives the connection.
         """
-        target = publish.target_of(self._run.shape, identity)
-        target.publish(Publisher(hub, pubsub, identity, session), self._run)
-
-    def refusal(self) -> tuple[int, str] | None:
-        """Return reason code and reason if a client may not have this will."""
-        return publish.refusal_of_will(self._run)
+        target = publish.target_of(self.run.shape, identity)
+        target.publish(Publisher(hub, pubsub, identity, session), self.run)
 
 
 class _Waiting(NamedTuple):
@@ -185,7 +176,9 @@ class Wills:
             login = self._hub.access.current(before.login)
         except LoginRefused as error:
             self._hub.counters.refuse_publishes(1)
-            _log.warning("mqtt.will_refused", topic=waiting.will.topic, user=before.user, reason=error.reason)
+            _log.warning(
+                "mqtt.will_refused", topic=waiting.will.run.shape.topic, user=before.user, reason=error.reason
+            )
             return
         identity = Identity(login, before.vhost, before.client_id)
         session = self._sessions.find(before.client_id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.engine.session_traffic import NEVER_S, Bounds, Session
+from broker.engine.session_traffic import NEVER_S, Bounds, Log, Session
 from broker.mqtt.connection.mqtt_client import MqttClient
-from broker.mqtt.sessions.logged import LoggedFilters
+from broker.mqtt.sessions.logged import LoggedFilter
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.settling.outbound import Outbound
 from broker.mqtt.topology.pubsub import PubSub
@@ -38,8 +38,19 @@ class LastingSessions:
         self._max_expiry_s = _seconds(settings.max_expiry_ms)
         self._sessions = hub.client.sessions
         self._sessions.limit(Bounds(settings.max_queued_messages, settings.max_queued_bytes, settings.drop))
-        logged = LoggedFilters(pubsub, self._sessions.logs)
-        self._sessions.on_log(logged.changed)
+        self._pubsub = pubsub
+        self._logged: dict[Log, LoggedFilter] = {}
+        for log in self._sessions.logs:
+            self._log_changed(log, True)
+        self._sessions.on_log(self._log_changed)
+
+    def _log_changed(self, log: Log, begins: bool) -> None:
+        """Keep the subscription tree as the logs of filters come and go."""
+        if begins:
+            logged = self._logged[log] = LoggedFilter(log)
+            self._pubsub.subscribe(logged.subscription)
+        else:
+            self._pubsub.unsubscribe(self._logged.pop(log).subscription)
 
     def open(self, client: MqttClient, outbound: Outbound, packet: Connect) -> Opened:
         """Open the session of a client that connects, once the earlier connection is gone, and so with what

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol, cast
 
 from broker.engine.session_traffic import Log, Matched, Session
-from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import Subscription
 from protocols.mqtt.events import PublishRun
 
@@ -51,21 +49,3 @@ class LoggedFilter:
             matched = session.matched(run.shape.topic, is_own=session is publisher)
             if matched.logged and matched.logged[0] is subscription:
                 cast(PlainLink, session.link).pass_on(run, matched)
-
-
-class LoggedFilters:
-    """Keeps the tree as the logs come and go."""
-
-    def __init__(self, pubsub: PubSub, logs: Sequence[Log]) -> None:
-        self._pubsub = pubsub
-        self._by_log: dict[Log, LoggedFilter] = {}
-        for log in logs:
-            self.changed(log, True)
-
-    def changed(self, log: Log, begins: bool) -> None:
-        """Note that a log begins, or ends."""
-        if begins:
-            logged = self._by_log[log] = LoggedFilter(log)
-            self._pubsub.subscribe(logged.subscription)
-        else:
-            self._pubsub.unsubscribe(self._by_log.pop(log).subscription)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.clients.client_consumers import ConsumerRequest, Consumers
-from broker.clients.consumer_filters import Filters
+from broker.clients.client_consumers import Consumers
 
 
 class Consumer:
@@ -66,27 +65,10 @@ def consumers(core: Consuming) -> Consumers:
 
 
 def subscribe(consumers: Consumers, name: str) -> Any:
-    request: Any = ConsumerRequest(
-        queue=SimpleNamespace(),  # type: ignore[arg-type]
-        group="g",
-        pattern="#",
-        consumer_id=name,
-        credit_max=1,
-        no_ack=False,
-        exclusive=False,
-        lease_ms=1,
-        pool=None,
-        priority=0,
-        filters=Filters(None, "a = 1"),
-    )
     sink: Any = Sink()
-    consumers.subscribe(name, request, sink)
+    consuming: Any = consumers._hub.client.consuming
+    consumers.take(name, consuming.subscribe(None, "g", "#", sink, consumer_id=name), sink)
     return sink.consumer
-
-
-def test_request_reaches_the_core_with_its_filters(consumers: Consumers) -> None:
-    options = subscribe(consumers, "a").options
-    assert (options["consumer_id"], options["group_selector"]) == ("a", "a = 1")
 
 
 def test_consumer_of_a_name_in_use_takes_the_place_of_the_old_one(

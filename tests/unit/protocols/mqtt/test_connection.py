@@ -315,7 +315,7 @@ def test_qos_2_state_is_taken_over_by_the_next_connection_4_1() -> None:
 def test_dropped_qos_2_identifier_can_be_used_again() -> None:
     state = InboundQos2()
     state.pending.add(4)
-    state.drop(4)
+    state.pending.discard(4)
     connection = MqttConnection(0.0)
     connection.receive(encode_packet(p.Connect(4, "c", clean_start=False), 4), 0.0)
     connection.accept(True, inbound_qos2=state)
