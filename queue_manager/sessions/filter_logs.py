@@ -160,19 +160,19 @@ class FilterLogs:
         return Counter(cast(Session, reader.session) for reader in readers)
 
     def send(
-        self, log: FilterLog, session: Session, messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]]
+        self,
+        log: FilterLog,
+        messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
+        *,
+        retain: bool,
     ) -> None:
-        """Add retained messages to the log of one session, each given with QoS, time and body."""
+        """Add messages to the log of one session, each given with QoS, time and body."""
         context = self._context
-        bounds = self._bounds.bounds
-        if bounds.drop != OLDEST and bounds.is_full(*session.queued):
-            session.note_dropped(len(messages))
-            return
         first_id, put = context.message_ids.allocate(len(messages))
         if put is not None:
             context.commit.put(*put)
         kept = [
-            Kept(message_id, qos | RETAIN, NO_PUBLISHER, template, received_at_ms, body)
+            Kept(message_id, qos | retain * RETAIN, NO_PUBLISHER, template, received_at_ms, body)
             for message_id, (template, qos, received_at_ms, body) in enumerate(messages, first_id)
         ]
         body_bytes = sum([len(each.body) for each in kept])

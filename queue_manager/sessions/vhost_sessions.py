@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from queue_manager.address import qualified_name
-from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.bounds import OLDEST, Bounds
 from queue_manager.sessions.common import Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.filter_logs import FilterLogs
@@ -167,11 +167,20 @@ class Sessions:
         session: Session,
         topic_filter: str,
         messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
-    ) -> None:
-        """Have a session sent messages that were retained, as its subscription to a filter wants them and
-        whatever becomes of its connection meanwhile. Each is given with QoS, time and body.
+        *,
+        retain: bool,
+    ) -> bool:
+        """Have a session sent messages of its own, as its subscription to a filter wants them and whatever
+        becomes of its connection meanwhile. Each is given with QoS, time and body; `retain`: they were
+        retained. Returns whether it takes them: a full one, unless it drops its oldest, does not.
         """
-        self.logs.send(self._own_log(session, topic_filter), session, messages)
+        bounds = self._bounds.bounds
+        if bounds.drop != OLDEST and bounds.is_full(*session.queued):
+            if retain:
+                session.note_dropped(len(messages))
+            return False
+        self.logs.send(self._own_log(session, topic_filter), messages, retain=retain)
+        return True
 
     def _own_log(self, session: Session, topic_filter: str) -> FilterLog:
         options = session.subscriptions[topic_filter].options

@@ -506,6 +506,86 @@ def test_what_a_member_of_a_kept_share_did_not_acknowledge_goes_to_who_comes_nex
     assert back.quiet()
 
 
+@VERSIONS
+@pytest.mark.parametrize("is_received", [False, True], ids=["before PUBREC", "after PUBREC"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["client lost", "broker killed"])
+def test_qos_2_to_a_member_of_a_kept_share_is_completed_when_it_comes_back(
+    own_broker, raw_mqtt, mqtt, version, is_received, is_killed
+):
+    """[MQTT-4.8.2-4]; another member that is there meanwhile does not get it"""
+    broker = own_broker()
+    expiring = b"\x11\xff\xff\xff\xff"
+
+    def member():
+        client = raw_mqtt(broker, version=None)
+        client.send_bytes(wire.connect(version, "member", flags=0, props=expiring))
+        assert client.expect(wire.CONNACK).body[1] == 0
+        return client
+
+    first = member()
+    first.send_bytes(wire.subscribe("$share/g/t/#", 2, version=version))
+    first.expect(wire.SUBACK)
+    assert mqtt(broker).publish("t/x", "once", 2) == 0
+    sent = first.expect(wire.PUBLISH)
+    assert not sent.flags & 8
+    packet_id = packet_id_of(sent)
+    if is_received:
+        first.send_bytes(wire.acknowledgement(wire.PUBREC, packet_id))
+        first.expect(wire.PUBREL)
+    if is_killed:
+        broker.restart(kill=True)
+    first.drop()
+    other = lasting(mqtt, V5, "other", broker)
+    other.subscribe("$share/g/t/#", 2)
+    back = member()
+    if not is_received:
+        again = back.expect(wire.PUBLISH)
+        assert again.flags & 8  # DUP
+        assert packet_id_of(again) == packet_id
+        back.send_bytes(wire.acknowledgement(wire.PUBREC, packet_id))
+    assert back.expect(wire.PUBREL).body[:2] == packet_id.to_bytes(2, "big")
+    back.send_bytes(wire.acknowledgement(wire.PUBCOMP, packet_id))
+    sender = mqtt(broker)
+    for number in range(4):
+        sender.publish("t/y", str(number), 1)
+    received = payloads(other.take(2))
+    assert "once" not in received
+    last = back.expect(wire.PUBLISH)
+    assert packet_id_of(last)
+
+
+@pytest.mark.parametrize("has_other", [False, True], ids=["alone", "with another"])
+def test_member_of_a_kept_share_gets_qos_2_within_its_receive_maximum(raw_mqtt, mqtt, name, has_other):
+    """What it has no room for goes to another member, or comes as it completes."""
+    slow = raw_mqtt(version=None)
+    props = b"\x11\xff\xff\xff\xff" + b"\x21\x00\x02"  # expiry, Receive Maximum
+    slow.send_bytes(wire.connect(V5, f"{name}-slow", flags=0, props=props))
+    slow.expect(wire.CONNACK)
+    slow.send_bytes(wire.subscribe(f"$share/g/{name}", 2))
+    slow.expect(wire.SUBACK)
+    fast = lasting(mqtt, V5, f"{name}-fast")
+    if has_other:
+        fast.subscribe(f"$share/g/{name}", 2)
+    sender = mqtt()
+    for number in range(8):
+        assert sender.publish(name, str(number), 2) == 0
+    sent = [slow.expect(wire.PUBLISH) for _ in range(2)]
+    if has_other:
+        assert len(payloads(fast.take(5))) == 5  # of 8; one may wait for the slow one
+        return
+    received = [payload_of(publish) for publish in sent]
+    packet_ids = [packet_id_of(publish) for publish in sent]
+    while len(received) < 8:
+        packet_id = packet_ids.pop(0)
+        slow.send_bytes(wire.acknowledgement(wire.PUBREC, packet_id))
+        slow.expect(wire.PUBREL)
+        slow.send_bytes(wire.acknowledgement(wire.PUBCOMP, packet_id))
+        publish = slow.expect(wire.PUBLISH)
+        packet_ids.append(packet_id_of(publish))
+        received.append(payload_of(publish))
+    assert received == [b"%d" % number for number in range(8)]
+
+
 def test_member_of_a_kept_share_that_subscribes_anew_is_sent_nothing_again(mqtt, name):
     """[MQTT-4.4.0-1]: what is in flight is sent again only when a client comes back"""
     member = lasting(mqtt, V5, f"{name}-a", manual_ack=True)

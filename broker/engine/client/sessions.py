@@ -103,11 +103,14 @@ class SessionClient:
         session: traffic.Session,
         topic_filter: str,
         messages: Sequence[tuple[EnvelopeTemplate, int, int, bytes]],
-    ) -> None:
-        """Send a session what was retained, of QoS 1 or 2, as its subscription to a filter wants it; it stays
-        in flight over connections. Each message is given with QoS, time and body.
+        *,
+        retain: bool = True,
+    ) -> bool:
+        """Send a session messages of QoS 1 or 2 that are for it alone, as its subscription to a filter wants
+        them; they stay in flight over connections. Each is given with QoS, time and body; `retain`: they were
+        retained. Returns whether it has room for them.
         """
-        self._sessions.send_own(cast(Session, session), topic_filter, messages)
+        return self._sessions.send_own(cast(Session, session), topic_filter, messages, retain=retain)
 
     def has_room(
         self, logs: Sequence[traffic.Log], count: int, body_bytes: int, ahead: SessionsAhead

@@ -257,6 +257,7 @@ class Subscriptions:
             retain_as_published=request.retain_as_published,
             identifiers=encode_identifier(event.subscription_identifier),
             share=share,
+            session=None if self._link is None else self._link.session,
         )
         is_logged = self._link is not None and request.qos > 0 and not share
         is_new = request.filter not in self._plain

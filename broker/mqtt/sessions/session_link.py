@@ -166,6 +166,7 @@ class SessionLink:
             session.acknowledge(ids, self._client.clock.now_ms())
         self._outbound.on_acks(event)
         session.wake()
+        self._outbound.note_room()  # of share groups: a member whose session is behind is passed over
 
 
 def _likeness(delivery: Delivery) -> tuple[int, int, int, bool, bool, int]:

@@ -37,9 +37,9 @@ class KeptShare:
 
     __slots__ = (
         "_clock",
+        "_deliveries",
         "_group",
         "_members",
-        "_packets",
         "_sessions",
         "_undelivered",
         "_window",
@@ -52,7 +52,7 @@ class KeptShare:
         self._clock = hub.clock
         self._members: set[int] = set()
         self._group: ShareGroup | None = None
-        self._packets: dict[PublishRun, int] = {}
+        self._deliveries: dict[PublishRun, Delivery] = {}
         self._undelivered: list[PublishRun] = []
         self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
 
@@ -77,7 +77,7 @@ class KeptShare:
         unfinished = self.session.unfinished
         self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
         self._window.occupy(unfinished.packet_ids(), unfinished.unreceived())
-        self._packets.clear()
+        self._deliveries.clear()
         self._undelivered.clear()
         self.session.attach(self)
 
@@ -85,6 +85,21 @@ class KeptShare:
         self._group = None
         if self.session.link is self and not self.session.is_over:
             self._sessions.leave(self.session)
+
+    def hand_over(self, run: PublishRun, member: Subscription) -> bool:
+        session, name = member.session, self.session.client_id
+        delivery = self._deliveries.get(run)
+        if delivery is None or session is None or min(run.shape.qos, member.qos) < 2:
+            return False
+        message = delivery.merged.message
+        own = (message.template, message.qos, message.received_at_ms, message.body)
+        retain = delivery.retain and member.retain_as_published
+        if name not in session.subscriptions or not self._sessions.send_own(
+            session, name, [own], retain=retain
+        ):
+            return False
+        self.finished(run)  # in the commit that gives it to the member's session
+        return True
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         if member is None or member.qos == 0:
@@ -94,10 +109,10 @@ class KeptShare:
         self._undelivered.append(run)
 
     def finished(self, run: PublishRun) -> None:
-        packet_id = self._packets.pop(run, None)
-        if packet_id is not None:
-            self.session.acknowledge([packet_id], self._clock.now_ms())
-            self._window.release([packet_id])
+        delivery = self._deliveries.pop(run, None)
+        if delivery is not None:
+            self.session.acknowledge([delivery.packet_id], self._clock.now_ms())
+            self._window.release([delivery.packet_id])
         self.wake()
 
     def wake(self) -> None:
@@ -127,7 +142,7 @@ class KeptShare:
             run = PublishRun(shape, 1, [], [message.body])
             if delivery.is_repeated:
                 self._window.sent_again((delivery.packet_id,))
-            self._packets[run] = delivery.packet_id
+            self._deliveries[run] = delivery
             if self._group is not None:
                 self._group.publish(run)
 

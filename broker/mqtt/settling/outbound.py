@@ -93,7 +93,10 @@ class Outbound:
     @property
     def has_room(self) -> bool:
         client = self._client
-        return not (self._waiting or client.transport.paused or client.connection.closed)
+        if self._waiting or client.transport.paused or client.connection.closed:
+            return False
+        session = self._session
+        return session is None or not session.keeps_any or session.queued[0] <= self.window.free()
 
     def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
         """Set what the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic
@@ -351,9 +354,10 @@ class Outbound:
         while (free := self.window.free()) > 0 and (outgoing := self._waiting.take(free)) is not None:
             self._write(outgoing)
             self._client.transport.want_flush()
-        self._note_room()
+        self.note_room()
 
-    def _note_room(self) -> None:
+    def note_room(self) -> None:
+        """Have what found no room go on, if nothing waits any more."""
         if self._on_room is not None and not self._waiting:
             self._on_room()
 

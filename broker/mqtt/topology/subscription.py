@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
+from broker.engine.session_traffic import Session
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
 
@@ -46,7 +47,7 @@ class Subscriber(Protocol):
 class Subscription:
     """One client's subscription to one filter; `share` is the name in a `$share/<name>/...` one, or "", and
     `group` what it is a member of, then. `identifiers` are the properties that deliveries carry for it.
-    `is_own`: it stands for what its client itself publishes.
+    `is_own`: it stands for what its client itself publishes. `session`: the client's, if that lasts.
     """
 
     subscriber: Subscriber
@@ -58,6 +59,7 @@ class Subscription:
     identifiers: bytes = b""
     share: str = ""
     is_own: bool = False
+    session: Session | None = None
     group: ShareGroup | None = field(default=None, init=False)
 
     def join(self, group: ShareGroup) -> None:
@@ -124,6 +126,9 @@ class ShareBacklog(Protocol):
     def left(self) -> None:
         """Note that the last member of the group is gone."""
 
+    def hand_over(self, run: PublishRun, member: Subscription) -> bool:
+        """Let the member's session keep it from now on, if it has to [MQTT-4.8.2-4]; whether it does."""
+
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         """Note the member that has it; None: no member may read it."""
 
@@ -187,10 +192,13 @@ class ShareGroup:
     def publish(self, run: PublishRun) -> None:
         """Give one publish to one member."""
         member = self._pick(run.shape.topic)
+        backlog = self._backlog
         if member is not None:
+            if backlog is not None and backlog.hand_over(run, member):
+                return
             member.subscriber.forward(run, member)
-        if self._backlog is not None and self.members:
-            self._backlog.given(run, member)
+        if backlog is not None and self.members:
+            backlog.given(run, member)
 
     def dropped(self, run: PublishRun) -> None:
         """Take back what the member it was given to has not taken."""
