@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
@@ -12,6 +13,7 @@ from storage.envelope import EnvelopeTemplate
 _pack_head: Final = struct.Struct("<2sQq").pack
 
 
+@dataclass(eq=False, slots=True)
 class Message:
     """One message of one queue.
 
@@ -20,21 +22,11 @@ class Message:
     for the front-ends, who keep their translations of the properties there.
     """
 
-    __slots__ = ("body", "message_id", "offset", "received_at_ms", "template")
-
-    def __init__(
-        self,
-        message_id: int,
-        offset: int,
-        body: bytes | None,
-        template: EnvelopeTemplate,
-        received_at_ms: int,
-    ) -> None:
-        self.message_id = message_id
-        self.offset = offset
-        self.body = body
-        self.template = template
-        self.received_at_ms = received_at_ms
+    message_id: int
+    offset: int
+    body: bytes | None
+    template: EnvelopeTemplate
+    received_at_ms: int
 
     def read(self, body: bytes | None) -> None:
         """Take the payload that was read; None: there is none."""

@@ -13,6 +13,7 @@ Unix epoch. All eight flags are taken: another field means another version.
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from config import limits
@@ -205,42 +206,19 @@ def expires_at_ms(template: EnvelopeTemplate, received_at_ms: int) -> int:
     return received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
 
 
+@dataclass(eq=False, slots=True)
 class Envelope:
     """One decoded envelope; the fields are those of `EnvelopeTemplate` with offset and receipt time."""
 
-    __slots__ = (
-        "exchange",
-        "expires_at_ms",
-        "flags",
-        "offset",
-        "priority",
-        "properties",
-        "received_at_ms",
-        "topic",
-        "visible_at_ms",
-    )
-
-    def __init__(
-        self,
-        flags: int,
-        offset: int,
-        received_at_ms: int,
-        visible_at_ms: int,
-        expires_at_ms: int,
-        priority: int,
-        topic: str,
-        exchange: str,
-        properties: bytes,
-    ) -> None:
-        self.flags = flags
-        self.offset = offset
-        self.received_at_ms = received_at_ms
-        self.visible_at_ms = visible_at_ms
-        self.expires_at_ms = expires_at_ms
-        self.priority = priority
-        self.topic = topic
-        self.exchange = exchange
-        self.properties = properties
+    flags: int
+    offset: int
+    received_at_ms: int
+    visible_at_ms: int
+    expires_at_ms: int
+    priority: int
+    topic: str
+    exchange: str
+    properties: bytes
 
     @property
     def expiry_ms(self) -> int:

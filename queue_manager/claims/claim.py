@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NotRequired, Protocol, TypedDict
 
 from config import limits
@@ -53,6 +54,7 @@ class IllegalMove(AssertionError):
 SETTLED_MESSAGE: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)
 
 
+@dataclass(eq=False, slots=True)
 class Claim:
     """One message of one cursor: claim number, attempt, holder.
 
@@ -62,38 +64,15 @@ class Claim:
     record, once written.
     """
 
-    __slots__ = (
-        "at_ms",
-        "attempts",
-        "bucket",
-        "claim_number",
-        "consumer",
-        "deadline_ms",
-        "message",
-        "packed",
-        "state",
-    )
-
-    def __init__(
-        self,
-        message: Message,
-        claim_number: int,
-        bucket: Bucket | None,
-        attempts: int,
-        state: int,
-        consumer: Consumer | None,
-        at_ms: int,
-        packed: bytes = b"",
-    ) -> None:
-        self.message = message
-        self.claim_number = claim_number
-        self.bucket = bucket
-        self.attempts = attempts
-        self.state = state
-        self.consumer = consumer
-        self.at_ms = at_ms
-        self.deadline_ms = 0
-        self.packed = packed
+    message: Message
+    claim_number: int
+    bucket: Bucket | None
+    attempts: int
+    state: int
+    consumer: Consumer | None
+    at_ms: int
+    packed: bytes = b""
+    deadline_ms: int = field(default=0, init=False)
 
     @property
     def is_in_flight(self) -> bool:
@@ -183,6 +162,7 @@ class BucketOwner(Protocol):
         """Something of it changed: have it written with one of the next commits."""
 
 
+@dataclass(eq=False, slots=True)
 class Bucket:
     """The claims `first .. first + capacity - 1`: what one active, done and failed record holds.
 
@@ -194,40 +174,21 @@ class Bucket:
     active record tells of all that is open unless `is_active_changed`.
     """
 
-    __slots__ = (
-        "_owner",
-        "active_written",
-        "capacity",
-        "claim_base",
-        "claims",
-        "done_written",
-        "failed_written",
-        "first",
-        "is_active_changed",
-        "is_unwritten",
-        "is_plain",
-        "is_whole_wanted",
-        "open_count",
-        "runs",
-        "settlement_keys",
-    )
-
-    def __init__(self, owner: BucketOwner, first: int, capacity: int, claim_base: int) -> None:
-        self._owner = owner
-        self.first = first
-        self.capacity = capacity
-        self.claim_base = claim_base
-        self.claims: list[Claim | None] = []
-        self.open_count = 0
-        self.is_unwritten = False
-        self.is_active_changed = False
-        self.is_whole_wanted = False
-        self.is_plain = True
-        self.active_written = False
-        self.done_written = False
-        self.failed_written = False
-        self.settlement_keys: list[bytes] = []
-        self.runs: list[Run] = []
+    _owner: BucketOwner
+    first: int
+    capacity: int
+    claim_base: int
+    claims: list[Claim | None] = field(default_factory=list, init=False)
+    open_count: int = field(default=0, init=False)
+    is_unwritten: bool = field(default=False, init=False)
+    is_active_changed: bool = field(default=False, init=False)
+    is_whole_wanted: bool = field(default=False, init=False)
+    is_plain: bool = field(default=True, init=False)
+    active_written: bool = field(default=False, init=False)
+    done_written: bool = field(default=False, init=False)
+    failed_written: bool = field(default=False, init=False)
+    settlement_keys: list[bytes] = field(default_factory=list, init=False)
+    runs: list[Run] = field(default_factory=list, init=False)
 
     @property
     def bucket_id(self) -> int:
@@ -619,6 +580,7 @@ class ConsumerOptions(TypedDict):
     is_told_offsets: NotRequired[bool]
 
 
+@dataclass(eq=False, slots=True)
 class Consumer:
     """One consumer of one group.
 
@@ -630,60 +592,28 @@ class Consumer:
     says which offset it has, so its group is given only what is durable.
     """
 
-    __slots__ = (
-        "active",
-        "bytes_in_flight",
-        "consumer_id",
-        "credit_max",
-        "exclusive",
-        "extended",
-        "filter",
-        "group",
-        "in_flight",
-        "is_told_offsets",
-        "late_held",
-        "lease_ms",
-        "no_ack",
-        "paused",
-        "pool",
-        "priority",
-        "sink",
-    )
+    group: ConsumerGroup
+    sink: Sink
+    _: KW_ONLY
+    consumer_id: str
+    credit_max: int
+    no_ack: bool
+    exclusive: bool
+    lease_ms: int
+    pool: Pool | None = None
+    priority: int = 0
+    wanted: ConsumerFilter | None = None
+    is_told_offsets: bool = False
+    in_flight: dict[int, Claim] = field(default_factory=dict, init=False)
+    bytes_in_flight: int = field(default=0, init=False)
+    extended: bool = field(default=False, init=False)
+    late_held: int = field(default=-1, init=False)
+    paused: bool = field(default=False, init=False)
+    active: bool = field(default=True, init=False)
 
-    def __init__(
-        self,
-        group: ConsumerGroup,
-        sink: Sink,
-        *,
-        consumer_id: str,
-        credit_max: int,
-        no_ack: bool,
-        exclusive: bool,
-        lease_ms: int,
-        pool: Pool | None = None,
-        priority: int = 0,
-        wanted: ConsumerFilter | None = None,
-        is_told_offsets: bool = False,
-    ) -> None:
-        self.group = group
-        self.consumer_id = consumer_id
-        self.sink = sink
-        self.credit_max = credit_max
-        self.no_ack = no_ack
-        self.exclusive = exclusive
-        self.lease_ms = lease_ms
-        self.pool = pool
-        self.priority = priority
-        self.filter = wanted
-        self.is_told_offsets = is_told_offsets
-        self.in_flight: dict[int, Claim] = {}
-        self.bytes_in_flight = 0
-        self.extended = False
-        self.late_held = -1
-        self.paused = False
-        self.active = True
-        if pool is not None:
-            pool.join(self)
+    def __post_init__(self) -> None:
+        if self.pool is not None:
+            self.pool.join(self)
 
     # credit
 

@@ -65,7 +65,7 @@ class BySelector(Dispatcher):
 
     def join(self, consumer: Consumer) -> None:
         """Give a consumer its view."""
-        wanted = consumer.filter
+        wanted = consumer.wanted
         view = self._view(EVERYTHING) if wanted is None else self._view(wanted.key, wanted.condition)
         view.join()
         self._views_of[consumer] = view

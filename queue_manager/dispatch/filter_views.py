@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -17,6 +18,7 @@ from storage.envelope import EnvelopeTemplate
 EVERYTHING: Final = ""  # the key of the view of consumers without a filter
 
 
+@dataclass(eq=False, slots=True)
 class View:
     """What matches one filter: `condition` None matches all.
 
@@ -25,32 +27,20 @@ class View:
     have taken since. `consumers` counts those who share it.
     """
 
-    __slots__ = (
-        "_differs",
-        "_numbered",
-        "_verdicts",
-        "condition",
-        "consumers",
-        "cursor",
-        "found",
-        "is_scanning",
-        "key",
-        "last_load",
-        "returned",
-    )
+    key: str
+    condition: MessageFilter | None
+    cursor: int
+    consumers: int = field(default=0, init=False)
+    found: deque[Message] = field(default_factory=deque, init=False)
+    returned: list[tuple[int, int, Claim]] = field(default_factory=list, init=False)
+    is_scanning: bool = field(default=False, init=False)
+    last_load: int = field(default=0, init=False)
+    _numbered: int = field(default=0, init=False)
+    _differs: bool = field(init=False)
+    _verdicts: dict[EnvelopeTemplate, bool] = field(default_factory=dict, init=False)
 
-    def __init__(self, key: str, condition: MessageFilter | None, cursor: int) -> None:
-        self.key = key
-        self.condition = condition
-        self.cursor = cursor
-        self.consumers = 0
-        self.found: deque[Message] = deque()
-        self.returned: list[tuple[int, int, Claim]] = []
-        self.is_scanning = False
-        self.last_load = 0
-        self._numbered = 0
-        self._differs = condition is not None and differs_by_message(condition)
-        self._verdicts: dict[EnvelopeTemplate, bool] = {}
+    def __post_init__(self) -> None:
+        self._differs = self.condition is not None and differs_by_message(self.condition)
 
     def wants(self, queue_title: str, message: Message, delivery_count: int, fields: MessageFields) -> bool:
         """Return whether the message matches; asked of the filter once per template where that is enough."""
@@ -164,8 +154,8 @@ class Views:
             return self._others
         found = self._others
         get = self._fields.shared(template).get
-        for field, by_text in self._index.items():
-            value = get(field)
+        for name, by_text in self._index.items():
+            value = get(name)
             if type(value) is str and value in by_text:
                 found = found + by_text[value]
         return found

@@ -105,7 +105,7 @@ class Serving:
     def join(self, consumer: Consumer) -> None:
         """Serve a consumer, which is one of the group's after this."""
         for cursor in self._cursors:
-            if consumer.filter is not None or cursor in self.by_selector:
+            if consumer.wanted is not None or cursor in self.by_selector:
                 self.select(cursor).join(consumer)
 
     def joined(self, consumer: Consumer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
@@ -66,6 +67,7 @@ class RangeRemoval(Removal):
         return purged
 
 
+@dataclass(eq=False, slots=True)
 class QueueRemoval(Removal):
     """A log was deleted with its queue: its entries, the records of its groups and the payloads only it held
     go.
@@ -76,38 +78,17 @@ class QueueRemoval(Removal):
     was never anything in it, so its groups' places are all there is to delete.
     """
 
-    __slots__ = (
-        "head_offset",
-        "is_restored",
-        "is_untouched",
-        "let_go",
-        "log_id",
-        "name",
-        "released",
-        "storage_ids",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        log_id: str,
-        storage_ids: tuple[str, ...],
-        head_offset: int,
-        released: RangeSet | None,
-        *,
-        is_untouched: bool = False,
-        is_restored: bool = False,
-    ) -> None:
-        self.name = name
-        self.log_id = log_id
-        self.storage_ids = storage_ids
-        self.head_offset = head_offset
-        self.released = released
-        self.is_untouched = is_untouched
-        self.is_restored = is_restored
-        self.let_go: set[int] = set()
-        """IDs of payloads that only records of the groups told of, which several may do, and that were let go
-        of."""
+    name: str
+    log_id: str
+    storage_ids: tuple[str, ...]
+    head_offset: int
+    released: RangeSet | None
+    _: KW_ONLY
+    is_untouched: bool = False
+    is_restored: bool = False
+    let_go: set[int] = field(default_factory=set, init=False)
+    """IDs of payloads that only records of the groups told of, which several may do, and that were let go
+    of."""
 
     def keep(self, ranges: Iterable[tuple[int, int]]) -> None:
         """These count as let go of, and their payloads are there all the same."""
@@ -125,6 +106,7 @@ class QueueRemoval(Removal):
             self.storage_ids = (*self.storage_ids, storage_id)
 
 
+@dataclass(eq=False, slots=True)
 class GroupRemoval(Removal):
     """What is left to do when a group was deleted or reset, or began behind the oldest message.
 
@@ -136,40 +118,22 @@ class GroupRemoval(Removal):
     below claim number `claim_end`.
     """
 
-    __slots__ = (
-        "claim_end",
-        "failed_below",
-        "group_id",
-        "head",
-        "log",
-        "log_free",
-        "mode",
-        "number",
-        "row_free",
-        "storage_id",
-    )
+    log: QueueLog
+    storage_id: str
+    number: int
+    mode: int
+    _: KW_ONLY
+    claim_end: int = 0
+    failed_below: int = 0
+    head: int = -1  # that of the log
+    group_id: str = field(init=False)
+    log_free: RangeSet = field(default_factory=RangeSet, init=False)
+    row_free: RangeSet = field(default_factory=RangeSet, init=False)
 
-    def __init__(
-        self,
-        log: QueueLog,
-        storage_id: str,
-        number: int,
-        mode: int,
-        *,
-        claim_end: int = 0,
-        failed_below: int = 0,
-        head: int | None = None,
-    ) -> None:
-        self.log = log
-        self.storage_id = storage_id
-        self.group_id = layout.split_group_queue_id(storage_id)[1]
-        self.number = number
-        self.mode = mode
-        self.claim_end = claim_end
-        self.failed_below = failed_below
-        self.head = log.head_offset if head is None else head
-        self.log_free = RangeSet()
-        self.row_free = RangeSet()
+    def __post_init__(self) -> None:
+        self.group_id = layout.split_group_queue_id(self.storage_id)[1]
+        if self.head < 0:
+            self.head = self.log.head_offset
 
     @classmethod
     def restored(cls, log: QueueLog, key: GroupRemovalKey, pending: PendingGroupRemoval) -> GroupRemoval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from queue_manager.address import local_name
@@ -33,26 +34,16 @@ _WHY_NOT: Final = {
 }
 
 
+@dataclass(eq=False, slots=True)
 class Surroundings:
     """What all queues of a shard are made with."""
 
-    __slots__ = ("book", "context", "directory", "group_key_of", "memory", "on_unused")
-
-    def __init__(
-        self,
-        context: Context,
-        directory: Directory,
-        book: DeadLetterBook,
-        memory: EphemeralMemory,
-        group_key_of: GroupKeyOf,
-        on_unused: Callable[[Queue, int], None],
-    ) -> None:
-        self.context = context
-        self.directory = directory
-        self.book = book
-        self.memory = memory
-        self.group_key_of = group_key_of
-        self.on_unused = on_unused
+    context: Context
+    directory: Directory
+    book: DeadLetterBook
+    memory: EphemeralMemory
+    group_key_of: GroupKeyOf
+    on_unused: Callable[[Queue, int], None]
 
 
 class Queue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from queue_manager.claims.claim import AVAILABLE, DONE, FAILED, SETTLED_MESSAGE, Bucket, Claim
@@ -17,18 +18,15 @@ from storage.records.bucket_values import AvailableMessage, InFlightMessage, Set
 from storage.visible_at import without_visible_at
 
 
+@dataclass(eq=False, slots=True)
 class StoredBucket:
     """The values of a bucket's records; of settlements with their keys."""
 
-    __slots__ = ("active", "done", "failed", "settlements")
-
-    def __init__(
-        self, *, active: bytes | None = None, done: bytes | None = None, failed: bytes | None = None
-    ) -> None:
-        self.active = active
-        self.done = done
-        self.failed = failed
-        self.settlements: list[tuple[bytes, bytes]] = []
+    _: KW_ONLY
+    active: bytes | None = None
+    done: bytes | None = None
+    failed: bytes | None = None
+    settlements: list[tuple[bytes, bytes]] = field(default_factory=list, init=False)
 
     def add_settled(self, done: bytes | None, failed: bytes | None) -> None:
         """The records of what is done and failed were read."""

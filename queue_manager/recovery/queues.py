@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reset_keep import ResetKeep
 from queue_manager.group.group import Group
@@ -82,23 +84,15 @@ def _restore_log(context: Context, name: str, stored_log: StoredLog) -> QueueLog
     )
 
 
+@dataclass(eq=False, slots=True)
 class StoredCursor:
     """What the records tell of one group in one log."""
 
-    __slots__ = ("awaits_history", "claims", "position", "sequence")
-
-    def __init__(
-        self,
-        position: int | None,
-        sequence: int | None,
-        claims: ClaimState | None,
-        *,
-        awaits_history: bool,
-    ) -> None:
-        self.position = position
-        self.sequence = sequence
-        self.claims = claims
-        self.awaits_history = awaits_history
+    position: int | None
+    sequence: int | None
+    claims: ClaimState | None
+    _: KW_ONLY
+    awaits_history: bool
 
 
 def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[StoredCursor]) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from queue_manager.errors import InvalidArgument, PreconditionFailed
@@ -24,6 +25,7 @@ from queue_manager.stage_tags import StageTag
 from storage.envelope import EnvelopeTemplate
 
 
+@dataclass(eq=False, slots=True)
 class Judgement:
     """The outcome of one publish: `find` finds it, `Publisher.apply` does it.
 
@@ -33,38 +35,22 @@ class Judgement:
     `is_heard`: the audience is to hear it.
     """
 
-    __slots__ = (
-        "bodies",
-        "body_bytes",
-        "digest",
-        "dropping",
-        "due_ms",
-        "full",
-        "is_heard",
-        "outcome",
-        "plan",
-        "records",
-        "repeated_count",
-        "takers",
-        "templates",
-    )
+    plan: PublishPlan
+    bodies: list[bytes]
+    templates: list[EnvelopeTemplate] | None
+    outcome: int = field(default=ACCEPTED, init=False)
+    takers: Sequence[Queue] = field(init=False)
+    full: tuple[Queue, ...] = field(default=(), init=False)
+    body_bytes: int = field(default=0, init=False)
+    due_ms: int = field(default=0, init=False)
+    digest: bytes = field(default=b"", init=False)
+    dropping: Sequence[Queue] = field(default=(), init=False)
+    records: list[tuple[Queue, list[tuple[bytes, bytes]]]] = field(default_factory=list, init=False)
+    repeated_count: int = field(default=0, init=False)
+    is_heard: bool = field(default=True, init=False)
 
-    def __init__(
-        self, plan: PublishPlan, bodies: list[bytes], templates: list[EnvelopeTemplate] | None
-    ) -> None:
-        self.plan = plan
-        self.bodies = bodies
-        self.templates = templates
-        self.outcome = ACCEPTED
-        self.takers: Sequence[Queue] = plan.queues
-        self.full: tuple[Queue, ...] = ()
-        self.body_bytes = 0
-        self.due_ms = 0
-        self.digest = b""
-        self.dropping: Sequence[Queue] = ()
-        self.records: list[tuple[Queue, list[tuple[bytes, bytes]]]] = []
-        self.repeated_count = 0
-        self.is_heard = True
+    def __post_init__(self) -> None:
+        self.takers = self.plan.queues
 
     def find(self, now_ms: int, ahead: Ahead) -> None:
         """Find what becomes of the messages; `ahead`: publishes that will have been applied before.

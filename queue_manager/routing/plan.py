@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from queue_manager.audience import STORED, UNHEARD, Audience, TopicSpaces
 from queue_manager.options import PLAIN, PublishOptions
@@ -11,6 +12,7 @@ from queue_manager.routing.bindings import NOWHERE, Route
 from storage.envelope import EnvelopeTemplate
 
 
+@dataclass(eq=False, slots=True)
 class PublishPlan:
     """Topic and properties, resolved. `aim` it before use, and again whenever it is not `is_current`.
 
@@ -19,45 +21,22 @@ class PublishPlan:
     for that. `audience`: the subscribers that hear it beside the queues.
     """
 
-    __slots__ = (
-        "durable",
-        "durable_count",
-        "exchange",
-        "full",
-        "is_accompanied",
-        "audience",
-        "options",
-        "persistent",
-        "properties",
-        "properties_kind",
-        "queues",
-        "route",
-        "template",
-        "topic",
-    )
+    topic: str
+    properties_kind: int
+    properties: bytes
+    persistent: bool
+    options: PublishOptions = PLAIN
+    exchange: str = ""
+    queues: Sequence[Queue] = field(default=(), init=False)
+    durable: bool = field(default=False, init=False)
+    durable_count: int = field(default=0, init=False)
+    full: tuple[Queue, ...] = field(default=(), init=False)
+    route: Route = field(default=NOWHERE, init=False)
+    audience: Audience | None = field(default=None, init=False)
+    is_accompanied: bool = field(default=False, init=False)
+    template: EnvelopeTemplate = field(init=False)
 
-    def __init__(
-        self,
-        topic: str,
-        properties_kind: int,
-        properties: bytes,
-        persistent: bool,
-        options: PublishOptions = PLAIN,
-        exchange: str = "",
-    ) -> None:
-        self.topic = topic
-        self.exchange = exchange
-        self.properties_kind = properties_kind
-        self.properties = properties
-        self.persistent = persistent
-        self.options = options
-        self.queues: Sequence[Queue] = ()
-        self.durable = False
-        self.durable_count = 0
-        self.full: tuple[Queue, ...] = ()
-        self.route = NOWHERE
-        self.audience: Audience | None = None
-        self.is_accompanied = False
+    def __post_init__(self) -> None:
         self.template = self._template(False)
 
     @property

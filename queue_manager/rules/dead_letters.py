@@ -7,6 +7,7 @@ where it is, failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
 from config import limits
@@ -19,33 +20,21 @@ from queue_manager.policy import REJECT_DLX
 from storage.envelope import EnvelopeTemplate
 
 
+@dataclass(eq=False, slots=True)
 class Death:
     """Why a message is dead-lettered, and to which queues: what its new properties tell. `is_readdressed`: by
     another routing key than it was published with.
     """
 
-    __slots__ = ("at_ms", "attempts", "group_id", "is_readdressed", "message", "queue", "reason", "targets")
-
-    def __init__(
-        self,
-        message: Message,
-        queue: str,
-        group_id: str,
-        reason: str,
-        attempts: int,
-        at_ms: int,
-        targets: Sequence[str],
-        *,
-        is_readdressed: bool = True,
-    ) -> None:
-        self.message = message
-        self.queue = queue
-        self.group_id = group_id
-        self.reason = reason
-        self.attempts = attempts
-        self.at_ms = at_ms
-        self.targets = targets
-        self.is_readdressed = is_readdressed
+    message: Message
+    queue: str
+    group_id: str
+    reason: str
+    attempts: int
+    at_ms: int
+    targets: Sequence[str]
+    _: KW_ONLY
+    is_readdressed: bool = True
 
 
 class Stamped(NamedTuple):
@@ -68,19 +57,15 @@ def keep_properties(death: Death) -> Stamped:
     return Stamped(template.properties_kind, template.properties)
 
 
+@dataclass(eq=False, slots=True)
 class Origin:
     """What a dead letter was before it died: queue, topic, exchange, properties to publish again."""
 
-    __slots__ = ("exchange", "properties", "properties_kind", "queue", "topic")
-
-    def __init__(
-        self, queue: str, topic: str, exchange: str, properties_kind: int, properties: bytes
-    ) -> None:
-        self.queue = queue
-        self.topic = topic
-        self.exchange = exchange
-        self.properties_kind = properties_kind
-        self.properties = properties
+    queue: str
+    topic: str
+    exchange: str
+    properties_kind: int
+    properties: bytes
 
 
 OriginOf = Callable[[EnvelopeTemplate], Origin | None]
@@ -125,6 +110,7 @@ class Directory(Protocol):
         """
 
 
+@dataclass(eq=False, slots=True)
 class DeadLetterBook:
     """What dead-lettering did so far.
 
@@ -134,26 +120,20 @@ class DeadLetterBook:
     before; not for each message.
     """
 
-    __slots__ = (
-        "_trouble",
-        "copies_of",
-        "dropped_count",
-        "on_trouble",
-        "origin_of",
-        "refused_count",
-        "sent_count",
-        "stamp",
-    )
+    sent_count: int = field(default=0, init=False)
+    dropped_count: int = field(default=0, init=False)
+    refused_count: int = field(default=0, init=False)
+    stamp: Stamp = field(init=False)
+    origin_of: OriginOf = field(init=False)
+    copies_of: CopiesOf = field(init=False)
+    on_trouble: OnTrouble = field(init=False)
+    _trouble: dict[str, str] = field(default_factory=dict, init=False)
 
-    def __init__(self) -> None:
-        self.sent_count = 0
-        self.dropped_count = 0
-        self.refused_count = 0
-        self.stamp: Stamp = keep_properties
-        self.origin_of: OriginOf = no_origin
-        self.copies_of: CopiesOf = no_copies
-        self.on_trouble: OnTrouble = lambda queue, reason, is_kept: None
-        self._trouble: dict[str, str] = {}
+    def __post_init__(self) -> None:
+        self.stamp = keep_properties
+        self.origin_of = no_origin
+        self.copies_of = no_copies
+        self.on_trouble = lambda queue, reason, is_kept: None
 
     def install(
         self,

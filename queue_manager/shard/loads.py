@@ -7,6 +7,7 @@ they name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from queue_manager.model import Message
@@ -57,6 +58,7 @@ class StreamLoad(LogLoad):
         self.end = end
 
 
+@dataclass(eq=False, slots=True)
 class ScanLoad:
     """Read up to `limit` rows with `start <= key < end`, and call `then(rows, now_ms)`.
 
@@ -64,22 +66,12 @@ class ScanLoad:
     hold of the range the caller has to know itself.
     """
 
-    __slots__ = ("end", "limit", "reverse", "start", "then")
-
-    def __init__(
-        self,
-        start: bytes,
-        end: bytes | None,
-        limit: int,
-        then: Callable[[list[tuple[bytes, bytes]], int], None],
-        *,
-        reverse: bool = False,
-    ) -> None:
-        self.start = start
-        self.end = end
-        self.limit = limit
-        self.then = then
-        self.reverse = reverse
+    start: bytes
+    end: bytes | None
+    limit: int
+    then: Callable[[list[tuple[bytes, bytes]], int], None]
+    _: KW_ONLY
+    reverse: bool = False
 
 
 class BodiesLoad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from config import limits
@@ -13,40 +14,28 @@ from storage.records import staged_rows
 from storage.records.staged_values import StagedRun
 
 
+@dataclass(eq=False, slots=True)
 class Attempt:
     """`is_ending`: its rows are being deleted, nothing may be added.
 
     `_runs` are the rows of its last record, which is written when the commit is closed or the record full.
     """
 
-    __slots__ = (
-        "_bytes_before",
-        "_first_row",
-        "_open_bytes",
-        "_open_rows",
-        "_runs",
-        "byte_count",
-        "is_ending",
-        "queue_id",
-        "row_count",
-        "staged_at_ms",
-        "tag",
-    )
+    queue_id: str
+    tag: StageTag
+    staged_at_ms: int
+    row_count: int = 0
+    byte_count: int = 0
+    is_ending: bool = field(default=False, init=False)
+    _runs: list[StagedRun] = field(default_factory=list, init=False)
+    _first_row: int = field(init=False)
+    _bytes_before: int = field(init=False)
+    _open_rows: int = field(default=0, init=False)
+    _open_bytes: int = field(default=0, init=False)
 
-    def __init__(
-        self, queue_id: str, tag: StageTag, staged_at_ms: int, row_count: int = 0, byte_count: int = 0
-    ) -> None:
-        self.queue_id = queue_id
-        self.tag = tag
-        self.staged_at_ms = staged_at_ms
-        self.row_count = row_count
-        self.byte_count = byte_count
-        self.is_ending = False
-        self._runs: list[StagedRun] = []
-        self._first_row = row_count
-        self._bytes_before = byte_count
-        self._open_rows = 0
-        self._open_bytes = 0
+    def __post_init__(self) -> None:
+        self._first_row = self.row_count
+        self._bytes_before = self.byte_count
 
     def add(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from queue_manager.stage_tags import StageTag
@@ -11,6 +12,7 @@ from storage.records import staged_rows
 NOT_COMMITTED: Final = -1
 
 
+@dataclass(eq=False, slots=True)
 class Sweep:
     """Rows below a prefix: those of `attempts` (part, attempt) go into the log, others are deleted.
 
@@ -19,37 +21,18 @@ class Sweep:
     are the attempts that are gone in the end. `has_begun`: it is known to find all there is of it.
     """
 
-    __slots__ = (
-        "attempts",
-        "end",
-        "has_begun",
-        "left",
-        "left_bytes",
-        "number",
-        "position",
-        "producer",
-        "tags",
-    )
+    position: bytes  # the prefix at first
+    tags: list[StageTag]
+    producer: str = ""
+    attempts: frozenset[tuple[int, str]] = frozenset()
+    number: int = NOT_COMMITTED
+    left: int = 0
+    left_bytes: int = 0
+    end: bytes | None = field(init=False)
+    has_begun: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        prefix: bytes,
-        tags: list[StageTag],
-        producer: str = "",
-        attempts: frozenset[tuple[int, str]] = frozenset(),
-        number: int = NOT_COMMITTED,
-        left: int = 0,
-        left_bytes: int = 0,
-    ) -> None:
-        self.position = prefix
-        self.end = prefix_end(prefix)
-        self.tags = tags
-        self.producer = producer
-        self.attempts = attempts
-        self.number = number
-        self.left = left
-        self.left_bytes = left_bytes
-        self.has_begun = False
+    def __post_init__(self) -> None:
+        self.end = prefix_end(self.position)
 
     @classmethod
     def of_attempt(cls, queue_id: str, tag: StageTag) -> Sweep:
