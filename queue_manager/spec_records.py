@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Set
+from dataclasses import KW_ONLY, dataclass
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ PURGED: Final = "purged"  # extension: u64LE, the offset behind what was there a
 AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told yet what there is for it
 
 
+@dataclass(eq=False, slots=True)
 class QueueDefinition:
     """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
     None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
@@ -39,43 +41,22 @@ class QueueDefinition:
     chose the name.
     """
 
-    __slots__ = (
-        "arguments",
-        "auto_created",
-        "auto_delete",
-        "description",
-        "durable",
-        "is_server_named",
-        "name",
-        "owner",
-        "policy",
-        "topics",
-    )
+    name: str
+    _: KW_ONLY
+    durable: bool
+    policy: QueuePolicy
+    topics: tuple[str, ...] = ()
+    arguments: Mapping[str, object] | None = None
+    auto_delete: bool = False
+    owner: object = None
+    auto_created: bool = False
+    description: str = ""
+    is_server_named: bool = False
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        durable: bool,
-        policy: QueuePolicy,
-        topics: tuple[str, ...] = (),
-        arguments: Mapping[str, object] | None = None,
-        auto_delete: bool = False,
-        owner: object = None,
-        auto_created: bool = False,
-        description: str = "",
-        is_server_named: bool = False,
-    ) -> None:
-        self.name = validate_queue_name(name)
-        self.is_server_named = is_server_named
-        self.durable = durable
-        self.policy = policy
-        self.topics = tuple(validate(topic) for topic in topics) or (f"{address_of(name)}/#",)
-        self.arguments = arguments
-        self.auto_delete = auto_delete
-        self.owner = owner
-        self.auto_created = auto_created
-        self.description = description
+    def __post_init__(self) -> None:
+        validate_queue_name(self.name)
+        topics = tuple(validate(topic) for topic in self.topics)
+        self.topics = topics or (f"{address_of(self.name)}/#",)
 
     @classmethod
     def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:

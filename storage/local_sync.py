@@ -70,19 +70,6 @@ def numbers_of(names: Iterable[str]) -> list[int]:
 class LocalSync:
     """Syncs one database directory. Its methods block: call them in threads, each always in the same one."""
 
-    __slots__ = (
-        "_broken",
-        "_database",
-        "_folders",
-        "_next_wal_id",
-        "_swept",
-        "_unlisted_count",
-        "_wal_fd",
-        "_wal_prefix",
-        "on_disk",
-        "wal_synced",
-    )
-
     def __init__(self, database: Path) -> None:
         """Put everything that lies in `database` on disk, then watch for what is new. Raises StorageError."""
         self._database = database

@@ -143,19 +143,6 @@ class MetadataLog:
     age or by size (the size counts what this process wrote).
     """
 
-    __slots__ = (
-        "_allocator",
-        "_entry_prefixes",
-        "_listed",
-        "_listed_ids",
-        "_segment_bytes",
-        "_starts",
-        "instance_id",
-        "seal_bytes",
-        "seal_interval_ms",
-        "segments",
-    )
-
     def __init__(
         self,
         instance_id: str = INSTANCE_ID_DEFAULT,

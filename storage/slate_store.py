@@ -86,31 +86,6 @@ class SlateStore:
     again, and that continues where it stood. Any other StorageError of a write is final for this object.
     """
 
-    __slots__ = (
-        "_applied",
-        "_applied_count",
-        "_closed",
-        "_commit_thread",
-        "_database",
-        "_description",
-        "_directory",
-        "_durable_watch",
-        "_flush_interval_s",
-        "_hold",
-        "_lock",
-        "_next_flush",
-        "_reads",
-        "_sweep_thread",
-        "_sweeper",
-        "_sync",
-        "_sync_count",
-        "_synced_before",
-        "_turn",
-        "_used_scans",
-        "cuts",
-        "notes",
-    )
-
     def __init__(
         self,
         database: Db,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 from queue_manager.claims.attempts import AttemptLog
@@ -25,6 +26,7 @@ class PurgeOwner(Protocol):
         """Put the purge into the open commit, if it is still to be done."""
 
 
+@dataclass(eq=False, slots=True)
 class Purge:
     """A done record that goes at `due_ms`.
 
@@ -33,25 +35,14 @@ class Purge:
     without them.
     """
 
-    __slots__ = ("attempt_ids", "bucket_id", "due_ms", "items", "owner", "shared_items", "was_open")
-
-    def __init__(
-        self,
-        owner: PurgeOwner,
-        bucket_id: int,
-        due_ms: int,
-        shared_items: list[Run] | None = None,
-        *,
-        items: list[Run] | None = None,
-        was_open: bool = False,
-    ) -> None:
-        self.owner = owner
-        self.bucket_id = bucket_id
-        self.due_ms = due_ms
-        self.items: list[Run] = items or []
-        self.shared_items: list[Run] = shared_items or []
-        self.attempt_ids: list[int] = []
-        self.was_open = was_open
+    owner: PurgeOwner
+    bucket_id: int
+    due_ms: int
+    shared_items: list[Run] = field(default_factory=list)
+    _: KW_ONLY
+    items: list[Run] = field(default_factory=list)
+    was_open: bool = False
+    attempt_ids: list[int] = field(default_factory=list, init=False)
 
     @classmethod
     def of_bucket(cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, due_ms: int) -> Purge:

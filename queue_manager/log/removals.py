@@ -30,40 +30,30 @@ class StreamTrim(LogTrim):
     __slots__ = ()
 
 
+@dataclass(eq=False, slots=True)
 class RangeRemoval(Removal):
     """Messages were purged: find those with offsets in `[start, end)`, from log entry `sequence` on, and
     `release` them. Those in `kept` were not purged: they had been claimed.
     """
 
-    __slots__ = ("_kept", "_release", "end", "log", "sequence", "start")
-
-    def __init__(
-        self,
-        log: QueueLog,
-        start: int,
-        end: int,
-        sequence: int,
-        release: Callable[[list[Row]], None],
-        kept: RangeSet | None = None,
-    ) -> None:
-        self.log = log
-        self.start = start
-        self.end = end
-        self.sequence = sequence
-        self._release = release
-        self._kept = kept
+    log: QueueLog
+    start: int
+    end: int
+    sequence: int
+    release: Callable[[list[Row]], None]
+    kept: RangeSet | None = None
 
     def found(self, rows: list[Row]) -> None:
         """Take messages of the range."""
-        kept = self._kept
-        self._release(rows if kept is None else [row for row in rows if not kept.contains(row[0])])
+        kept = self.kept
+        self.release(rows if kept is None else [row for row in rows if not kept.contains(row[0])])
 
     def offsets(self) -> RangeSet:
         """The offsets that were purged."""
         purged = RangeSet()
         purged.add(self.start, self.end)
-        if self._kept is not None:
-            purged.discard_all(self._kept)
+        if self.kept is not None:
+            purged.discard_all(self.kept)
         return purged
 
 

@@ -202,7 +202,6 @@ class DeadLetters:
         """
         if not self.is_wanted() or message.body is None:
             return False
-        book = self._book
         name = self._log.name
         exchange, keys = self._address(message.template)
         targets = self._targets(exchange, keys, message.template)
@@ -217,42 +216,48 @@ class DeadLetters:
             else:
                 takers.append(target)
         if takers:
-            self._log.context.discards.spend(limits.DEAD_LETTER_COST)
             death = self._death(group_id, message, attempts, reason, now_ms, takers)
-            kind, properties, avoided = book.stamp(death)
-            if avoided:
-                is_loop = True
-                takers = [t for t in takers if address.local_name(t.name) not in avoided]
-        if takers:
-            original = message.template
-            template = EnvelopeTemplate(
-                keys[0],
-                kind,
-                properties,
-                persistent=original.persistent,
-                priority=original.priority,
-                exchange=exchange,
-            )
-            body = message.body
-
-            def append() -> None:
-                for target in takers:
-                    target.append_one(template, body, now_ms)
-
-            self._log.context.discards.dead_letters(len(takers), append, now_ms)
-            book.sent(name)
-            return True
+            if self._append_copies(death, exchange, keys[0], takers, message.body):
+                self._book.sent(name)
+                return True
+            is_loop = True
         if is_loop and reason in (EXPIRED, MAXLEN):
-            book.dropped()
+            self._book.dropped()
             return True
         if reason == MAXLEN and not targets:
-            book.dropped_without_target(name, obstacle)
+            self._book.dropped_without_target(name, obstacle)
             return True
-        book.refused(
+        self._book.refused(
             name,
             obstacle or f"messages would go round in a loop, or be too many, through {targets[0].name!r}",
         )
         return False
+
+    def _append_copies(
+        self, death: Death, exchange: str, key: str, takers: Sequence[Target], body: bytes
+    ) -> bool:
+        """Append copies to those that the stamp does not avoid; False: it avoids all of them."""
+        discards = self._log.context.discards
+        discards.spend(limits.DEAD_LETTER_COST)
+        kind, properties, avoided = self._book.stamp(death)
+        left = [taker for taker in takers if address.local_name(taker.name) not in avoided]
+        original = death.message.template
+        template = EnvelopeTemplate(
+            key,
+            kind,
+            properties,
+            persistent=original.persistent,
+            priority=original.priority,
+            exchange=exchange,
+        )
+
+        def append() -> None:
+            for taker in left:
+                taker.append_one(template, body, death.at_ms)
+
+        if left:
+            discards.dead_letters(len(left), append, death.at_ms)
+        return bool(left)
 
     def _targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
         """The queues that take a dead letter, in the virtual host of this one."""

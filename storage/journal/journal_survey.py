@@ -37,6 +37,10 @@ class Survey:
     """The frames behind what the database has, by file, in order."""
     notes: list[str] = field(default_factory=list)
 
+    def note_newest(self, head: SegmentHead) -> None:
+        """Note the newest segment."""
+        self.generation = head.generation
+
     def reach(self, commit: EndRecord) -> None:
         """Note a commit that is there."""
         if commit.sequence > self.last.sequence:
@@ -68,7 +72,7 @@ def survey_journal(directory: Path, database_id: int, held: EndRecord) -> Survey
     walk = _Walk(directory, database_id, held)
     segments = _begun_segments(directory, database_id)
     if segments:
-        walk.survey.generation = segments[-1].head.generation
+        walk.survey.note_newest(segments[-1].head)
     for index, segment in enumerate(segments):
         following = segments[index + 1].head.first if index + 1 < len(segments) else None
         if following is not None and following <= held.sequence + 1:
