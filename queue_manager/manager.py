@@ -177,7 +177,7 @@ class QueueManager:
             queue.check_name(name)
         group = self.consumption.group(queue, name, pattern, selector, places)
         if isinstance(queue, Stream) and start is not None:
-            queue.stream_group(name, pattern, selector).seek(start)
+            queue.stream_group(name, pattern, selector).cursor.seek(start)
         return group
 
     def reset_group(
@@ -193,7 +193,7 @@ class QueueManager:
         """Have a group go on at `places`, see `Groups.reset`; a group of a stream goes on at `start`."""
         group = queue.groups.reset(queue.groups.find(group_id), places, now_ms, force=force)
         if isinstance(queue, Stream) and start is not None:
-            queue.stream_group(group.name, group.pattern, group.selector).seek(start)
+            queue.stream_group(group.name, group.pattern, group.selector).cursor.seek(start)
         return group
 
     def delete_group(self, queue: Queue, group_id: str, now_ms: int, *, force: bool = False) -> None:
@@ -215,7 +215,7 @@ class QueueManager:
                 return None
             self.consumption.group(queue, group_name, MATCH_ALL)
             known = queue.stream_group(group_name)
-            known.seek(start)
+            known.cursor.seek(start)
         return known.cursor.committed_offset()
 
     def commit_offset(self, queue: Queue, group_id: str, offset: int) -> None:

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from slatedb.uniffi import DbReader, DbReaderBuilder, Error, ObjectStore, ReaderMode, ReaderOptions
 
@@ -21,20 +20,13 @@ from storage.records import Holder, holder
 from storage.slate_errors import SLATE_ERRORS, answered, translate
 
 
-class Writer(Protocol):
-    """The open database."""
-
-    async def write(self, ops: WriteOps) -> None:
-        """See `storage.store.Store.write`."""
-
-
 class RemoteHold:
     """Says, from `begin` to `release`, that this process has the database open."""
 
-    __slots__ = ("_holder", "_task", "_writer")
+    __slots__ = ("_holder", "_task", "_write")
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, write: Callable[[WriteOps], Awaitable[None]]) -> None:
+        self._write = write
         self._holder = Holder(secrets.randbits(64), 0, os.getpid(), os.uname().nodename)
         self._task: asyncio.Task[None] | None = None
 
@@ -52,13 +44,13 @@ class RemoteHold:
         self._task = None
         ops = WriteOps()
         ops.delete(holder.key())
-        await self._writer.write(ops)
+        await self._write(ops)
 
     async def _beat(self) -> None:
         self._holder = self._holder._replace(beat=self._holder.beat + 1)
         ops = WriteOps()
         ops.put(holder.key(), holder.encode(*self._holder))
-        await self._writer.write(ops)
+        await self._write(ops)
 
     async def _go_on(self) -> None:
         while True:

@@ -139,7 +139,7 @@ class SlateStore:
 
     async def hold(self) -> None:
         """Say in the database, until `close`, that this process has it open. Raises StorageError."""
-        self._hold = RemoteHold(self)
+        self._hold = RemoteHold(self.write)
         await self._hold.begin()
 
     def describe(self) -> str:

@@ -8,7 +8,7 @@ them, or when done messages are let go of.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from config import limits
@@ -42,23 +42,18 @@ class OpenBuckets(Protocol):
         """It is closed and written: forget it."""
 
 
-class Stored(Protocol):
-    """What the store has of the cursor."""
-
-    def mark_dirty(self) -> None:
-        """There is something to write."""
-
-
 class BucketRecords:
     """Writes of each bucket what changed."""
 
-    __slots__ = ("_buckets", "_unwritten", "_log", "_storage_id", "_stored")
+    __slots__ = ("_buckets", "_unwritten", "_log", "_storage_id", "_mark_dirty")
 
-    def __init__(self, log: QueueLog, storage_id: str, buckets: OpenBuckets, stored: Stored) -> None:
+    def __init__(
+        self, log: QueueLog, storage_id: str, buckets: OpenBuckets, mark_dirty: Callable[[], None]
+    ) -> None:
         self._log = log
         self._storage_id = storage_id
         self._buckets = buckets
-        self._stored = stored
+        self._mark_dirty = mark_dirty
         self._unwritten: list[Bucket] = []
 
     @property
@@ -69,7 +64,7 @@ class BucketRecords:
     def want(self, bucket: Bucket) -> None:
         """Something of it changed: have it written with one of the next commits."""
         self._unwritten.append(bucket)
-        self._stored.mark_dirty()
+        self._mark_dirty()
 
     def want_all_whole(self) -> None:
         """Have every bucket written as a whole that is not."""

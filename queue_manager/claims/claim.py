@@ -155,13 +155,6 @@ class Claim:
         return self.claim_number < other.claim_number
 
 
-class BucketOwner(Protocol):
-    """Who has buckets written."""
-
-    def want(self, bucket: Bucket) -> None:
-        """Something of it changed: have it written with one of the next commits."""
-
-
 @dataclass(eq=False, slots=True)
 class Bucket:
     """The claims `first .. first + capacity - 1`: what one active, done and failed record holds.
@@ -170,11 +163,12 @@ class Bucket:
     done nor failed. `runs` are the messages as they were claimed; as long as the bucket `is_plain` (nothing
     of it returned, failed, was purged, or is shared with other queues) they are what goes with it.
 
-    What is written of it is done if `done_written`, in its done record or in those of `settlement_keys`; the
-    active record tells of all that is open unless `is_active_changed`.
+    `want` has it written with one of the next commits. What is written of it is done if `done_written`, in
+    its done record or in those of `settlement_keys`; the active record tells of all that is open unless
+    `is_active_changed`.
     """
 
-    _owner: BucketOwner
+    want: Callable[[Bucket], None]
     first: int
     capacity: int
     claim_base: int
@@ -215,7 +209,7 @@ class Bucket:
         """As `touch`, where claims only ended."""
         if not self.is_unwritten:
             self.is_unwritten = True
-            self._owner.want(self)
+            self.want(self)
 
     def want_whole(self) -> None:
         """As `touch`, and have it written as a whole."""

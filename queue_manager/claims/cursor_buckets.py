@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from queue_manager.claims.attempts import NO_ATTEMPTS, Attempt, AttemptLog
-from queue_manager.claims.bucket_records import BucketRecords, Stored
+from queue_manager.claims.bucket_records import BucketRecords
 from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.runs import Run
@@ -37,7 +37,7 @@ class Buckets(dict[int, Bucket]):
         "storage_id",
     )
 
-    def __init__(self, log: QueueLog, storage_id: str, stored: Stored) -> None:
+    def __init__(self, log: QueueLog, storage_id: str, mark_dirty: Callable[[], None]) -> None:
         super().__init__()
         self._log = log
         self.storage_id = storage_id
@@ -47,7 +47,7 @@ class Buckets(dict[int, Bucket]):
         self.claim_base = log.policy.bucket_size << NUMBER_BITS
         self.failed_count = 0
         self.attempt_log = NO_ATTEMPTS
-        self.records = BucketRecords(log, storage_id, self, stored)
+        self.records = BucketRecords(log, storage_id, self, mark_dirty)
         self._written_state = b""
 
     @property
@@ -104,7 +104,7 @@ class Buckets(dict[int, Bucket]):
         first = claim_number - claim_number % self.capacity
         bucket = self.get(first)
         if bucket is None:
-            bucket = self[first] = Bucket(self.records, first, self.capacity, self.claim_base)
+            bucket = self[first] = Bucket(self.records.want, first, self.capacity, self.claim_base)
             bucket.skip(claim_number - first)  # claim numbers left out at a change of bucket size
         return bucket
 

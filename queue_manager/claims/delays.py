@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.log.queue_log import QueueLog
 
 
-class Home(Protocol):
-    """The claims of the cursor."""
-
-    def come_due(self, claims: list[Claim]) -> None:
-        """These need not wait any more."""
-
-
 class Delays:
     """Claims by due time, in `heap`; each is AVAILABLE, with the time in `deadline_ms`.
 
     Payloads the store has are let go of beyond `limits.DELAYED_BYTES_PER_GROUP_MAX`; they are read back when
-    they are due. What is due goes to `home`.
+    they are due. `come_due` is given what need not wait any more.
     """
 
-    __slots__ = ("_body_bytes", "_home", "_log", "heap")
+    __slots__ = ("_body_bytes", "_come_due", "_log", "heap")
 
-    def __init__(self, log: QueueLog, home: Home) -> None:
+    def __init__(self, log: QueueLog, come_due: Callable[[list[Claim]], None]) -> None:
         self._log = log
-        self._home = home
+        self._come_due = come_due
         self.heap: list[tuple[int, int, Claim]] = []
         self._body_bytes = 0
 
@@ -72,7 +66,7 @@ class Delays:
                 due.append(claim)
         if heap:
             self._log.context.timers.set(self, heap[0][0])
-        self._home.come_due(due)
+        self._come_due(due)
 
     def forget_ended(self) -> None:
         """Let go of claims that do not wait any more."""

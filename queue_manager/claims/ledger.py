@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol
 
 from queue_manager.claims.claim import (
     AVAILABLE,
@@ -80,25 +79,18 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
     return late_count
 
 
-class Owner(Protocol):
-    """The cursor."""
-
-    def want_dispatch(self) -> None:
-        """Have the group hand out messages: claims wait at their places again."""
-
-
 class Claims:
     """Who claimed what of one log, with its number and place in `buckets`.
 
     `returned` has claims that came back, `delays` those that are to wait for their next attempt.
-    Implements `queue_manager.claims.delays.Home`.
+    `want_dispatch` has the group hand out messages.
     """
 
-    __slots__ = ("_log", "_owner", "buckets", "delays", "redelivered_count", "returned")
+    __slots__ = ("_log", "_want_dispatch", "buckets", "delays", "redelivered_count", "returned")
 
-    def __init__(self, log: QueueLog, buckets: Buckets, owner: Owner) -> None:
+    def __init__(self, log: QueueLog, buckets: Buckets, want_dispatch: Callable[[], None]) -> None:
         self._log = log
-        self._owner = owner
+        self._want_dispatch = want_dispatch
         self.buckets = buckets
         self.returned = Returned()
         self.delays: Delays = NOTHING_DELAYED
@@ -228,15 +220,15 @@ class Claims:
     def delay(self, claim: Claim, due_ms: int) -> None:
         """Have an available claim wait for its next attempt."""
         if self.delays is NOTHING_DELAYED:
-            self.delays = Delays(self._log, self)
+            self.delays = Delays(self._log, self._come_due)
         self.delays.add(claim, due_ms)
 
-    def come_due(self, claims: list[Claim]) -> None:
+    def _come_due(self, claims: list[Claim]) -> None:
         for claim in claims:
             self.returned.add(claim)
         if not len(self.delays):
             self.delays = NOTHING_DELAYED
-        self._owner.want_dispatch()
+        self._want_dispatch()
 
     def waiting(self) -> list[Claim]:
         """What waits at its place or for its time, in no particular order."""

@@ -221,7 +221,7 @@ class Cursor:
         self.rules = rules
         self.dispatcher = dispatcher
         self.progress = Progress(position)
-        self.claims = Claims(log, self._make_buckets(), self)
+        self.claims = Claims(log, self._make_buckets(), self.want_dispatch)
         self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
         self.reader = self.read_back.reader
         self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
@@ -239,7 +239,7 @@ class Cursor:
         """Make what only a kind of cursor has."""
 
     def _make_buckets(self) -> Buckets:
-        return Buckets(self.log, self.storage_id, self.stored)
+        return Buckets(self.log, self.storage_id, self.stored.mark_dirty)
 
     def _make_backlog(self, wants: Wanted | None) -> Backlog[Cursor]:
         return Backlog(self, self.retention, self.progress, self.reader, self.stored, self.skipped, wants)

@@ -55,7 +55,7 @@ class StreamCursor(Cursor):
         self.now_ms = 0
 
     def _make_buckets(self) -> Buckets:
-        return StreamBuckets(self.log, self.storage_id, self.stored)
+        return StreamBuckets(self.log, self.storage_id, self.stored.mark_dirty)
 
     def _make_backlog(self, wants: Wanted | None) -> StreamBacklog[Cursor]:
         return StreamBacklog(

@@ -15,7 +15,6 @@ from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.condition import both, condition_of_filter
 from queue_manager.group.group import Group
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.stream_start import StreamStart
 
 
 class StreamGroup(Group):
@@ -57,14 +56,6 @@ class StreamGroup(Group):
     def position(self) -> int:
         """The first offset not handed out yet."""
         return self.cursor.position
-
-    def seek(self, start: StreamStart) -> None:
-        """Go on at `start`; what was handed out before does not come back."""
-        self.cursor.seek(start)
-
-    def commit(self, offset: int) -> None:
-        """Note that everything up to and with `offset` is done with."""
-        self.cursor.commit(offset)
 
     def narrow(self, wanted: ConsumerFilter | None) -> None:
         """Take only what `wanted` says yes to (None: everything the group is for) from now on."""

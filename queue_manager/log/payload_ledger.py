@@ -6,8 +6,8 @@ share has a reference count record, which the last of them deletes with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Generic, Protocol
+from collections.abc import Callable, Iterable
+from typing import Generic
 
 from queue_manager.log.members import M, Members, others_than
 from queue_manager.log.payloads import delete_payloads, take_references
@@ -18,43 +18,33 @@ from queue_manager.log.runs import Run, add_to_runs
 from storage.records import released_offsets
 
 
-class Keeper(Protocol):
-    """Who moves the head."""
-
-    def want_trim(self) -> None:
-        """Have the head looked at before the next commit."""
-
-
 class PayloadLedger(Generic[M]):
     """What of a log is let go of. `released` are offsets at or above the head whose payloads are gone.
 
     `_gaps` are those of them that are written down, because no group could tell of them after a restart.
+    `want_trim` has the head looked at before the next commit.
     """
 
-    __slots__ = ("_gaps", "_keeper", "_log", "_members", "released")
+    __slots__ = ("_gaps", "_log", "_members", "_want_trim", "released")
 
-    def __init__(self, log: QueueLog, members: Members[M], keeper: Keeper) -> None:
+    def __init__(self, log: QueueLog, members: Members[M], want_trim: Callable[[], None]) -> None:
         self._log = log
         self._members = members
-        self._keeper = keeper
+        self._want_trim = want_trim
         self._gaps = RangeSet()
         self.released = RangeSet()
 
     # letting go
 
-    def release(self, start: int, end: int) -> None:
-        """Nothing stands for these offsets any more."""
-        self.released.add(start, end)
-
     def release_unshared(self, member: M, runs: list[Run]) -> None:
         """Delete payloads that only this queue holds, as far as no other group of it needs them."""
         delete_payloads(self._log.context.commit, self._deletable(member, runs))
-        self._keeper.want_trim()
+        self._want_trim()
 
     def release_shared(self, member: M, runs: list[Run], references: dict[int, int]) -> None:
         """Take back this queue's references to payloads; the last reference takes the payload with it."""
         take_references(self._log.context.commit, self._deletable(member, runs), references)
-        self._keeper.want_trim()
+        self._want_trim()
 
     def _deletable(self, member: M, runs: list[Run]) -> list[Run]:
         """Of what `member` releases, what no other group needs and was not let go of before.
@@ -115,7 +105,7 @@ class PayloadLedger(Generic[M]):
             self.released.add_all(gone)
         else:
             self.released.add(start, end)
-        self._keeper.want_trim()
+        self._want_trim()
 
     # standing for them, or not
 
@@ -129,7 +119,7 @@ class PayloadLedger(Generic[M]):
             member.progress.released.add(offset, offset + 1)
         if all(other.progress.released.contains(offset) for other in others):
             self.released.add(offset, offset + 1)
-            self._keeper.want_trim()
+            self._want_trim()
 
     def keep_redriven(self, member: M, offset: int) -> None:
         """A failed message of `member` waits again: the log stands for its payload, but for those below the
@@ -173,7 +163,7 @@ class PayloadLedger(Generic[M]):
         self._gaps.add_pairs(ranges)
         self.released.add_all(self._gaps)
         self.head_moved()
-        self._keeper.want_trim()
+        self._want_trim()
 
     def trimmed(self, head: int) -> None:
         """The log is trimmed up to `head`: what is written down of what was below is not needed."""

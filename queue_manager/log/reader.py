@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Protocol
 
 from config import limits
 from queue_manager.log.progress import Progress
@@ -14,29 +13,13 @@ from queue_manager.model import Message
 from queue_manager.shard.loads import LoadTarget, LogLoad
 
 
-class Reading(Protocol):
-    """How messages beyond a position are got at; every call may ask for more to be read."""
-
-    def at_hand(self) -> int:
-        """Give how many messages from the position on are in memory."""
-
-    def take(self, count: int) -> list[Message]:
-        """Give the next up to `count` messages in memory, and move the position past them."""
-
-    def peek(self, count: int) -> list[Message]:
-        """Give the next up to `count` messages in memory."""
-
-    def forget(self) -> None:
-        """Let go of what was read back; it is read again when it is wanted."""
-
-
 class Reader:
     """The place of one reader in a log.
 
     `_loaded` has been read back from the store: what is kept of the offsets from the position to
     `_loaded_end`, where reading goes on at `_loaded_sequence`. `_marks` are the pairs of offset and sequence
     at which loads ended, for the cursor's sequence to advance to as the position does. `is_loading`: a load
-    is on its way, or has to wait until it is known what there is. Implements `Reading`.
+    is on its way, or has to wait until it is known what there is.
     """
 
     __slots__ = (
@@ -64,9 +47,10 @@ class Reader:
         self._loaded_sequence = 0
         self._marks: list[tuple[int, int]] = []
 
-    # in memory
+    # in memory; each may have more read
 
     def at_hand(self) -> int:
+        """Give how many messages from the position on are in memory."""
         tail = self._log.tail
         position = self._progress.position
         if position >= tail.first_offset:
@@ -79,6 +63,7 @@ class Reader:
         return count
 
     def take(self, count: int) -> list[Message]:
+        """Give the next up to `count` messages in memory, and move the position past them."""
         progress = self._progress
         tail = self._log.tail
         position = progress.position
@@ -103,6 +88,7 @@ class Reader:
         return messages
 
     def peek(self, count: int) -> list[Message]:
+        """Give the next up to `count` messages in memory."""
         if not self.at_hand():
             return []
         position = self._progress.position
@@ -140,6 +126,7 @@ class Reader:
         return True
 
     def forget(self) -> None:
+        """Let go of what was read back; it is read again when it is wanted."""
         self._loaded = ()
         self._loaded_next = 0
         self._loaded_end = 0

@@ -43,7 +43,7 @@ class Retention(Generic[M]):
     def __init__(self, log: QueueLog) -> None:
         self.log = log
         self.members: Members[M] = {}
-        self.payloads: PayloadLedger[M] = PayloadLedger(log, self.members, self)
+        self.payloads: PayloadLedger[M] = PayloadLedger(log, self.members, self.want_trim)
         self.removals = PendingRemovals(log)
         self.expired: ExpiredOffsets = NOTHING_EXPIRED
         self.is_known = True

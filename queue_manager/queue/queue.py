@@ -385,7 +385,7 @@ class Queue:
         """Drop every waiting message of every group; claimed ones stay. Give how many it were."""
         count = self.waiting_count()
         if self.rules.has_stage:
-            count += self.rules.stage.purge()
+            count += self.rules.stage.sweeps.purge()
         for part in self.parts:
             part.purge()
         if any(part.is_purged for part in self.parts):

@@ -173,7 +173,7 @@ class Stream(Queue):
         end = group.position if group.consumers.members else self.log.next_offset
         if offset >= end:
             raise InvalidArgument(f"offset {offset} is beyond what group {group_id!r} was given: {end - 1}")
-        group.commit(offset)
+        group.cursor.commit(offset)
 
     def primary_committed(self) -> int:
         """The offset below which the primary group is done with everything; the head while there is none."""

@@ -42,7 +42,9 @@ def restore_bucket(
     first = bucket_id & layout.NUMBER_MASK
     claims = cursor.claims
     buckets = claims.buckets
-    bucket = Bucket(buckets.records, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS)
+    bucket = Bucket(
+        buckets.records.want, first, layout.bucket_capacity(exponent), exponent << layout.NUMBER_BITS
+    )
     slots: dict[int, Claim] = {}
     released: set[int] = set()
     for key, value in stored.settlements:

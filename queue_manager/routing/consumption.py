@@ -108,7 +108,7 @@ class Consumption:
             assert isinstance(group, StreamGroup)
             group.cursor.auto_commit = auto_commit
             if start is not None:
-                group.seek(start)
+                group.cursor.seek(start)
             group.narrow(wanted)
         return consumer
 

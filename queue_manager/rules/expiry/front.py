@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from queue_manager.claims.unowned import Unowned
 from queue_manager.cursor.cursor import Cursor
@@ -15,12 +15,8 @@ from queue_manager.model import Message
 from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import LogLoad
 
-
-class Walker(Protocol):
-    """Who goes through a log by fronts."""
-
-    def read(self, now_ms: int) -> bool:
-        """Note what was read for one of them; returns whether more than could be dealt with in this turn."""
+Walk = Callable[[int], bool]
+"""Called, with the time, when something was read; whether there was more than this turn allows."""
 
 
 class Front(LogTarget):
@@ -28,7 +24,7 @@ class Front(LogTarget):
 
     __slots__ = ("_on_loaded", "progress", "reader", "retention")
 
-    def __init__(self, retention: Retention[Cursor], on_loaded: Walker, position: int, sequence: int) -> None:
+    def __init__(self, retention: Retention[Cursor], on_loaded: Walk, position: int, sequence: int) -> None:
         super().__init__(retention.log)
         self.retention = retention
         self._on_loaded = on_loaded
@@ -55,7 +51,7 @@ class Front(LogTarget):
     ) -> None:
         self.reader.load_ended()
         self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
-        if self.log.deleted or not self._on_loaded.read(now_ms):
+        if self.log.deleted or not self._on_loaded(now_ms):
             self.reader.forget()
 
     def _release_gone(self, start: int, end: int) -> None:
@@ -67,7 +63,7 @@ class FutureGroups(Front):
 
     __slots__ = ("_dead_letters", "_unowned")
 
-    def __init__(self, retention: Retention[Cursor], on_loaded: Walker, dead_letters: DeadLetters) -> None:
+    def __init__(self, retention: Retention[Cursor], on_loaded: Walk, dead_letters: DeadLetters) -> None:
         log = retention.log
         super().__init__(retention, on_loaded, log.head_offset, log.head_sequence)
         self._dead_letters = dead_letters
@@ -82,7 +78,7 @@ class FutureGroups(Front):
 
     def _release_gone(self, start: int, end: int) -> None:
         if not self.retention.members:
-            self.retention.payloads.release(max(start, self.log.head_offset), end)
+            self.retention.payloads.released.add(max(start, self.log.head_offset), end)
             self.retention.want_trim()
 
     def ready_count(self) -> int:
@@ -120,7 +116,7 @@ class FutureGroups(Front):
         if not log.durable:
             log.drop_before(self.position)
             return
-        self.retention.payloads.release(start, self.position)
+        self.retention.payloads.released.add(start, self.position)
         self.retention.move_head()
         self.pass_to(log.head_offset)  # what follows may have been let go of before
         log.write_head()  # with the commit that holds the dead letters

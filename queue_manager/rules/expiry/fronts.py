@@ -9,7 +9,7 @@ from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.front import Front, FutureGroups, Walker
+from queue_manager.rules.expiry.front import Front, FutureGroups, Walk
 
 Source = Backlog[Cursor] | Front
 """Who goes through the log for a group."""
@@ -26,11 +26,11 @@ class Fronts:
     front was read.
     """
 
-    __slots__ = ("_dead_letters", "_frontier", "_future", "_retention", "_seen", "_stand_ins", "_walker")
+    __slots__ = ("_dead_letters", "_frontier", "_future", "_retention", "_seen", "_stand_ins", "_walk")
 
-    def __init__(self, retention: Retention[Cursor], walker: Walker, dead_letters: DeadLetters) -> None:
+    def __init__(self, retention: Retention[Cursor], walk: Walk, dead_letters: DeadLetters) -> None:
         self._retention = retention
-        self._walker = walker
+        self._walk = walk
         self._dead_letters = dead_letters
         self._frontier = 0
         self._future: FutureGroups | None = None
@@ -40,7 +40,7 @@ class Fronts:
     def future(self) -> FutureGroups:
         """Return the stand-in for the groups to come."""
         if self._future is None or self._future.position < self._retention.log.head_offset:
-            self._future = FutureGroups(self._retention, self._walker, self._dead_letters)
+            self._future = FutureGroups(self._retention, self._walk, self._dead_letters)
         return self._future
 
     def forget_future(self) -> None:
@@ -68,7 +68,7 @@ class Fronts:
         stand_in = self._stand_ins.get(holder)
         if stand_in is None:
             stand_in = self._stand_ins[holder] = Front(
-                self._retention, self._walker, holder.position, holder.reader.sequence
+                self._retention, self._walk, holder.position, holder.reader.sequence
             )
         stand_in.pass_to(holder.position)
         return stand_in

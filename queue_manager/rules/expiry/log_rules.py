@@ -35,7 +35,7 @@ from storage.records import AccountBytes
 
 
 class Levels:
-    """The rules of the logs of one queue, by priority."""
+    """The rules of the logs of one queue, the least urgent priority first."""
 
     __slots__ = ("_log", "_rules")
 
@@ -47,13 +47,9 @@ class Levels:
         """Take in the rules of a log."""
         self._rules = tuple(sorted((*self._rules, rules), key=LogRules.priority))
 
-    def ascending(self) -> tuple[LogRules, ...]:
-        """Return the rules, of the least urgent priority first."""
-        return self._rules
-
     def readers(self) -> list[list[overflow.Reader]]:
-        """Return for each group (or those to come) what it reads: the logs, the least urgent first."""
-        rules = self.ascending()
+        """For each group (or those to come) what it reads: the logs, the least urgent first."""
+        rules = self._rules
         members = rules[0].retention.members
         if members:
             return [[(rule, rule.retention.members[key]) for rule in rules] for key in members]
@@ -66,7 +62,7 @@ class Levels:
             return
         if policy.overflow == DROP_HEAD:
             self._drop_oldest(MAXLEN, now_ms)
-        if policy.retains() and not self.ascending()[0].retention.members:
+        if policy.retains() and not self._rules[0].retention.members:
             self._drop_oldest(RETENTION, now_ms)
         discards = self._log.context.discards
         if discards.is_spent:
@@ -75,7 +71,7 @@ class Levels:
     def _drop_oldest(self, reason: str, now_ms: int) -> None:
         if all(overflow.Excess(readers, reason).is_over() for readers in self.readers()):
             return
-        for rules in self.ascending():  # what has expired is not too much
+        for rules in self._rules:  # what has expired is not too much
             rules.end_expired(now_ms)
             if rules.has_due(now_ms):
                 return  # we are called again
@@ -87,8 +83,8 @@ class Levels:
         return max(map(overflow.waiting_bytes, self.readers())) if self._rules else 0
 
     def oldest_at_hand(self) -> bool:
-        """Return whether what groups to come would get first is in memory."""
-        return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self.ascending())
+        """Whether what groups to come would get first is in memory."""
+        return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self._rules)
 
 
 class LogRules(Rules):
@@ -115,7 +111,7 @@ class LogRules(Rules):
         self.retention = retention
         self.log = retention.log
         self.dead_letters = dead_letters
-        self.fronts = Fronts(retention, self, dead_letters)
+        self.fronts = Fronts(retention, self.read, dead_letters)
         self.bytes: ByteCount | None = None
         self.oldest = Oldest()
         self.own = OwnExpiry(retention, self, dead_letters)

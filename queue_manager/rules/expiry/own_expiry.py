@@ -73,7 +73,7 @@ class OwnExpiry:
         budget = self._rules.budget
         for key, row in due:
             if budget.is_spent:
-                self._ttls.put_back(key, row)
+                self._ttls.put(key, row)
                 continue
             budget.spend(1)
             offset = key[1]
@@ -86,7 +86,7 @@ class OwnExpiry:
             row.measure()
             is_over = row.is_gone or offset < log.head_offset or self._retention.is_gone(offset)
             if not is_over and not self._expire_ahead(readers, row, now_ms):
-                self._ttls.put_back(key, row)
+                self._ttls.put(key, row)
                 self._rules.call_at(now_ms + limits.EXPIRY_RETRY_MS)
                 continue
             if log.durable:
@@ -125,7 +125,7 @@ class OwnExpiry:
         """Read the payloads of these; then they are due again."""
         self._is_loading = True
         for key, row in missing:
-            ttls.put_back(key, row)
+            ttls.put(key, row)
         wanted = {row.message.message_id: row for _, row in missing}
 
         def read(bodies: dict[int, bytes], read_count: int, now_ms: int) -> None:
@@ -144,7 +144,7 @@ class OwnExpiry:
                 return False
             self._rules.note_expired(holder, offset, row.body_bytes)
             if isinstance(holder, FutureGroups):
-                self._retention.payloads.release(offset, offset + 1)
+                self._retention.payloads.released.add(offset, offset + 1)
                 self._retention.want_trim()
         for cursor in self._retention.members.values():
             # with the commit that holds the dead letters: a place before it would give it up again

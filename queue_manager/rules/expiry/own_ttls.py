@@ -95,7 +95,7 @@ class OwnTtls:
                 value = expiry.encode(message.message_id, len(body), message.envelope())
                 log.context.commit.puts[expiry.key(log.name, *key)] = value
             if key <= self.horizon:
-                self._plan(key, row)
+                self.put(key, row)
             else:
                 self._beyond[key] = row
                 beyond.append(key)
@@ -115,7 +115,7 @@ class OwnTtls:
         if log.durable:
             value = expiry.encode(message.message_id, size, message.envelope())
             log.context.commit.put(expiry.key(log.name, *key), value)
-        self._plan(key, Expiring(message, size))
+        self.put(key, Expiring(message, size))
         self._arm()
 
     def committed(self, tokens: list[int]) -> None:
@@ -130,7 +130,8 @@ class OwnTtls:
             self._beyond.pop(key, None)
         self._committed = []
 
-    def _plan(self, key: Key, row: Expiring) -> None:
+    def put(self, key: Key, row: Expiring) -> None:
+        """Have a message be due; also one that could not be given up."""
         if key not in self._rows:
             heappush(self._heap, key)
         self._rows[key] = row
@@ -170,10 +171,6 @@ class OwnTtls:
         self._arm()
         return found
 
-    def put_back(self, key: Key, row: Expiring) -> None:
-        """Make a message due again that could not be given up."""
-        self._plan(key, row)
-
     def begin(self) -> None:
         """Read what is next, after a start."""
         self.horizon = (0, 0)
@@ -201,11 +198,11 @@ class OwnTtls:
             _, _, received_at_ms = read_head(envelope)
             template = self._templates.find(envelope)
             message = Message(message_id, offset, None, template, received_at_ms)
-            self._plan((end_ms, offset), Expiring(message, body_bytes))
+            self.put((end_ms, offset), Expiring(message, body_bytes))
         if len(rows) == limits.EXPIRY_WINDOW_MESSAGES:
             horizon = (end_ms, offset)
         for key in [key for key in self._beyond if key <= horizon]:
-            self._plan(key, self._beyond.pop(key))
+            self.put(key, self._beyond.pop(key))
         self._forget_committed()
         self.horizon = horizon
         self._owner.on_timer(now_ms)

@@ -75,10 +75,6 @@ class Stage:
         attempt = self._attempts.get(tag)
         return 0 if attempt is None or attempt.is_ending else attempt.row_count
 
-    def purge(self) -> int:
-        """Drop the committed rows that are not in the log yet; give how many it were."""
-        return self.sweeps.purge()
-
     # time
 
     def _arm(self, now_ms: int) -> None:

@@ -94,7 +94,7 @@ async def test_living_process_of_this_machine_is_waited_for():
 async def test_hold_is_written_again_and_again_and_deleted_at_its_end():
     store = MemoryStore()
     clock = LoopClock()
-    hold = RemoteHold(store)
+    hold = RemoteHold(store.write)
     await hold.begin()
     first = holder.decode(await store.get(holder.key()))
     assert (first.pid, first.host) == (os.getpid(), os.uname().nodename)
@@ -125,7 +125,7 @@ class Failing:
 async def test_hold_outlives_an_outage_and_ends_when_fenced():
     writer = Failing(StoreUnavailable("down"), StoreUnavailable("down"), StoreFenced("another has it"))
     clock = LoopClock()
-    hold = RemoteHold(writer)
+    hold = RemoteHold(writer.write)
     await hold.begin()
     await clock.advance(0.3)
     assert writer.writes == 4

@@ -34,7 +34,7 @@ def test_unwanted_messages_are_passed_and_let_go_of() -> None:
 
 def test_what_the_log_let_go_of_is_not_handed_out() -> None:
     cursor, backlog = begin()
-    cursor.retention.payloads.release(1, 4)
+    cursor.retention.payloads.released.add(1, 4)
     backlog.pass_released()
     assert (take(backlog, 2), take(backlog, 2), take(backlog, 9)) == ([0], [4, 5], [6, 7, 8, 9])
     assert cursor.progress.gaps is None

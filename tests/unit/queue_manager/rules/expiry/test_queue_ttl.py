@@ -32,7 +32,7 @@ class Passed:
         self.due_ms.append(due_ms)
 
     def read(self, now_ms: int) -> bool:
-        """See `Walker`."""
+        """See `Walk`."""
         return False
 
 
@@ -48,7 +48,12 @@ def begin(ttl_ms: int) -> tuple[QueueManager, Cursor, QueueTtl, Passed]:
         manager.publish(plan, [b"x"], at_ms)
     rules = Passed()
     retention = cursor.retention
-    return manager, cursor, QueueTtl(retention, Fronts(retention, rules, queue.dead_letters), rules), rules
+    return (
+        manager,
+        cursor,
+        QueueTtl(retention, Fronts(retention, rules.read, queue.dead_letters), rules),
+        rules,
+    )
 
 
 def test_messages_go_in_order_of_the_log_and_the_next_one_is_waited_for() -> None:
