@@ -48,7 +48,7 @@ class Levels:
         self._rules = tuple(sorted((*self._rules, rules), key=LogRules.priority))
 
     def readers(self) -> list[list[overflow.Reader]]:
-        """For each group (or those to come) what it reads: the logs, the least urgent first."""
+        """Return for each group (or those to come) what it reads: the logs, the least urgent first."""
         rules = self._rules
         members = rules[0].retention.members
         if members:
@@ -83,7 +83,7 @@ class Levels:
         return max(map(overflow.waiting_bytes, self.readers())) if self._rules else 0
 
     def oldest_at_hand(self) -> bool:
-        """Whether what groups to come would get first is in memory."""
+        """Return whether what groups to come would get first is in memory."""
         return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self._rules)
 
 
