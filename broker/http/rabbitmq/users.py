@@ -1,4 +1,4 @@
-"""Accounts and their permissions in RabbitMQ's API, to be looked at; and what this broker has none of."""
+"""Accounts and their permissions in RabbitMQ's API, to be looked at."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from starlette.responses import Response
 from broker.access.accounts_of_file import GUEST
 from broker.access.login import ADMINISTRATOR
 from broker.http.problems import Problem
-from broker.http.rabbitmq.asking import Asking, Call, Calls, answer
+from broker.http.rabbitmq.asking import Asking, Calls, answer
 from config.access_settings import PermissionSettings
 
 _ALL: Final = ".*"
-_NOT_KEPT: Final = "this broker keeps no {kind}: {instead}"
 
 
 calls: Final = Calls()
@@ -84,27 +83,6 @@ def _accounts(asking: Asking) -> dict[str, tuple[tuple[str, ...], tuple[Permissi
         return {GUEST: ((ADMINISTRATOR,), (every,))}
     views = [users.view(name) for name in users.names]
     return {view.name: (view.tags, view.permissions) for view in views}
-
-
-def none_of(kind: str, instead: str) -> dict[str, Call]:
-    """Return the calls for what RabbitMQ keeps and this broker does not: nothing is listed, nothing is
-    made.
-    """
-
-    async def listed(asking: Asking) -> Response:
-        if asking.part("vhost"):
-            asking.place()
-        return answer([])
-
-    async def show(asking: Asking) -> Response:
-        raise Problem(404, "not_found", "Not Found")
-
-    async def refuse(asking: Asking) -> Response:
-        if asking.part("vhost"):
-            asking.place()
-        raise Problem(400, "bad_request", _NOT_KEPT.format(kind=kind, instead=instead))
-
-    return {"list": listed, "show": show, "refuse": refuse}
 
 
 def _user(name: str, tags: tuple[str, ...]) -> dict[str, Any]:
