@@ -28,50 +28,49 @@ from queue_manager.errors import QueueNotFound
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-_Single = tuple[str, str, str, float]
-_QueueMetric = tuple[str, str, str, Callable[[QueueView], float]]
+_Single = tuple[str, str, float]
+_QueueMetric = tuple[str, str, Callable[[QueueView], float]]
 _QUEUES: Final[tuple[_QueueMetric, ...]] = (
-    ("ready", "gauge", "Messages that may be claimed; of a stream, all there are.", lambda v: v.ready),
-    ("in_flight", "gauge", "Messages claimed and not settled.", lambda v: v.in_flight),
-    ("delayed", "gauge", "Messages that came back and wait for their next attempt.", lambda v: v.delayed),
-    ("scheduled", "gauge", "Messages published for later.", lambda v: v.scheduled),
-    ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
-    ("unmatched", "gauge", "Ready messages that no consumer's filter wants.", lambda v: v.unmatched),
-    ("unwanted", "gauge", "Messages no group wanted, kept for groups to come.", lambda v: v.unwanted),
+    ("ready", "Messages that may be claimed; of a stream, all there are.", lambda v: v.ready),
+    ("in_flight", "Messages claimed and not settled.", lambda v: v.in_flight),
+    ("delayed", "Messages that came back and wait for their next attempt.", lambda v: v.delayed),
+    ("scheduled", "Messages published for later.", lambda v: v.scheduled),
+    ("failed", "Messages that failed and are kept.", lambda v: v.failed),
+    ("unmatched", "Ready messages that no consumer's filter wants.", lambda v: v.unmatched),
+    ("unwanted", "Messages no group wanted, kept for groups to come.", lambda v: v.unwanted),
     (
         "unwanted_dropped_total",
-        "counter",
         "Messages dropped or dead-lettered because no group wanted them.",
         lambda v: v.unwanted_dropped,
     ),
-    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
-    ("publish_paused", "gauge", "Whether publishes are refused, by an operator.", lambda v: v.pause.publish),
-    ("deliver_paused", "gauge", "Whether consumers are given nothing.", lambda v: v.pause.deliver),
-    ("memory_bytes", "gauge", "Memory that messages take.", lambda v: v.memory_bytes),
-    ("retained_bytes", "gauge", "Payload that a stream keeps.", lambda v: v.retained_bytes),
-    ("published_total", "counter", "Messages published since the queue was made.", lambda v: v.published),
-    ("delivered_total", "counter", "Deliveries, over all groups.", lambda v: v.delivered),
-    ("settled_total", "counter", "Messages done with, over all groups.", lambda v: v.settled),
-    ("redelivered_total", "counter", "Deliveries but the first of a message.", lambda v: v.redelivered),
+    ("consumers", "Consumers.", lambda v: v.consumers),
+    ("publish_paused", "Whether publishes are refused, by an operator.", lambda v: v.pause.publish),
+    ("deliver_paused", "Whether consumers are given nothing.", lambda v: v.pause.deliver),
+    ("memory_bytes", "Memory that messages take.", lambda v: v.memory_bytes),
+    ("retained_bytes", "Payload that a stream keeps.", lambda v: v.retained_bytes),
+    ("published_total", "Messages published since the queue was made.", lambda v: v.published),
+    ("delivered_total", "Deliveries, over all groups.", lambda v: v.delivered),
+    ("settled_total", "Messages done with, over all groups.", lambda v: v.settled),
+    ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
 
 _RABBITMQ: Final[tuple[_QueueMetric, ...]] = (
-    ("messages_ready", "gauge", "Messages ready.", lambda v: v.ready + v.delayed),
-    ("messages_unacked", "gauge", "Messages delivered and not acknowledged.", lambda v: v.in_flight),
-    ("messages", "gauge", "Both.", lambda v: v.ready + v.delayed + v.in_flight),
-    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
-    ("messages_published_total", "counter", "Messages published.", lambda v: v.published),
+    ("messages_ready", "Messages ready.", lambda v: v.ready + v.delayed),
+    ("messages_unacked", "Messages delivered and not acknowledged.", lambda v: v.in_flight),
+    ("messages", "Both.", lambda v: v.ready + v.delayed + v.in_flight),
+    ("consumers", "Consumers.", lambda v: v.consumers),
+    ("messages_published_total", "Messages published.", lambda v: v.published),
 )
 
-_GroupMetric = tuple[str, str, str, Callable[[GroupView], float]]
+_GroupMetric = tuple[str, str, Callable[[GroupView], float]]
 _GROUPS: Final[tuple[_GroupMetric, ...]] = (
-    ("lag", "gauge", "Messages the group has not done.", lambda v: v.lag),
-    ("oldest_age_seconds", "gauge", "Age of the oldest of those.", lambda v: v.oldest_age_ms / 1000),
-    ("in_flight", "gauge", "Messages claimed and not settled.", lambda v: v.in_flight),
-    ("failed", "gauge", "Messages that failed and are kept.", lambda v: v.failed),
-    ("consumers", "gauge", "Consumers.", lambda v: v.consumers),
-    ("lost_total", "counter", "Messages that retention took before they were read.", lambda v: v.lost),
-    ("redelivered_total", "counter", "Deliveries but the first of a message.", lambda v: v.redelivered),
+    ("lag", "Messages the group has not done.", lambda v: v.lag),
+    ("oldest_age_seconds", "Age of the oldest of those.", lambda v: v.oldest_age_ms / 1000),
+    ("in_flight", "Messages claimed and not settled.", lambda v: v.in_flight),
+    ("failed", "Messages that failed and are kept.", lambda v: v.failed),
+    ("consumers", "Consumers.", lambda v: v.consumers),
+    ("lost_total", "Messages that retention took before they were read.", lambda v: v.lost),
+    ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
 
 _DROPPED: Final = {
@@ -90,8 +89,9 @@ def line(name: str, value: float, **labels: str) -> str:
     return f"{name}{{{text}}} {value}\n" if text else f"{name} {value}\n"
 
 
-def head(name: str, kind: str, help_text: str) -> str:
-    """Write what stands before the samples of a metric."""
+def head(name: str, help_text: str, kind: str = "") -> str:
+    """Write what stands before the samples of a metric: a gauge, or a counter, called `..._total`."""
+    kind = kind or ("counter" if name.endswith("_total") else "gauge")
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"
 
 
@@ -140,14 +140,14 @@ async def _written(
     if detailed:
         families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
     for prefix, metrics, labels in families:
-        for suffix, kind, help_text, value_of in metrics:
-            yield head(prefix + suffix, kind, help_text)
+        for suffix, help_text, value_of in metrics:
+            yield head(prefix + suffix, help_text)
             async for part in in_steps(shown):
                 lines = [line(prefix + suffix, +value_of(v), **labels, queue=v.name) for v in part]
                 yield "".join(lines)
-    for suffix, kind, help_text, group_value in _GROUPS:
+    for suffix, help_text, group_value in _GROUPS:
         name = f"sluicemq_group_{suffix}"
-        yield head(name, kind, help_text)
+        yield head(name, help_text)
         async for some in in_steps(groups):
             yield "".join([line(name, group_value(v), queue=v.queue, group=v.group_id) for v in some])
 
@@ -155,62 +155,61 @@ async def _written(
 def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[str]:
     node = site.node.view()
     lag = site.node.lag()
-    yield head("sluicemq_info", "gauge", "What runs here.")
+    yield head("sluicemq_info", "What runs here.")
     yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
     uncommitted = site.client.turns.uncommitted_bytes()
     plain: list[_Single] = [
-        ("uptime_seconds", "gauge", "How long the broker runs.", node.uptime_ms / 1000),
-        ("memory_resident_bytes", "gauge", "Memory of the process in RAM.", node.memory_bytes),
-        ("cpu_seconds_total", "counter", "Processor time the process took.", node.cpu_seconds),
-        ("connections", "gauge", "Clients connected by MQTT and AMQP.", site.node.connection_count()),
-        ("queues", "gauge", "Queues there are.", queue_count),
-        ("queues_shown", "gauge", "Of those, in this answer.", min(queue_count, limits.METRICS_QUEUES_MAX)),
-        ("messages_ready", "gauge", "Messages that may be claimed, all queues.", totals.ready),
-        ("messages_in_flight", "gauge", "Messages claimed, all queues.", totals.in_flight),
-        ("messages_failed", "gauge", "Messages failed and kept, all queues.", totals.failed),
-        ("messages_published_total", "counter", "Messages published, all queues.", totals.published),
-        ("messages_delivered_total", "counter", "Deliveries, all queues.", totals.delivered),
-        ("messages_settled_total", "counter", "Messages done with, all queues.", totals.settled),
-        ("uncommitted_bytes", "gauge", "Memory of what is not durable yet.", uncommitted),
-        ("loop_stalls_total", "counter", "Steps that held up everybody else.", lag.stall_count),
-        ("loop_stalled_seconds_total", "counter", "All of them together.", lag.stalled_ms / 1000),
-        ("loop_stall_seconds_max", "gauge", "The longest of them.", lag.longest_ms / 1000),
+        ("uptime_seconds", "How long the broker runs.", node.uptime_ms / 1000),
+        ("memory_resident_bytes", "Memory of the process in RAM.", node.memory_bytes),
+        ("cpu_seconds_total", "Processor time the process took.", node.cpu_seconds),
+        ("connections", "Clients connected by MQTT and AMQP.", site.node.connection_count()),
+        ("queues", "Queues there are.", queue_count),
+        ("queues_shown", "Of those, in this answer.", min(queue_count, limits.METRICS_QUEUES_MAX)),
+        ("messages_ready", "Messages that may be claimed, all queues.", totals.ready),
+        ("messages_in_flight", "Messages claimed, all queues.", totals.in_flight),
+        ("messages_failed", "Messages failed and kept, all queues.", totals.failed),
+        ("messages_published_total", "Messages published, all queues.", totals.published),
+        ("messages_delivered_total", "Deliveries, all queues.", totals.delivered),
+        ("messages_settled_total", "Messages done with, all queues.", totals.settled),
+        ("uncommitted_bytes", "Memory of what is not durable yet.", uncommitted),
+        ("loop_stalls_total", "Steps that held up everybody else.", lag.stall_count),
+        ("loop_stalled_seconds_total", "All of them together.", lag.stalled_ms / 1000),
+        ("loop_stall_seconds_max", "The longest of them.", lag.longest_ms / 1000),
     ]
     counters = asdict(site.node.counters())
     plain += [
-        (f"{name}_total", "counter", "See docs/http.md.", counters[name])
-        for name in ("control_refused", "late_settles")
+        (f"{name}_total", "See docs/http.md.", counters[name]) for name in ("control_refused", "late_settles")
     ]
     yield from map(_single, plain)
-    yield head("sluicemq_messages_dropped_total", "counter", "Messages that went nowhere, by reason.")
+    yield head("sluicemq_messages_dropped_total", "Messages that went nowhere, by reason.")
     for name, reason in _DROPPED.items():
         yield line("sluicemq_messages_dropped_total", counters[name], reason=reason)
 
 
 def _single(metric: _Single) -> str:
     """Write a metric of the broker, without labels."""
-    suffix, kind, help_text, value = metric
-    return head(f"sluicemq_{suffix}", kind, help_text) + line(f"sluicemq_{suffix}", value)
+    suffix, help_text, value = metric
+    return head(f"sluicemq_{suffix}", help_text) + line(f"sluicemq_{suffix}", value)
 
 
 def _commit_lines(site: Site) -> Iterable[str]:
     stats = site.client.commits.stats()
     name = "sluicemq_commit_seconds"
-    yield head(name, "histogram", "From closing a commit until it is durable.")
+    yield head(name, "From closing a commit until it is durable.", "histogram")
     bounds = [*map(str, BOUNDS_S), "+Inf"]
     for bound, count in zip(bounds, accumulate(stats.by_duration), strict=True):
         yield line(f"{name}_bucket", count, le=bound)
     yield line(f"{name}_sum", stats.seconds)
     yield line(f"{name}_count", stats.count)
     retries = "Times the store failed and was asked once more."
-    yield _single(("commit_records_total", "counter", "Records written by commits.", stats.records))
-    yield _single(("store_retries_total", "counter", retries, stats.retries))
+    yield _single(("commit_records_total", "Records written by commits.", stats.records))
+    yield _single(("store_retries_total", retries, stats.retries))
 
 
 def _storage_lines(site: Site) -> Iterable[str]:
     """Write what the last start took, and the journal, where the store has one."""
     start, journal = site.node.start(), site.node.journal()
-    metrics: list[tuple[str, str, float]] = [
+    metrics: list[_Single] = [
         ("start_seconds", "How long the start took until clients were let in.", start.seconds),
         (
             "start_replay_seconds",
@@ -227,5 +226,4 @@ def _storage_lines(site: Site) -> Iterable[str]:
             ("journal_segments_in_use", "Those that cannot be written anew yet.", journal.segments_in_use),
             ("journal_waiting_bytes", "What the database has not on disk yet.", journal.waiting_bytes),
         ]
-    for suffix, help_text, value in metrics:
-        yield _single((suffix, "gauge", help_text, value))
+    yield from map(_single, metrics)
