@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -38,23 +39,45 @@ class AdminOperations(HttpOperations):
             if item.state == READY:
                 item.state, item.required, item.either = DONE, False, None
 
-    def _idle_group(self, queue: Queue, i: int) -> Group:
+    def _idle_group(self, queue: Queue, i: int, *, named: bool = False) -> Group:
         """A group with nobody and nothing in flight."""
-        names = sorted(group for group in queue.groups if group is not None and "@" not in group)
-        if not names:
+        found = [
+            group
+            for name, group in sorted(queue.groups.items(), key=lambda pair: pair[0] or "")
+            if name is not None and "@" not in name and (name or not named) and self._is_idle(group)
+        ]
+        if not found:
             raise Skip
-        group = queue.groups[names[i % len(names)]]
+        return found[i % len(found)]
+
+    @staticmethod
+    def _is_idle(group: Group) -> bool:
         unsure = any(item.either is not None or item.loose for item in group.items)
-        if group.consumers or unsure or any(item.state == HELD for item in group.items):
-            raise Skip
-        return group
+        return not (group.consumers or unsure or any(item.state == HELD for item in group.items))
+
+    def _any_queue(self, q: str, wanted: Callable[[Queue], bool]) -> str:
+        """The queue `q`, or the next one that is as wanted, so that more is done than is passed over."""
+        names = sorted(self.queues.queues)
+        later = [name for name in names if name >= q] + [name for name in names if name < q]
+        for name in later:
+            queue = self.queues.queues[name]
+            if not queue.exclusive and not queue.settings.stream and wanted(queue):
+                return name
+        raise Skip
+
+    def _has_idle_group(self, queue: Queue, *, named: bool = False) -> bool:
+        return any(
+            name is not None and "@" not in name and (name or not named) and self._is_idle(group)
+            for name, group in queue.groups.items()
+        )
 
     def do_g_delete(self, name: str, q: str, i: int = 0) -> None:
         """Delete a group: what it had not done goes, or stays in the queue if it was the last."""
-        queue = self.no_stream(q)
-        group = self._idle_group(queue, i)
-        if not queue.settings.durable or not group.name:
-            raise Skip
+        q = self._any_queue(
+            q, lambda queue: queue.settings.durable and self._has_idle_group(queue, named=True)
+        )
+        queue = self.queues.queues[q]
+        group = self._idle_group(queue, i, named=True)
         self.expect((200, 204), "DELETE", f"/api/v1/queues/{q}/groups/{group.name}")
         del queue.groups[group.name]
         if len(queue.groups) > 1:
@@ -70,10 +93,11 @@ class AdminOperations(HttpOperations):
 
     def do_g_reset(self, name: str, q: str, i: int = 0, to: str = "earliest") -> None:
         """Have a group begin again, or pass over all there is; what is done may have gone already."""
-        queue = self.no_stream(q)
+        q = self._any_queue(
+            q, lambda queue: queue.settings.max_length is None and self._has_idle_group(queue)
+        )
+        queue = self.queues.queues[q]
         group = self._idle_group(queue, i)
-        if queue.settings.max_length is not None:
-            raise Skip
         path = f"/api/v1/queues/{q}/groups/{group.name or '~'}/reset"
         self.expect(200, "POST", path, {"to": to, "force": True})
         if to == "latest":
@@ -90,11 +114,17 @@ class AdminOperations(HttpOperations):
         self, name: str, q: str, to: str, i: int = 0, limit: int | None = None, copy: bool = False
     ) -> None:
         """Move, or copy, what is ready for a group to the end of another queue."""
-        queue, target = self.no_stream(q), self.no_stream(to)
+        q = self._any_queue(q, self._has_idle_group)
+        to = self._any_queue(
+            to, lambda queue: queue.name != q and queue.settings.max_length is None and not queue.no_publish
+        )
+        queue, target = self.queues.queues[q], self.queues.queues[to]
         group = self._idle_group(queue, i)
         waiting = group.ready()
-        plain = all(item.sure() and item.expires is None and not item.not_before for item in waiting)
-        if target is queue or target.settings.max_length is not None or target.no_publish or not plain:
+        plain = not queue.is_due_soon() and all(
+            item.sure() and item.expires is None and not item.not_before for item in waiting
+        )
+        if not plain:
             raise Skip
         chosen = waiting[:limit] if limit else waiting
         body = {"to": to, "group": group.name, "state": "ready", "limit": limit}

@@ -136,6 +136,7 @@ class AmqpOperations(World):
 
     def check_counts(self, queue: Queue, answer: Any) -> None:
         """message_count: ready in the default group; if that was never used, in the group with the most."""
+        self.queues.advance(time.time())  # what came due meanwhile counts
         low, high = queue.groups[""].waiting() if "" in queue.groups else queue.depth()
         if not low <= answer.message_count <= high:
             raise Mismatch(f"{queue.name} says {answer.message_count} messages, not {low}..{high}")
@@ -158,7 +159,7 @@ class AmqpOperations(World):
         refused = 0
         if queue is not None:
             low, high = queue.groups[""].waiting() if "" in queue.groups else queue.depth()
-            if if_empty and low != high:
+            if if_empty and (low != high or queue.is_due_soon()):
                 raise Skip
             if queue.exclusive not in (None, name):
                 refused = 405
@@ -536,6 +537,7 @@ class AmqpOperations(World):
                     pass  # counts when it is due
                 elif limit is not None and queue.settings.overflow != "drop-head":
                     low, high = queue.depth()
+                    either = either or queue.is_due_soon()
                     if low + room[target] > limit:
                         refuse = True
                         either = either or queue.served() or bool(transaction.settled)
@@ -606,6 +608,7 @@ class AmqpOperations(World):
         self.check_delivery(item, event.fields)
         if not no_ack:
             self.held[name][event.fields["tag"]] = item
+        self.queues.advance(time.time())  # what came due meanwhile counts
         low, high = group.waiting()
         if not low <= event.fields["count"] <= high:
             raise Mismatch(f"get-ok says {event.fields['count']} more wait, not {low}..{high}")

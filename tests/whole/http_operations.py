@@ -40,11 +40,12 @@ class HttpOperations(World):
             body: dict[str, Any] = {"body": message.body}
             if delay_ms:
                 body["headers"] = {"x-delay": delay_ms}
+            sent = time.time()
+            status, answer = self.http.call("POST", f"/api/v1/queues/{q}/messages", body)
+            self.queues.advance(time.time())  # what came due meanwhile may have taken the room
             verdict = queue.verdict(time.time())
             if delay_ms:
                 verdict = "refuse" if queue.no_publish else "take"
-            sent = time.time()
-            status, answer = self.http.call("POST", f"/api/v1/queues/{q}/messages", body)
             self.counts["messages published"] += 1
             allowed = {"take": (200,), "refuse": (422, 503), "either": (200, 422, 503)}[verdict]
             if status not in allowed:
@@ -67,10 +68,6 @@ class HttpOperations(World):
         for _ in range(n):
             message = Message(f"m{self.next_number()}", key, x)
             route = self.routes.route(x, [key], {}, set(self.queues.queues))
-            verdicts = {target: self.queues.queues[target].verdict(time.time()) for target in route.queues}
-            room = self.sessions.verdict(route.topics, int(mode == 2))
-            refused = "refuse" in verdicts.values() or room == "refuse"
-            unsure = "either" in verdicts.values() or room == "either"
             status, answer = self.http.call(
                 "POST",
                 f"/api/exchanges/%2F/{x or 'amq.default'}/publish",
@@ -82,6 +79,11 @@ class HttpOperations(World):
                 },
             )
             self.counts["messages published"] += 1
+            self.queues.advance(time.time())  # what came due meanwhile may have taken the room
+            verdicts = {target: self.queues.queues[target].verdict(time.time()) for target in route.queues}
+            room = self.sessions.verdict(route.topics, int(mode == 2))
+            refused = "refuse" in verdicts.values() or room == "refuse"
+            unsure = "either" in verdicts.values() or room == "either"
             if (status == 200 and refused) or (status != 200 and not refused and not unsure):
                 raise Mismatch(f"{message.body!r} answered {status} {answer}, the oracle says {verdicts}")
             if room == "refuse":  # nobody gets what a session refuses
@@ -180,12 +182,14 @@ class HttpOperations(World):
             wanted.discard("")
         if set(told) != wanted:
             raise Mismatch(f"{q} has groups {set(told)}, not {wanted}")
+        self.queues.advance(time.time())
         for group_name in wanted:
             wrong = self._wrong(queue, group_name, told[group_name])
             deadline = time.monotonic() + COUNTED_S
             while wrong and time.monotonic() < deadline:  # what was just published may be on its way
                 groups = self.expect(200, "GET", f"/api/v1/queues/{q}/groups")
                 again = {group["group_id"]: group for group in groups}
+                self.queues.advance(time.time())
                 wrong = self._wrong(queue, group_name, again[group_name])
             if wrong:
                 raise Mismatch(wrong)
@@ -209,9 +213,10 @@ class HttpOperations(World):
         queue = self.no_stream(q)
         if self.mqcore is None:
             raise Skip
-        verdict = queue.verdict(time.time())
         message = Message(f"m{self.next_number()}", q)
         status, answer, _ = self.mqcore.raw("POST", f"/{q}/messages", message.body.encode())
+        self.queues.advance(time.time())  # what came due meanwhile may have taken the room
+        verdict = queue.verdict(time.time())
         self.counts["messages published"] += 1
         allowed = {"take": (201,), "refuse": (503,), "either": (201, 503)}[verdict]
         if status not in allowed:

@@ -468,9 +468,10 @@ class MqttOperations(World):
         if not qos:
             client.wait(client.ping(), "PINGRESP")
         for number, message in zip(numbers, messages, strict=True):
+            reason = client.reason_of(number, qos) if qos else None
+            self.queues.advance(time.time())  # what came due meanwhile may have taken the room
             verdict = queue.verdict(time.time(), burst=n > 1)
-            if qos:
-                reason = client.reason_of(number, qos)
+            if reason is not None:
                 if client.version == 5 and reason not in (SUCCESS, QUOTA):
                     raise Mismatch(f"{message.body!r} answered {reason:#x}")
                 if verdict != "either" and reason != (QUOTA if verdict == "refuse" else SUCCESS):

@@ -13,6 +13,11 @@ def mqtt(r: random.Random) -> str:
     return r.choice(("M1", "M1", "M1", "M2", "M2", "M3"))
 
 
+def qos(r: random.Random, features: set[str]) -> int:
+    """Often 2 where acknowledgements are held, so that there is something to complete."""
+    return r.choice((0, 1, 2, 2, 2)) if "hold" in features else r.randint(0, 2)
+
+
 def m_open(r: random.Random, features: set[str], name: str = "") -> Operation:
     versions = (5, 5, 5, 5, 4) if "mqueue" in features else (5, 5, 4)
     wanted: dict[str, Any] = {"version": r.choice(versions), "clean": some(r, 0.4)}
@@ -22,7 +27,7 @@ def m_open(r: random.Random, features: set[str], name: str = "") -> Operation:
             wanted["expiry_s"] = 1
     else:
         wanted |= {"clean": True}
-    if "hold" in features and some(r, 0.5):
+    if "hold" in features and (name == "M1" or some(r, 0.5)):
         wanted["hold"] = True
         if some(r, 0.7):
             wanted["hold_release"] = True
@@ -57,7 +62,7 @@ def m_close(r: random.Random, features: set[str]) -> Operation:
 
 def sub(r: random.Random, features: set[str], name: str = "sub", client: str = "") -> Operation:
     topic = r.choice(FILTERS)
-    wanted: dict[str, Any] = {"qos": r.randint(0, 2)}
+    wanted: dict[str, Any] = {"qos": qos(r, features)}
     if "share" in features and some(r, 0.4):
         topic = f"$share/{r.choice(('g', 'h'))}/{topic}"
     if "options" in features:
@@ -71,7 +76,7 @@ def sub(r: random.Random, features: set[str], name: str = "sub", client: str = "
 
 
 def mpub(r: random.Random, features: set[str]) -> Operation:
-    wanted: dict[str, Any] = {"topic": r.choice(TOPICS), "qos": r.randint(0, 2), "n": r.choice((1, 1, 3))}
+    wanted: dict[str, Any] = {"topic": r.choice(TOPICS), "qos": qos(r, features), "n": r.choice((1, 1, 3))}
     if "retain" in features and some(r, 0.5):
         wanted |= {"retain": True, "empty": some(r, 0.2), "n": 1}
     if "bounds" in features and some(r, 0.8):
@@ -155,7 +160,7 @@ MQTT_PARTS: dict[str, list[tuple[int, Part]]] = {
     ],
     "hold": [
         (8, lambda r, f: ("mack", mqtt(r), {"i": r.choice((0, 0, 1)), "refuse": some(r, 0.2)})),
-        (2, lambda r, f: ("mcomp", mqtt(r), {"i": r.randrange(2)})),
+        (4, lambda r, f: ("mcomp", mqtt(r), {"i": r.randrange(2)})),
     ],
     "clock": [(4, wait)],
     "cuts": [(1, mpub_cut), (1, sub_cut)],

@@ -314,6 +314,10 @@ class Queue:
             return "take"
         return "either"
 
+    def is_due_soon(self) -> bool:
+        """Whether a scheduled message may come in while a request is under way."""
+        return any(item.not_before < time.time() + LATE_S for _, item in self.scheduled)
+
     def served(self) -> bool:
         """Whether a consumer could take messages away meanwhile."""
         return any(group.consumers for group in self.groups.values())

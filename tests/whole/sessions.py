@@ -480,13 +480,12 @@ class Sessions:
         if session.version != 5:  # which has no identifiers
             for copy in session.pending:
                 copy.identifiers = []
-        shared = [
-            (kept, wanted)
-            for kept, wanted in self._as_member(session, body, topic)
-            if not self._differs(wanted, fields)
-        ]
+        offered = list(self._as_member(session, body, topic))
+        offered.sort(key=lambda pair: pair[1].qos == 3)  # one that comes with any QoS fits later, too
+        is_exact = any(wanted.qos == qos for _, wanted in offered)
+        shared = [(kept, wanted) for kept, wanted in offered if not self._differs(wanted, fields)]
         for position, copy in enumerate(session.pending):
-            if copy.body != body or copy.topic != topic:
+            if copy.body != body or copy.topic != topic or (copy.qos == 3 and not qos and is_exact):
                 continue
             wrong = self._differs(copy, fields)
             if wrong:
