@@ -115,7 +115,7 @@ def nothing_acked_is_left(broker: BrokerProcess, ledger: Ledger, story: str) -> 
         }
         life = len(ledger.killed_at)
         for group, consumer in consumers.items():
-            left = amqp.bodies(consumer.wait_quiet(0.3))
+            left = amqp.bodies(consumer.wait_quiet())
             assert [body for body in left if ledger.surely_acked(group, body, life)] == [], story
     finally:
         amqp.close_quietly(connection)

@@ -37,7 +37,7 @@ def as_mqtt_consumer(broker: BrokerProcess, shown: Shown, stopped: threading.Eve
     client = MqttClient(broker.mqtt_port, client_id="mqtt").connect()  # and its group
     client.subscribe("$queue/work")
     while not stopped.is_set():
-        if not client.quiet(0.05):
+        if not client.quiet():
             message = client.take_one()
             shown[user_property(message, "offset") or ""] = message.payload.decode()
     client.end()
@@ -47,7 +47,7 @@ def as_amqp_group(broker: BrokerProcess, shown: Shown, stopped: threading.Event)
     channel = amqp.connect(broker.amqp_port).channel()
     consumer = amqp.Collector(channel, "work", ack=True, arguments={"x-consumer-group": "amqp"})
     while not stopped.is_set():
-        for delivery in consumer.wait_quiet(0.05):
+        for delivery in consumer.wait_quiet():
             shown[str(delivery.headers["x-offset"])] = delivery.body.decode()
 
 
@@ -56,7 +56,7 @@ def as_dead_letters(broker: BrokerProcess, shown: Shown, stopped: threading.Even
     dead = amqp.Collector(channel, "dead", ack=True)
     given = amqp.Collector(channel, "work")
     while not stopped.is_set():
-        for delivery in given.wait_quiet(0.05):
+        for delivery in given.wait_quiet():
             channel.basic_reject(delivery.tag, requeue=False)
         given.deliveries.clear()
         for delivery in dead.deliveries:

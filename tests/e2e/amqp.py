@@ -8,6 +8,8 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
+from tests.waiting import pass_time
+
 __all__ = [
     "AMQPError",
     "BlockingChannel",
@@ -19,10 +21,12 @@ __all__ = [
     "close_quietly",
     "connect",
     "count",
+    "get",
+    "is_missing",
     "publish",
 ]
 
-QUIET_S = 0.2
+QUIET_ROUNDS = 8
 WAIT_S = 20.0
 
 
@@ -97,6 +101,23 @@ def count(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
+def get(channel: BlockingChannel, queue: str, *, auto_ack: bool = True) -> Delivery | None:
+    """The next message of the queue, if there is one."""
+    method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
+    return None if method is None else Delivery(method, properties, body)
+
+
+def is_missing(connection: pika.BlockingConnection, queue: str) -> bool:
+    """Whether there is no such queue; looks on a channel of its own."""
+    channel = connection.channel()
+    try:
+        channel.queue_declare(queue, passive=True)
+    except ChannelClosedByBroker as closed:
+        return bool(closed.reply_code == 404)
+    channel.close()
+    return False
+
+
 def until_settled(channel: BlockingChannel, other_queue: str) -> None:
     """Return once what was settled before is on the store, however slow the machine is; the channel confirms.
 
@@ -104,7 +125,7 @@ def until_settled(channel: BlockingChannel, other_queue: str) -> None:
     seen them when it confirmed the first.
     """
     publish(channel, other_queue, "first")
-    time.sleep(0.1)
+    pass_time(0.1)
     publish(channel, other_queue, "second")
 
 
@@ -142,8 +163,21 @@ class Collector:
         assert len(self.deliveries) >= count, f"{len(self.deliveries)} of {count} deliveries in {timeout_s} s"
         return self.deliveries
 
-    def wait_quiet(self, seconds: float = QUIET_S) -> list[Delivery]:
-        """The deliveries so far, after listening for `seconds` more."""
+    def wait_quiet(self) -> list[Delivery]:
+        """The deliveries so far, once the broker has answered a few times and sent nothing before an answer.
+
+        Between two answers the broker delivers what it can, to everybody.
+        """
+        quiet = 0
+        while quiet < QUIET_ROUNDS:
+            before = len(self.deliveries)
+            self.channel.flow(True)  # as it is already: it has an answer, and changes nothing
+            self.channel.connection.process_data_events(0)
+            quiet = quiet + 1 if len(self.deliveries) == before else 0
+        return self.deliveries
+
+    def listen(self, seconds: float) -> list[Delivery]:
+        """The deliveries so far, after listening for `seconds` more: for what comes with time."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self.channel.connection.process_data_events(time_limit=left)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.copied_process import PROJECT, SOURCE, CopiedProcess
+from tests.waiting import until
 
 INSTALLED_PYTHON = os.environ.get("INSTALLED_PYTHON", "")  # of an environment with the wheel: make test-wheel
 # an installed broker runs where modules of others have names of ours
@@ -153,16 +153,15 @@ class BrokerProcess:
         """Wait until what was spawned serves. Raises BrokerFailed with the log when it does not."""
         process = self.process
         assert process is not None
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                _running.discard(process)
-                raise BrokerFailed(f"exited with {process.returncode} at start\n{self.log[-4000:]}")
-            if self._read_ready_file():
-                return self
-            time.sleep(0.01)
-        self.kill9()
-        raise BrokerFailed(f"not ready after {timeout_s} s\n{self.log[-4000:]}")
+        try:
+            until(lambda: process.poll() is not None or self._read_ready_file(), timeout_s)
+        except AssertionError:
+            self.kill9()
+            raise BrokerFailed(f"not ready after {timeout_s} s\n{self.log[-4000:]}") from None
+        if process.poll() is not None:
+            _running.discard(process)
+            raise BrokerFailed(f"exited with {process.returncode} at start\n{self.log[-4000:]}")
+        return self
 
     def _read_ready_file(self) -> bool:
         try:

@@ -17,7 +17,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from config.name_rules import queue_level
 
 V311, V5 = 4, 5
-QUIET_S = 0.2
+QUIET_ROUNDS = 8
 WAIT_S = 20.0
 _numbers = itertools.count(1)
 
@@ -245,14 +245,26 @@ class MqttClient:
     def take_one(self, timeout_s: float = WAIT_S) -> paho.MQTTMessage:
         return self.take(1, timeout_s)[0]
 
-    def quiet(self, seconds: float = QUIET_S) -> bool:
-        """Whether nothing comes for `seconds`; what comes is kept for `take`."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if not self.messages.empty():
-                return False
-            time.sleep(0.01)
+    def quiet(self) -> bool:
+        """Whether nothing comes while the broker answers a few times; what comes is kept for `take`.
+
+        Between two answers the broker delivers what it can, to everybody.
+        """
+        for _ in range(QUIET_ROUNDS):
+            if not self.messages.empty() or self.disconnected.is_set():
+                break
+            mid = self._client.unsubscribe("never/subscribed/to")[1]  # has an answer, and changes nothing
+            assert mid is not None
+            self._wait_answer(mid)
         return self.messages.empty()
+
+    def quiet_for(self, seconds: float) -> bool:
+        """Whether nothing comes for `seconds`: for what comes with time, as at the end of a lease."""
+        try:
+            self.messages.put(self.messages.get(timeout=seconds))
+        except queue.Empty:
+            return True
+        return False
 
     def disconnect(self, **values: Any) -> None:
         """A clean DISCONNECT: no will. `values` are properties."""

@@ -1,13 +1,14 @@
 """Staged epochs over pika: publish as an attempt, call a control address and wait for its answer."""
 
 import json
-import time
 import uuid
 from typing import Any
 
 import pika
 
+from tests.e2e import amqp
 from tests.e2e.amqp import BlockingChannel
+from tests.waiting import until
 
 
 def stage(
@@ -59,15 +60,10 @@ def call(
             correlation_id=mark,
         ),
     )
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        method, properties, answer = channel.basic_get(reply_to, auto_ack=True)
-        if method is not None:
-            assert properties.correlation_id == mark
-            assert properties.content_type == "application/json"
-            return json.loads(answer)  # type: ignore[no-any-return]
-        time.sleep(0.01)
-    raise AssertionError(f"no answer to {verb} within {timeout_s} s")
+    got = until(lambda: amqp.get(channel, reply_to), timeout_s, told=lambda: f"no answer to {verb}")
+    assert got.properties.correlation_id == mark
+    assert got.properties.content_type == "application/json"
+    return json.loads(got.body)  # type: ignore[no-any-return]
 
 
 def commit(

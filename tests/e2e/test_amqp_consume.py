@@ -1,13 +1,12 @@
 """AMQP consuming: flags, tags, cancelling, basic.get."""
 
-import time
-
 import pytest
 from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import method_frame
+from tests.waiting import pass_time, until
 
 
 def test_consumer_receives_waiting_and_new_messages(channel, queue):
@@ -25,7 +24,7 @@ def test_consumer_receives_a_message_after_a_pause(channel, queue):
     consumer = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, "first")
     consumer.wait(1)
-    consumer.wait_quiet(1.6)
+    consumer.listen(1.6)
     amqp.publish(channel, queue, "after the pause")
     consumer.wait(2)
     assert consumer.bodies() == ["first", "after the pause"]
@@ -166,7 +165,7 @@ def test_get_from_a_queue_that_was_deleted_and_made_again_gives_what_the_new_one
         amqp.publish(channel, name, body)
         _, _, got = channel.basic_get(name, auto_ack=no_ack)
         assert got == body.encode()
-        channel.connection.sleep(1.2)  # the lease loop looks at who holds nothing any more
+        pass_time(1.2)  # the lease loop looks at who holds nothing any more
         channel.queue_delete(name)
 
 
@@ -220,7 +219,12 @@ def test_messages_of_a_consumer_that_disconnects_are_delivered_in_order_again(ra
     dropped.send(1, commands.Basic.Consume(0, queue, "short"))
     dropped.expect(commands.Basic.ConsumeOk)
     dropped.drop()
-    time.sleep(0.2)
+
+    def is_gone() -> bool:
+        method = channel.queue_declare(queue, passive=True).method
+        return (method.message_count, method.consumer_count) == (50, 0)
+
+    until(is_gone)
     consumer = Collector(channel, queue, ack=True)
     consumer.wait(50)
     assert consumer.bodies() == [str(number) for number in range(50)]

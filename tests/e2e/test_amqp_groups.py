@@ -48,7 +48,7 @@ def test_consumers_of_a_group_share_the_messages(channel, amqp_connect, queue):
         member.wait(5)
     for _ in range(20):
         for member in members:
-            member.wait_quiet(0.01)
+            member.wait_quiet()
     assert sorted(body for member in members for body in member.bodies()) == sorted(numbers(60))
     assert other.bodies() == numbers(60)
 
@@ -124,7 +124,7 @@ def test_pattern_selects_by_mqtt_rules(channel, amqp_connect, queue, pattern, re
         amqp_connect().channel(), f"$queue/{queue}{pattern}", arguments={"x-consumer-group": "g"}
     )
     consumer.wait(len(received))
-    consumer.wait_quiet(0.1)
+    consumer.wait_quiet()
     assert consumer.bodies() == received
 
 
@@ -183,5 +183,5 @@ def test_publish_reaches_every_bound_queue(own_broker, amqp_connect):
     for name, wanted in expected.items():
         consumer = Collector(channel, name, ack=True)
         consumer.wait(len(wanted))
-        consumer.wait_quiet(0.1)
+        consumer.wait_quiet()
         assert consumer.bodies() == wanted

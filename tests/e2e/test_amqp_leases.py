@@ -18,8 +18,8 @@ def test_slow_amqp_consumer_keeps_its_message_beyond_the_visibility_timeout(
     idle = Collector(amqp_connect(impatient_broker).channel(), name)
     slow.wait(1)
     for _ in range(4):
-        slow.wait_quiet(0.2)
-        idle.wait_quiet(0.2)
+        slow.wait_quiet()
+        idle.wait_quiet()
     assert (len(slow.deliveries), len(idle.deliveries)) == (1, 0)
     channel.basic_ack(slow.deliveries[0].tag)
     assert channel.queue_declare(name, passive=True).method.message_count == 0
@@ -39,7 +39,7 @@ def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, 
     amqp.publish(channel, "jobs", "next")
     assert consumer.wait(3)[2].body == b"next"
     channel.basic_ack(consumer.deliveries[2].tag)
-    consumer.wait_quiet(1.5)
+    consumer.listen(1.5)
     assert consumer.bodies() == ["stuck", "stuck", "next"]
     assert channel.is_open
 
@@ -53,7 +53,7 @@ def test_consumer_timeout_of_a_consumer_overrides_that_of_the_queue(channel, nam
     consumer = Collector(channel, name, arguments={"x-consumer-timeout": 60_000})
     amqp.publish(channel, name, "b")
     consumer.wait(1)
-    assert len(consumer.wait_quiet(1.2)) == 1
+    assert len(consumer.listen(1.2)) == 1
 
 
 def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker, amqp_connect):
@@ -68,11 +68,11 @@ def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker,
     channel.basic_qos(prefetch_count=1)
     busy = Collector(channel, "jobs")
     busy.wait(1)
-    busy.wait_quiet(0.7)
+    busy.listen(0.7)
     channel.basic_ack(busy.deliveries[0].tag)
     amqp.publish(channel, "jobs", "d")
     busy.wait(2)  # its one credit is gone when the leases end
-    stuck.wait_quiet(0.7)
+    stuck.listen(0.7)
     for count in (3, 4):
         channel.basic_ack(busy.deliveries[-1].tag)
         busy.wait(count)
@@ -93,7 +93,7 @@ def test_consumer_that_acknowledges_too_late_receives_messages_again(own_broker,
     other = Collector(channel, "jobs")
     other.wait(1)  # the lease ended
     amqp.publish(channel, "jobs", "b")
-    assert slow.wait_quiet(0.3)[1:] == []
+    assert slow.wait_quiet()[1:] == []
     slow_channel.basic_ack(slow.deliveries[0].tag)
     slow.wait(2, timeout_s=1)
     assert slow.bodies() == ["a", "b"]

@@ -60,10 +60,10 @@ def test_global_prefetch_limits_the_channel(channel, amqp_connect, queue, name):
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=3, global_qos=True)
     first, second = Collector(consuming, queue), Collector(consuming, other)
-    second.wait_quiet(0.5)
+    second.listen(0.5)
     assert len(first.deliveries) + len(second.deliveries) == 3
     consuming.basic_ack(0, multiple=True)
-    second.wait_quiet(0.5)
+    second.listen(0.5)
     assert len(first.deliveries) + len(second.deliveries) == 6
     channel.queue_delete(other)
 
@@ -147,7 +147,7 @@ def test_slow_worker_with_prefetch_1_does_not_delay_the_others(channel, amqp_con
     amqp.publish(channel, queue, *numbers(30))
     for _ in range(40):
         for consumer in (slow, *quick):
-            consumer.wait_quiet(0.005)
+            consumer.wait_quiet()
     assert len(slow.deliveries) == 1
     assert len(quick[0].deliveries) + len(quick[1].deliveries) == 29
     assert min(len(consumer.deliveries) for consumer in quick) >= 1
@@ -175,7 +175,7 @@ def test_workers_without_prefetch_share_new_messages(channel, amqp_connect, queu
     amqp.publish(channel, queue, *numbers(90))
     for worker in workers:
         worker.wait(20)
-        worker.wait_quiet(0.1)
+        worker.wait_quiet()
     shares = [len(worker.deliveries) for worker in workers]
     assert sum(shares) == 90
     assert max(shares) <= 45

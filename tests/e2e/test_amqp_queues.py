@@ -9,6 +9,7 @@ from pamqp import commands
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import METHOD, frame
+from tests.waiting import until
 
 
 def code_of(call, *arguments, **options) -> int:
@@ -243,8 +244,8 @@ def test_auto_delete_queue_is_deleted_with_the_connection_of_its_consumer(amqp_c
     connection = amqp_connect()
     Collector(connection.channel(), name)
     connection.close()
-    time.sleep(0.1)
-    assert code_of(channel.queue_declare, name, passive=True) == 404
+    connection = amqp_connect()
+    until(lambda: amqp.is_missing(connection, name))
 
 
 def test_transient_queue_outlives_its_connection(amqp_connect, channel, name):

@@ -1,13 +1,12 @@
 """AMQP settling: ack, nack, reject, multiple, requeue, recover, and what happens without."""
 
-import time
-
 import pytest
 from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import method_frame
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -258,7 +257,7 @@ def test_unacked_messages_return_to_their_places_when_the_consumer_ends(
             connection.send(1, commands.Basic.Get(0, queue, False))
             connection.read_content(commands.Basic.GetOk)
         connection.drop()
-        time.sleep(0.2)
+        until(lambda: amqp.count(channel, queue) == 4)
     else:
         connection = amqp_connect()
         consuming = connection.channel()

@@ -1,7 +1,5 @@
 """tx.*: what is published and settled between two commits takes effect together, or not at all."""
 
-import time
-
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
@@ -127,7 +125,7 @@ def test_settling_a_delivery_whose_lease_ended_meanwhile_is_406_and_nothing_is_d
     consumer = Collector(transacted, name)
     transacted.basic_ack(consumer.wait(1)[0].tag)
     amqp.publish(transacted, name, "with it")
-    time.sleep(1)
+    consumer.wait(2)  # it came back
     with pytest.raises(ChannelClosedByBroker, match="406"):
         transacted.tx_commit()
     assert [take(channel, name)[1], channel.basic_get(name)[0]] == [b"slow", None]

@@ -10,6 +10,7 @@ from spark_bridge import wire
 from spark_bridge.listed import ListLink
 from spark_bridge.settings import ConnectionSettings
 from tests.e2e import amqp
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -21,17 +22,14 @@ def browse(channel, queue, *, timeout_s=5, **headers):
     asked = pika.BasicProperties(headers=table, reply_to=reply_to, correlation_id="c")
     channel.basic_publish("", f"$queue/{queue}/$browse", b"", asked)
     found = []
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        method, properties, body = channel.basic_get(reply_to, auto_ack=True)
-        if method is None:
-            time.sleep(0.01)
-        elif properties.headers and "x-browse-state" in properties.headers:
-            found.append((properties, body.decode()))
+    while True:
+        got = until(lambda: amqp.get(channel, reply_to), timeout_s, told=lambda: "no end of the page")
+        properties = got.properties
+        if properties.headers and "x-browse-state" in properties.headers:
+            found.append((properties, got.body.decode()))
         else:
             assert (properties.correlation_id, properties.content_type) == ("c", "application/json")
-            return found, json.loads(body)
-    raise AssertionError(f"no end of the page within {timeout_s} s")
+            return found, json.loads(got.body)
 
 
 def bodies(page):

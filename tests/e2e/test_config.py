@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import time
 
 import pytest
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, command_line
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -134,10 +134,7 @@ def test_listener_absent_from_the_file_does_not_open(tmp_path):
         command, cwd=WORKING_DIRECTORY, stdout=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        for _ in range(200):
-            if ready.exists() and ready.read_text():
-                break
-            time.sleep(0.05)
+        until(lambda: ready.exists() and ready.read_text())
         assert list(json.loads(ready.read_text())["ports"]) == ["amqp"]
     finally:
         process.kill()

@@ -22,7 +22,7 @@ def test_next_consumer_takes_over_when_the_single_active_consumer_leaves(channel
     second = Collector(amqp_connect().channel(), name, ack=True)
     amqp.publish(channel, name, "a", "b", "c")
     first.wait(2)
-    second.wait_quiet(0.3)
+    second.wait_quiet()
     assert second.bodies() == []
     holder._impl._consumers.clear()  # it would cancel them first, and "c" could go to the second one before
     holder._impl.close()
@@ -69,7 +69,7 @@ def test_single_active_consumer_that_was_given_nothing_yet_stays_it_beside_a_hig
 def test_basic_get_beside_the_only_consumer_gets_what_that_has_no_credit_for(channel, name, arguments):
     channel.queue_declare(name, durable=True, arguments=arguments)
     channel.basic_qos(prefetch_count=1)
-    Collector(channel, name, exclusive=not arguments).wait_quiet(0.05)
+    Collector(channel, name, exclusive=not arguments).wait_quiet()
     amqp.publish(channel, name, "consumed", "got")
     assert channel.basic_get(name)[2] == b"got"
     channel.queue_delete(name)

@@ -1,11 +1,10 @@
 """Durable queues that dead-letter to all of each other: everybody is served, in this life and the next."""
 
-import time
-
 import pika
 import pytest
 
 from tests.e2e import amqp
+from tests.waiting import until
 
 QUEUES = 12
 TTL_MS = 1_000
@@ -18,13 +17,6 @@ def declare_fan(channel, arguments):
         wanted = {"x-dead-letter-exchange": "fan", **arguments}
         channel.queue_declare(name, durable=True, arguments=wanted)
         channel.queue_bind(name, "fan")
-
-
-def wait_until(condition, timeout_s=30.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("arguments", [{"x-max-length": 1}, {"x-max-length": 1, "x-message-ttl": TTL_MS}])
@@ -42,4 +34,4 @@ def test_dead_letters_that_multiply_come_to_an_end_and_hold_up_nobody(own_broker
     with amqp.connect(broker.amqp_port) as connection:
         channel = connection.channel()
         channel.queue_declare("other")
-        wait_until(lambda: {amqp.count(channel, name) for name in NAMES} == {left})
+        until(lambda: {amqp.count(channel, name) for name in NAMES} == {left})

@@ -1,13 +1,13 @@
 """Dead letters over AMQP, as RabbitMQ has them: unmarked tests hold for both."""
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.e2e import amqp
 from tests.e2e.mqtt import user_property
+from tests.waiting import until
 
 
 def declare_pair(channel, name, **arguments):
@@ -22,15 +22,9 @@ def declare_pair(channel, name, **arguments):
     return name, dead
 
 
-def get(channel, queue, timeout_s=3.0):
-    """The next message of a queue, as a Delivery."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        method, properties, body = channel.basic_get(queue)
-        if method is not None:
-            return amqp.Delivery(method, properties, body)
-        time.sleep(0.02)
-    raise AssertionError(f"nothing in {queue}")
+def get(channel, queue):
+    """The next message of a queue, as a Delivery, once there is one."""
+    return until(lambda: amqp.get(channel, queue, auto_ack=False), told=lambda: f"nothing in {queue}")
 
 
 def died_in(deliveries):
@@ -175,10 +169,11 @@ def test_dead_letter_in_the_configured_queue_survives_a_kill(own_broker, amqp_co
     broker = own_broker({"queues": [{"name": "orders", "dlq": {}}]})
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
+    channel.queue_declare("other", durable=True)
     amqp.publish(channel, "orders", "a", "b")
     channel.basic_reject(get(channel, "orders").tag, requeue=False)
     get(channel, "orders.dlq")  # is there, claimed
-    time.sleep(0.2)
+    amqp.until_settled(channel, "other")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     letter = get(channel, "orders.dlq")

@@ -7,6 +7,7 @@ from pamqp import header as pamqp_header
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.mqtt import MqttClient
+from tests.waiting import pass_time
 
 pytestmark = pytest.mark.extension
 
@@ -52,7 +53,7 @@ def test_id_is_accepted_again_after_its_window(channel, name):
     channel.queue_declare(name, durable=True, arguments={"x-deduplication-window": 300})
     collector = Collector(channel, name)
     amqp.publish(channel, name, "a", headers=once("x"))
-    channel.connection.sleep(0.4)
+    pass_time(0.35)
     amqp.publish(channel, name, "a", headers=once("x"))
     assert collector.wait(2)
 

@@ -113,7 +113,7 @@ def test_mqtt_consumers_share_keys_in_order(channel, mqtt, name):
     shares = []
     for each in members:
         taken = []
-        while not each.quiet(0.2):
+        while not each.quiet():
             message = each.take_one()
             each.settle("ack", message)
             taken.append(json.loads(message.payload))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import argon2
 import httpx
@@ -16,6 +17,7 @@ import yaml
 from tests.e2e import staging
 from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess
+from tests.waiting import pass_time, until
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ def test_message_comes_back_with_its_id_and_content_until_it_is_deleted(mq: http
     assert mq.get(f"{path}/messages").status_code == 204  # nobody else gets it meanwhile
     assert mq.delete(f"{path}/messages/{fetched.headers['x-message-id']}").status_code == 204
     assert mq.delete(f"{path}/messages/{fetched.headers['x-message-id']}").status_code == 404
-    time.sleep(2.5)  # longer than the lease
+    pass_time(2.1)  # longer than the lease
     assert mq.get(f"{path}/messages").status_code == 204
 
 
@@ -216,17 +218,32 @@ def test_message_that_was_never_fetched_can_be_deleted_wherever_it_waits(mq: htt
     assert mq.delete(f"{path}/messages/{ids[3]}").status_code == 404
 
 
-def test_message_that_came_back_can_be_deleted(mq: httpx.Client, path: str) -> None:
+def shown(broker: BrokerProcess, path: str) -> dict[str, Any]:
+    """What the HTTP API shows of a queue."""
+    answer = httpx.get(f"{broker.http_url}/api/v1/queues{path}", trust_env=False, timeout=20)
+    return answer.json()  # type: ignore[no-any-return]
+
+
+def test_message_that_came_back_can_be_deleted(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
     message = mq.post(f"{path}/messages", content=b"x").headers["x-message-id"]
     assert mq.get(f"{path}/messages", params={"visibility": "100ms"}).status_code == 200
-    time.sleep(0.5)
+    until(lambda: shown(mqcore_broker, path)["ready"] == 1)
     assert mq.delete(f"{path}/messages/{message}").status_code == 204
     assert mq.get(f"{path}/messages").status_code == 204
 
 
-def test_long_poll_ends_when_a_message_comes(mq: httpx.Client, path: str) -> None:
+def waiting_requests(broker: BrokerProcess, path: str) -> int:
+    """How many consumers a queue has: long polls of one group are one together."""
+    return int(shown(broker, path)["consumers"])
+
+
+def test_long_poll_ends_when_a_message_comes(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
     def publish() -> None:
-        time.sleep(0.5)
+        until(lambda: waiting_requests(mqcore_broker, path) == 1)
         mq.post(f"{path}/messages", content=b"late")
 
     started = time.monotonic()
@@ -242,19 +259,23 @@ def test_long_poll_in_vain_ends_in_time(mq: httpx.Client, path: str) -> None:
     assert mq.get(f"{path}/messages", params={"wait": "300ms"}).status_code == 204
 
 
-def test_each_of_many_long_polls_gets_one_message(mq: httpx.Client, path: str) -> None:
+def test_each_of_many_long_polls_gets_one_message(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(mq.get, f"{path}/messages", params={"wait": "15s"}) for _ in range(8)]
-        time.sleep(0.3)
+        until(lambda: waiting_requests(mqcore_broker, path))
         for number in range(8):
             mq.post(f"{path}/messages", content=b"%d" % number)
         assert sorted(each.result().content for each in waiting) == [b"%d" % n for n in range(8)]
 
 
-def test_client_that_goes_while_it_waits_is_given_nothing(mq: httpx.Client, path: str) -> None:
+def test_client_that_goes_while_it_waits_is_given_nothing(
+    mqcore_broker: BrokerProcess, mq: httpx.Client, path: str
+) -> None:
     with pytest.raises(httpx.ReadTimeout):
         httpx.get(mq.base_url.join(f"{path}/messages?wait=30s"), timeout=0.5, trust_env=False)
-    time.sleep(0.3)
+    until(lambda: waiting_requests(mqcore_broker, path) == 0)
     mq.post(f"{path}/messages", content=b"kept")
     assert mq.get(f"{path}/messages", params={"wait": "5s"}).headers["x-message-attempts"] == "1"
 

@@ -52,7 +52,7 @@ def test_no_local_suppresses_own_publishes(mqtt, name):
     client.publish(name, "my own")
     other.publish(name, "of another")
     assert payloads(client.take(1)) == ["of another"]
-    assert client.quiet(0.1)
+    assert client.quiet()
 
 
 def test_subscription_identifiers_are_delivered_or_refused(raw_mqtt, mqtt, name):
@@ -88,10 +88,10 @@ def test_shared_subscriptions_share_or_are_refused(mqtt, name):
         publisher.publish(name, str(number))
     for member in members:
         member.take(1)
-        while not member.quiet(0.1):
+        while not member.quiet():
             member.take(1)
     publisher.publish(name, "last")
-    assert sum(not member.quiet(0.1) for member in members) == 1
+    assert sum(not member.quiet() for member in members) == 1
 
 
 def test_unsubscribe_without_a_subscription_is_answered_with_0x11(mqtt, name):
@@ -226,7 +226,7 @@ def test_overlapping_subscriptions_give_one_copy_with_all_identifiers(mqtt, name
     client.publish(f"{name}/a", "x", 2)
     message = client.take_one()
     assert (message.qos, sorted(message.properties.SubscriptionIdentifier)) == (2, [1, 2])
-    assert client.quiet(0.1)
+    assert client.quiet()
 
 
 def test_messages_of_a_share_group_go_to_another_member_when_one_dies(raw_mqtt, mqtt, name):
@@ -243,7 +243,7 @@ def test_messages_of_a_share_group_go_to_another_member_when_one_dies(raw_mqtt, 
     staying.subscribe(f"$share/g/{name}", 1)
     dying.drop()
     assert sorted(payloads(staying.take(5))) == ["0", "2", "3", "4", "5"]
-    assert staying.quiet(0.1)
+    assert staying.quiet()
 
 
 @pytest.mark.parametrize("root", ["$other", "$queues", "$a"])
@@ -255,7 +255,7 @@ def test_topics_that_begin_with_another_dollar_word_are_ordinary(mqtt, name, roo
     wild.subscribe("#", retainHandling=2)
     assert client.publish(f"{root}/{name}", "x", retain=True) == 0
     assert client.take_one().topic == f"{root}/{name}"
-    assert wild.quiet(0.1)
+    assert wild.quiet()
     client.publish(f"{root}/{name}", "", retain=True)
 
 
@@ -350,4 +350,4 @@ def test_will_is_cancelled_by_a_client_that_is_back_in_time(mqtt, name, clean):
     if clean:
         assert watcher.take_one().payload == b"gone"
     else:
-        assert watcher.quiet(1.5)
+        assert watcher.quiet_for(1.5)

@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from broker.network.tls.making import Authority, write_pair
 from tests.e2e.broker_process import ForeignBroker
 from tests.e2e.mqtt import V311, payloads, user_properties
+from tests.waiting import pass_time, until
 
 WAIT_S = 60  # the next try of a bridge may be 30 s away, if the other broker was long in starting
 
@@ -32,15 +32,8 @@ def config(*bridges):
     return {"mqtt": {"bridges": list(bridges)}}
 
 
-def eventually(holds):
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def connected(broker, count=1):
-    eventually(lambda: broker.log.count("bridge.connected") >= count)
+    until(lambda: broker.log.count("bridge.connected") >= count, WAIT_S)
 
 
 @pytest.fixture
@@ -62,7 +55,7 @@ def mosquitto(tmp_path):
         running.append(
             subprocess.Popen([program, "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         )
-        eventually(lambda: serves(port))
+        until(lambda: serves(port))
         return running[-1]
 
     yield port, start
@@ -116,7 +109,7 @@ def test_a_bridge_over_tls_trusts_only_its_ca(own_broker, mqtt, tmp_path):
     there.subscribe("#", 1)
     mqtt(edge).publish("sensors/1", "up", 1)
     assert payloads(there.take(1, WAIT_S)) == ["up"]
-    eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in edge.log)
+    until(lambda: "CERTIFICATE_VERIFY_FAILED" in edge.log)
     assert edge.log.count("bridge.connected") == 1
 
 
@@ -157,7 +150,7 @@ def test_brokers_that_bridge_the_same_topics_to_each_other_do_not_loop(own_broke
     client.subscribe("t/#", 1)
     client.publish("t/1", "once", 1)
     client.take(1, WAIT_S)
-    time.sleep(1)
+    pass_time(1)
     assert client.messages.qsize() <= 3, "it goes in circles"
 
 
@@ -312,6 +305,6 @@ def test_a_bridge_belongs_to_one_virtual_host_and_ends_with_it(own_broker, mqtt)
         deleted = api.delete("/vhosts/acme")
         assert deleted.status_code < 300, deleted.text
     there.publish("site7/commands/x", "nobody is there", 1)
-    time.sleep(1.5)
+    pass_time(1.5)
     assert edge.log.count("bridge.connected") == 1
     assert "internal_error" not in edge.log

@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-import time
 
 import pytest
 
 from tests.e2e import amqp
 from tests.e2e.mqtt import V5, V311, payloads, user_property
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -36,12 +36,13 @@ def test_group_goes_with_the_client(broker, mqtt, channel, queue, version):
     assert group.startswith("%client-")
     second.disconnect()
     named = mqtt()
-    deadline = time.monotonic() + 10
     claim = [("message-id", user_property(message, "message-id")), ("group-id", group), ("attempts", "1")]
-    while f"has no consumer group '{group}'" not in broker.log:
+
+    def is_told() -> bool:
         assert named.publish(f"$queue/{queue}/$ack", user=claim) == 0x90
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return f"has no consumer group '{group}'" in broker.log
+
+    until(is_told)
 
 
 def test_group_of_a_client_that_was_there_at_a_crash_goes_at_the_next_start(own_broker, mqtt, name):
@@ -51,10 +52,7 @@ def test_group_of_a_client_that_was_there_at_a_crash_goes_at_the_next_start(own_
     client.publish(f"$queue/{name}", "x")
     client.take_one()
     broker.restart(kill=True)
-    deadline = time.monotonic() + 10
-    while "mqtt.groups_deleted" not in broker.log:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: "mqtt.groups_deleted" in broker.log)
     later = mqtt(broker)
     later.subscribe(f"$queue/{name}", user=[("consumer-group", "later")])
     assert payloads(later.take(1)) == ["x"]

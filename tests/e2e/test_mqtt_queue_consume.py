@@ -73,7 +73,7 @@ def test_pattern_selects_by_mqtt_rules(mqtt, queue, pattern, received):
         publisher.publish(f"$queue/{queue}/{key}".rstrip("/"), key)
     assert consumer.subscribe(f"$queue/{queue}{pattern}", user=[WORKERS]) == 1
     assert payloads(consumer.take(len(received))) == received
-    assert consumer.quiet(0.1)
+    assert consumer.quiet()
 
 
 def test_pattern_is_part_of_the_group_id(mqtt, queue):
@@ -194,7 +194,7 @@ def test_prefetch_property_limits_unsettled_messages(mqtt, channel, queue):
     assert consumer.quiet()
     consumer.settle("ack", first)
     assert payloads(consumer.take(1)) == ["c"]
-    assert consumer.quiet(0.2)
+    assert consumer.quiet()
 
 
 def test_unsubscribe_returns_unsettled_messages(mqtt, channel, queue):
@@ -215,7 +215,7 @@ def test_consumer_receives_a_message_after_a_pause(mqtt, channel, queue):
     consumer.subscribe(f"$queue/{queue}", 1)
     amqp.publish(channel, queue, "first")
     consumer.take_one()
-    assert consumer.quiet(1.6)
+    assert consumer.quiet_for(1.6)
     amqp.publish(channel, queue, "after the pause")
     assert payloads(consumer.take(1)) == ["after the pause"]
 
@@ -229,4 +229,4 @@ def test_thousand_messages_arrive_in_order(mqtt, raw_mqtt, queue, version):
         data = wire.publish(f"$queue/{queue}/k", b"%d" % number, version=version, qos=1, packet_id=number + 1)
         publisher.send_bytes(data)
     assert payloads(consumer.take(1_000, 15)) == [str(number) for number in range(1_000)]
-    assert consumer.quiet(0.1)
+    assert consumer.quiet()

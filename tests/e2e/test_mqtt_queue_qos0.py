@@ -1,11 +1,10 @@
 """MQTT subscriptions to `$queue/...` at QoS 0: a delivery settles by its sending, and nothing else does."""
 
-import time
-
 import pytest
 
 from tests.e2e import amqp
-from tests.e2e.mqtt import V5, V311, WAIT_S, payloads, user_property
+from tests.e2e.mqtt import V5, V311, payloads, user_property
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
@@ -64,10 +63,7 @@ def make_holder(mqtt, channel, queue, version, **options):
 
 def wait_until_nobody_consumes(channel, queue):
     """A DISCONNECT has no answer: what is published right after it may still go to the one who leaves."""
-    deadline = time.monotonic() + WAIT_S
-    while channel.queue_declare(queue, passive=True).method.consumer_count:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not channel.queue_declare(queue, passive=True).method.consumer_count)
 
 
 def assert_nothing_is_left(mqtt, queue, version):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e import amqp
 from tests.e2e.mqtt import V311, payloads, user_property
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.extension
 WORKERS = ("consumer-group", "workers")
@@ -137,7 +138,7 @@ def test_unknown_claims_are_refused_and_change_nothing(mqtt, channel, queue, cla
     named = [(key, value.format(q=queue, real=real)) for key, value in claim]
     for verb in ("$ack", "$nack", "$reject", "$extend"):
         assert consumer.publish(f"$queue/{queue}/{verb}", "", 1, user=named) >= 0x80
-    assert consumer.quiet(0.1)
+    assert consumer.quiet()
     assert consumer.settle("ack", message) == 0, "the real claim is untouched"
 
 
@@ -186,7 +187,7 @@ class TestVisibilityTimeout:
         assert [user_property(message, "attempts") for message in (first, second)] == ["1", "2"]
         assert first.payload == second.payload == b"slow"
         assert consumer.settle("ack", second) == 0
-        assert consumer.quiet(1.5)
+        assert consumer.quiet_for(1.5)
 
     def test_unsettled_message_returns_to_the_group(self, impatient_broker, mqtt, lease_queue):
         first, second = mqtt(impatient_broker), mqtt(impatient_broker)
@@ -194,10 +195,7 @@ class TestVisibilityTimeout:
         first.publish(f"$queue/{lease_queue}", "stuck")
         first.take(1)
         second.subscribe(f"$queue/{lease_queue}", user=[WORKERS])
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and first.messages.empty() and second.messages.empty():
-            time.sleep(0.02)
-        assert not first.messages.empty() or not second.messages.empty()
+        until(lambda: not first.messages.empty() or not second.messages.empty())
 
     def test_lease_ends_with_puback_settling_too(self, impatient_broker, mqtt, lease_queue):
         consumer = mqtt(impatient_broker, manual_ack=True)
@@ -207,7 +205,7 @@ class TestVisibilityTimeout:
         second = consumer.take_one(4)
         assert user_property(second, "attempts") == "2"
         consumer.puback(second)
-        assert consumer.quiet(1.5)
+        assert consumer.quiet_for(1.5)
 
     def test_late_ack_is_refused(self, impatient_broker, mqtt, lease_queue):
         """The message is claimed by another consumer by then, and stays with it."""
@@ -241,9 +239,9 @@ class TestVisibilityTimeout:
         consumer.publish(f"$queue/{lease_queue}", "long work")
         message = consumer.take_one()
         for _ in range(4):
-            time.sleep(0.5)
+            pass_time(0.5)
             assert consumer.settle("extend", message) == 0
-        assert consumer.quiet(0.1)
+        assert consumer.quiet()
         assert consumer.settle("ack", message) == 0
 
     def test_disconnect_returns_claims_before_their_lease_ends(self, broker, channel, queue, mqtt):
@@ -252,6 +250,6 @@ class TestVisibilityTimeout:
         amqp.publish(channel, queue, "a", "b")
         leaving.take(2)
         staying.subscribe(f"$queue/{queue}", user=[WORKERS])
-        assert staying.quiet(0.2)
+        assert staying.quiet()
         leaving.drop()
         assert payloads(staying.take(2, 3)) == ["a", "b"]

@@ -5,9 +5,11 @@ import time
 
 import pytest
 
+from tests.e2e import amqp
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import ForeignBroker
 from tests.e2e.mqtt import V5, V311, MqttClient, MqttRefused, payloads
+from tests.waiting import pass_time, until
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
@@ -88,7 +90,7 @@ def test_keep_alive_ends_a_silent_connection(broker, raw_mqtt, version):
 def test_pings_keep_the_connection(mqtt, name, version):
     client = mqtt(version=version, keep_alive=1)
     client.subscribe(name)
-    time.sleep(2)
+    pass_time(2)
     mqtt(version=version).publish(name, "still there")
     assert client.take_one().payload == b"still there"
 
@@ -103,7 +105,7 @@ def test_any_packet_renews_the_keep_alive(raw_mqtt, name):
     connection = raw_mqtt(keep_alive=1)
     for _ in range(5):
         connection.send_bytes(wire.publish(name, b"x"))
-        time.sleep(0.4)
+        pass_time(0.4)
     connection.send_bytes(wire.packet(wire.PINGREQ, 0))
     connection.expect(wire.PINGRESP)
 
@@ -129,8 +131,10 @@ def test_will_is_not_published_after_disconnect(mqtt, name, version):
 
 @VERSIONS
 def test_retained_will_is_retained(mqtt, name, version):
+    watcher = mqtt(version=version)
+    watcher.subscribe(name)
     mqtt(version=version, will={"topic": name, "payload": "gone", "qos": 1, "retain": True}).drop()
-    time.sleep(0.2)
+    watcher.take_one()
     later = mqtt(version=version)
     later.subscribe(name)
     message = later.take_one()
@@ -196,12 +200,7 @@ def test_will_is_published_with_its_properties(mqtt, raw_mqtt, name):
 @pytest.mark.extension
 def test_will_is_enqueued(mqtt, channel, queue):
     mqtt(will={"topic": f"$queue/{queue}/alarm", "payload": "device lost", "qos": 1}).drop()
-    for _ in range(50):
-        method, _, body = channel.basic_get(queue, auto_ack=True)
-        if method is not None:
-            break
-        time.sleep(0.05)
-    assert body == b"device lost"
+    assert until(lambda: amqp.get(channel, queue)).body == b"device lost"
 
 
 @VERSIONS
@@ -276,7 +275,7 @@ def test_maximum_packet_size_of_the_client_is_respected(mqtt, name):
     publisher.publish(name, b"x" * 1000)
     publisher.publish(name, "fits")
     assert payloads(small.take(1)) == ["fits"]
-    assert small.quiet(0.1)
+    assert small.quiet()
 
 
 @pytest.mark.extension

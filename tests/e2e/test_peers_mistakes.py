@@ -12,6 +12,7 @@ from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.mqtt import MqttClient, payloads
 from tests.e2e.raw_amqp import HEADER, content_header, frame, method_frame
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -55,7 +56,7 @@ def test_lowering_the_global_prefetch_costs_no_processor_time(own_broker, amqp_c
     collector.wait(50)
     channel.basic_qos(prefetch_count=5, global_qos=True)
     before = cpu_s(process.process.pid)
-    collector.wait_quiet(1)
+    collector.listen(1)
     assert cpu_s(process.process.pid) - before < 0.5
     assert len(collector.deliveries) == 50
     channel.basic_ack(50, multiple=True)
@@ -87,7 +88,7 @@ def test_queue_with_an_idle_consumer_is_not_deleted(own_broker, amqp_connect):
     consumer = MqttClient(process.mqtt_port).connect()
     consumer.subscribe("$queue/idle", user=[("consumer-group", "g")])
     worker = Collector(amqp_connect(process).channel(), "$queue/idle")
-    worker.wait_quiet(1.5)
+    worker.listen(1.5)
     device = MqttClient(process.mqtt_port).connect()
     assert device.publish("$queue/idle", b"a") == 0
     assert payloads(consumer.take(1)) == ["a"]
@@ -109,13 +110,13 @@ def test_single_active_consumer_is_replaced_when_its_lease_ends(own_broker, amqp
     deadline = time.monotonic() + 8
     while not all(worker.deliveries for worker in workers) and time.monotonic() < deadline:
         for worker in workers:
-            worker.wait_quiet(0.1)
+            worker.wait_quiet()
     assert all(worker.deliveries for worker in workers)  # either let it lie, either had its turn
     for worker in workers:
         worker._ack = True
     while not any("b" in worker.bodies() for worker in workers) and time.monotonic() < deadline:
         for worker in workers:
-            worker.wait_quiet(0.1)
+            worker.wait_quiet()
     assert any("b" in worker.bodies() for worker in workers)
 
 
@@ -124,7 +125,7 @@ def test_messages_of_a_lost_share_member_go_to_the_others(mqtt, channel, queue):
     for member in members:
         member.subscribe(f"$share/team/$queue/{queue}", user=[("ack", "explicit")])
     amqp.publish(channel, queue, *map(str, range(10)))
-    time.sleep(0.3)
+    until(lambda: sum(member.messages.qsize() for member in members) == 10)
     members[0].drop()
     amqp.publish(channel, queue, *map(str, range(10, 20)))
     got = {message.payload.decode() for message in members[1].take(20)}

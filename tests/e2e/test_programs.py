@@ -16,6 +16,7 @@ import aio_pika
 import pytest
 
 from tests.e2e.broker_process import PROJECT
+from tests.waiting import until
 
 PROGRAMS = PROJECT / "tests" / "programs"
 FETCHED = PROJECT / "build" / "programs"  # what npm and Maven brought, kept between runs
@@ -91,10 +92,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(told: Path, text: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while (found := told.read_text() if told.exists() else "") != text:
-        assert time.monotonic() < deadline, f"{found!r} instead of {text!r}"
-        time.sleep(0.05)
+    def found() -> str:
+        return told.read_text() if told.exists() else ""
+
+    until(lambda: found() == text, timeout_s, told=found)
 
 
 @pytest.mark.parametrize("adapter", ["asyncio", "blocking", "gevent", "select", "twisted"])

@@ -1,9 +1,9 @@
 """What is not done is told: to the client where its protocol has words for it, and in one line of the log."""
 
 import socket
-import time
 from collections.abc import Iterator
 
+import httpx
 import pika
 import pytest
 
@@ -11,6 +11,7 @@ from tests.e2e import amqp
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import RawMqtt
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -35,15 +36,15 @@ class LogTail:
         self._seen = len(process.log)
 
     def lines(self, *, at_least: int = 1) -> list[str]:
-        """What was logged: at least so many lines, and what comes soon after them."""
-        deadline = time.monotonic() + 5
-        while True:
-            found = self._process.log[self._seen :].splitlines()
-            if len(found) >= at_least or time.monotonic() >= deadline:
-                time.sleep(0.2)
-                found = self._process.log[self._seen :].splitlines()
-                return [line for line in found if "loop.stalled" not in line]  # a busy machine's
-            time.sleep(0.02)
+        """What was logged: at least so many lines, and what comes before the broker answers others."""
+        until(lambda: len(self._found()) >= at_least, told=self._found)
+        for _ in range(3):
+            httpx.get(self._process.http_url, timeout=20, trust_env=False)
+        return self._found()
+
+    def _found(self) -> list[str]:
+        found = self._process.log[self._seen :].splitlines()
+        return [line for line in found if "loop.stalled" not in line]  # a busy machine's
 
 
 def send_first(port: int, data: bytes) -> None:

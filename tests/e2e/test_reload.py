@@ -22,19 +22,13 @@ from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient, MqttRefused
+from tests.waiting import until
 
 KEPT = hashed(b"pw")
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 WITH_TLS = ("mqtts", "mqtt_wss", "amqps", "https", "mqcores")
 USERS = {"boss": EVERYTHING, "worker": EVERYTHING, "gone": EVERYTHING}
 TAGS = {"boss": ("administrator",), "gone": ("monitoring",)}
-
-
-def wait_for(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()
 
 
 class Guarded:
@@ -79,7 +73,7 @@ class Guarded:
         """Have the broker reload; gives the line that tells so."""
         before = self.process.log.count(told)
         os.kill(self.process.pid, signal.SIGHUP)
-        wait_for(lambda: self.process.log.count(told) > before)
+        until(lambda: self.process.log.count(told) > before)
         return [line for line in self.process.log.splitlines() if told in line][-1]
 
     def amqp(self, user):
@@ -112,7 +106,7 @@ def test_removed_and_narrowed_users_are_sent_away_and_the_others_stay(guarded):
     device, lost_device = guarded.mqtt("boss"), guarded.mqtt("gone")
     staying.channel().basic_publish("", "allowed", b"x")
     narrowed.channel().basic_publish("", "forbidden", b"x")
-    wait_for(lambda: amqp.count(boss.channel(), "there") == 0)  # both were looked at
+    until(lambda: amqp.count(boss.channel(), "there") == 0)  # both were looked at
     narrowed.process_data_events(0.1)
     del guarded.users["gone"]
     guarded.users["worker"] = {**EVERYTHING, "write": "^allowed$"}
@@ -120,7 +114,7 @@ def test_removed_and_narrowed_users_are_sent_away_and_the_others_stay(guarded):
     started = time.monotonic()
     line = guarded.reload()
     assert "connections_ended=3" in line
-    wait_for(lambda: is_closed(gone) and is_closed(narrowed) and lost_device.disconnected.is_set())
+    until(lambda: is_closed(gone) and is_closed(narrowed) and lost_device.disconnected.is_set())
     assert time.monotonic() - started < 10
     assert lost_device.disconnect_reason.value == 0x87
     assert not is_closed(boss)
@@ -187,7 +181,7 @@ class Eavesdropper:
 
     def wait_for_the_end(self):
         """Of all that was begun: whatever comes before is kept."""
-        wait_for(lambda: is_closed(self.worker))
+        until(lambda: is_closed(self.worker))
         assert self.device.disconnected.wait(20)
         for thread in self._threads:
             thread.join(20)
@@ -202,11 +196,11 @@ def test_who_was_removed_or_narrowed_gets_nothing_that_is_published_after_the_re
     boss, device = guarded.amqp("boss").channel(), guarded.mqtt("boss")
     boss.confirm_delivery()
     eavesdropper = Eavesdropper(guarded)
-    wait_for(lambda: eavesdropper.lines == [{}])
+    until(lambda: eavesdropper.lines == [{}])
     url = f"{guarded.process.http_url}/api/v1"
     api = httpx.Client(base_url=url, auth=("boss", "pw"), trust_env=False)
-    wait_for(lambda: api.get("/queues/polled").json()["consumers"] == 1)
-    wait_for(lambda: device.publish("news", b"before") == 0 and eavesdropper.socket_lines)
+    until(lambda: api.get("/queues/polled").json()["consumers"] == 1)
+    until(lambda: device.publish("news", b"before") == 0 and eavesdropper.socket_lines)
     if change == "removed":
         del guarded.users["gone"]
     else:
@@ -247,7 +241,7 @@ def test_messages_are_moved_for_nobody_who_was_removed(guarded):
 
     mover = threading.Thread(target=move, daemon=True)
     mover.start()
-    wait_for(lambda: amqp.count(boss, "polled"))
+    until(lambda: amqp.count(boss, "polled"))
     del guarded.users["gone"]
     guarded.write_users()
     guarded.reload()
@@ -312,7 +306,7 @@ def test_it_is_told_what_changed_and_what_waits_for_a_restart(guarded):
         except amqp.ChannelClosedByBroker:
             return False
 
-    wait_for(is_added)
+    until(is_added)
     boss.close()
     config["log"] = {"level": "info", "format": "json"}
     guarded.write_config()

@@ -1,6 +1,5 @@
 """What survives SIGTERM and kill -9: one restart each, checked by many tests."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.e2e.mqtt import MqttClient, payloads
 
 pytestmark = pytest.mark.extension
 
-SETTLED_S = 0.3  # by then an ack is durable
 BIG = bytes(range(256)) * 1_000
 CONFIG = {"queues": [{"name": "configured"}]}
 
@@ -91,7 +89,8 @@ def prepare(process: BrokerProcess) -> list[pika.BlockingConnection]:
     holding = amqp.connect(process.amqp_port)
     amqp.publish(channel, "held", "a", "b", "c")
     Collector(holding.channel(), "held").wait(3)
-    time.sleep(SETTLED_S)
+    channel.queue_declare("other")
+    amqp.until_settled(channel, "other")
     return [connection, holding]
 
 
@@ -206,7 +205,6 @@ def test_offsets_rise_over_restarts(reading, restarted, amqp_connect, mqtt):
     device = mqtt(restarted)
     device.publish("$queue/configured", "first")
     device.disconnect()
-    time.sleep(SETTLED_S)
     restarted.restart(kill=True)
     device = mqtt(restarted)
     device.publish("$queue/configured", "second")

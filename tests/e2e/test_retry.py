@@ -97,7 +97,7 @@ def test_extended_lease_holds_and_a_kill_returns_the_message(own_broker, mqtt, a
     consumer.subscribe("$queue/q", user=[WORKERS])
     message = consumer.take_one()
     assert consumer.settle("extend", message, user=[("lease", "60000")]) == 0
-    assert consumer.quiet(1.8)
+    assert consumer.quiet_for(1.8)
     assert consumer.settle("extend", message) == 0
     broker.restart(kill=True)
     consumer = mqtt(broker)

@@ -23,6 +23,7 @@ from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerFailed, BrokerProcess, command_line
 from tests.e2e.mqtt import MqttClient, MqttRefused
+from tests.waiting import until
 
 RIGHT = "Right-pw-of-boss-8d1f"
 HOOK_RIGHT = "Right-pw-at-hook-77aa"
@@ -262,9 +263,7 @@ def test_reloading_and_failing_to_reload_tell_no_secret(guarded):
         before = process.log.count(told)
         process.config_file.write_text(text)
         os.kill(process.pid, signal.SIGHUP)
-        deadline = time.monotonic() + 20
-        while process.log.count(told) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda told=told, before=before: process.log.count(told) > before, told=lambda text=text: text)
         assert process.log.count(told) == before + 1, text
     assert guarded.leaked() == []
     assert process.stop() == 0

@@ -11,6 +11,7 @@ from spark_bridge.client import Connection
 from spark_bridge.settings import ConnectionSettings
 from tests.e2e import amqp
 from tests.e2e.staging import call, commit, stage
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.extension
 
@@ -43,10 +44,7 @@ def opened(port: int) -> tuple[pika.BlockingConnection, amqp.BlockingChannel]:
 def drained(port: int, count: int) -> list[bytes]:
     """What the queue holds, in order, once it holds so many."""
     connection, channel = opened(port)
-    deadline = time.monotonic() + 10
-    while amqp.count(channel, "q") < count and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.2)
+    until(lambda: amqp.count(channel, "q") >= count)
     reader = amqp.Collector(channel, "q", auto_ack=True)
     reader.wait(count)
     bodies = [delivery.body for delivery in reader.wait_quiet()]
@@ -69,7 +67,7 @@ def test_each_row_is_queued_once_whenever_the_broker_is_killed(own_broker):
         body = json.dumps({"parts": [[0, "second", ROWS], [1, "none", 0]]}).encode()
         plain = connection.channel()
         plain.basic_publish("", "$queue/q/$stage-commit", body, pika.BasicProperties(headers=headers))
-        time.sleep(delay_s)
+        pass_time(delay_s)
         broker.restart(kill=True)
         amqp.close_quietly(connection, 0.5)
         connection, channel = opened(broker.amqp_port)
@@ -94,7 +92,7 @@ def test_scheduled_rows_are_queued_once_and_not_early_whenever_the_broker_is_kil
         connection, channel = opened(broker.amqp_port)
         assert commit(channel, "q", (0, "only", ROWS))["rows"] == ROWS
         assert amqp.count(channel, "q") == 0 or time.time() * 1_000 >= due_ms
-        time.sleep(delay_s)
+        pass_time(delay_s)
         broker.restart(kill=True)
         amqp.close_quietly(connection, 0.5)
     connection, channel = opened(broker.amqp_port)

@@ -252,6 +252,7 @@ def test_messages_and_offsets_survive_a_kill(own_broker, amqp_connect):
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
     declare(channel, "s", max_age="7D", max_length_bytes=10_000_000)
+    channel.queue_declare("other", durable=True)
     channel.basic_qos(prefetch_count=10)
     amqp.publish(channel, "s", *map(str, range(100)))
     got = reader(channel, "s", consumer_group="g").wait(100)
@@ -259,7 +260,7 @@ def test_messages_and_offsets_survive_a_kill(own_broker, amqp_connect):
     reader(channel, "s", consumer_group="half", auto_commit=False).wait(10)
     headers = {"x-group-id": "half", "x-offset": 4}
     channel.basic_publish("", "$queue/s/$commit", b"", pika.BasicProperties(headers=headers))
-    time.sleep(0.3)
+    amqp.until_settled(channel, "other")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()

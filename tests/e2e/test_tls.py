@@ -4,7 +4,6 @@ import datetime
 import socket
 import ssl
 import subprocess
-import time
 from pathlib import Path
 
 import httpx
@@ -20,6 +19,7 @@ from config.access_settings import PermissionSettings, UserSettings, UsersSettin
 from config.users_file import save_users
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.waiting import until
 
 HOSTS = ["localhost", "127.0.0.1"]
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -200,10 +200,7 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name, listener, tra
     client.connect("localhost", secured.ports[listener])
     client.loop_start()
     assert client.publish(f"$queue/dev-{name}", b"x", 1).wait_for_publish(5) is None
-    deadline = time.monotonic() + 5
-    while not client.is_connected() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert client.is_connected()
+    until(client.is_connected)
     client.disconnect()
     client.loop_stop()
 

@@ -191,7 +191,7 @@ def test_an_mqtt_user_name_leads_into_a_virtual_host(process, enter, name):
         each.publish(f"{name}/t", where, retain=True)
     for where, each in (("acme", inside), ("/", outside), ("devices", beside)):
         assert payloads(each.take(1)) == [where]
-        assert each.quiet(0.2)
+        assert each.quiet()
     assert take_all(channel, name) == ["acme"]
     late = client("acme:guest", f"{name}-late")
     late.subscribe(f"{name}/#", 0)

@@ -31,7 +31,7 @@ class Queue:
             time.sleep(0.02)
         reader = amqp.Collector(channel, self.name, auto_ack=True)
         reader.wait(count)
-        deliveries = list(reader.wait_quiet(0.3))
+        deliveries = list(reader.wait_quiet())
         amqp.close_quietly(connection)
         return deliveries
 

@@ -97,7 +97,7 @@ def test_alerts_archive_and_dead_letters(spark, broker, tmp_path, capfd):
     reader = amqp.Collector(connection.channel(), "alerts")
     reader.wait(1)
     reader.channel.basic_reject(reader.deliveries[0].tag, requeue=False)
-    reader.wait_quiet(0.3)
+    reader.wait_quiet()
     amqp.close_quietly(connection)
     run("dead-letters", "--out", str(tmp_path / "report"))
     report = {
