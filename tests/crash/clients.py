@@ -12,6 +12,7 @@ from tests.crash.ledger import Delivery, Ledger
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
+from tests.waiting import pass_time
 
 QUEUE = "work"
 BATCH = 10
@@ -54,10 +55,10 @@ class Client(threading.Thread, abc.ABC):
                 lasted = life == self.stage.life and self.stage.serving.is_set()
                 if lasted and not self._killed_meanwhile(life):
                     self.ledger.fail(f"{self.name} lost its connection in life {life}: {error!r}")
-                time.sleep(0.02)
+                pass_time(0.02)
 
     def _killed_meanwhile(self, life: int) -> bool:
-        time.sleep(0.2)
+        pass_time(0.2)
         return life in self.ledger.killed_at
 
     @abc.abstractmethod
@@ -90,7 +91,7 @@ class Publisher(Client):
             if len(unconfirmed) > 1:
                 wait_confirmed(unconfirmed[0])
                 self.ledger.confirm(unconfirmed.popleft())
-            time.sleep(PAUSE_S)
+            pass_time(PAUSE_S)
         for batch in unconfirmed:
             wait_confirmed(batch)
             self.ledger.confirm(batch)

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.crash.clients import (
 from tests.crash.ledger import Ledger
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.extension
 
@@ -29,13 +31,13 @@ DRAIN_S = 20.0
 
 def kill_and_restart(stage: Stage, rng: random.Random, longest_life_s: float) -> None:
     """One life and its end; sometimes the next broker is killed too, while it still recovers."""
-    time.sleep(rng.uniform(0.3, longest_life_s))
+    pass_time(rng.uniform(0.3, longest_life_s))
     stage.ledger.killed_at[stage.life] = time.monotonic()
     stage.broker.kill9()
     stage.serving.clear()
     if rng.random() < 0.2:
         stage.broker.spawn()
-        time.sleep(rng.uniform(0.1, 0.8))
+        pass_time(rng.uniform(0.1, 0.8))
         stage.broker.kill9()
     stage.broker.start()
     stage.life += 1
@@ -43,10 +45,9 @@ def kill_and_restart(stage: Stage, rng: random.Random, longest_life_s: float) ->
 
 
 def wait_drained(ledger: Ledger) -> None:
-    deadline = time.monotonic() + DRAIN_S
-    while time.monotonic() < deadline and any(ledger.lost(group) for group in GROUPS):
-        time.sleep(0.1)
-    time.sleep(1)  # what is left to come, and the last acks
+    with suppress(AssertionError):  # the ledger tells what is lost
+        until(lambda: not any(ledger.lost(group) for group in GROUPS), DRAIN_S)
+    pass_time(1)  # what is left to come, and the last acks
 
 
 def run(
@@ -68,7 +69,7 @@ def run(
         for client in clients:
             client.start()
         stage.serving.set()
-        time.sleep(0.2)  # all groups exist before the first publish
+        pass_time(0.2)  # all groups exist before the first publish
         stage.publishing.set()
         for number in range(kills):
             kill_and_restart(stage, rng, 1.6 if number % 5 == 4 else 0.9)

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.e2e import amqp
 from tests.e2e.broker_process import PROJECT, BrokerProcess
 from tests.e2e.mqtt import MqttClient, user_property
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.extension
 
@@ -37,7 +37,7 @@ def as_mqtt_consumer(broker: BrokerProcess, shown: Shown, stopped: threading.Eve
     client = MqttClient(broker.mqtt_port, client_id="mqtt").connect()  # and its group
     client.subscribe("$queue/work")
     while not stopped.is_set():
-        if not client.quiet():
+        if not client.quiet_for(0.05):
             message = client.take_one()
             shown[user_property(message, "offset") or ""] = message.payload.decode()
     client.end()
@@ -47,7 +47,7 @@ def as_amqp_group(broker: BrokerProcess, shown: Shown, stopped: threading.Event)
     channel = amqp.connect(broker.amqp_port).channel()
     consumer = amqp.Collector(channel, "work", ack=True, arguments={"x-consumer-group": "amqp"})
     while not stopped.is_set():
-        for delivery in consumer.wait_quiet():
+        for delivery in consumer.listen(0.05):
             shown[str(delivery.headers["x-offset"])] = delivery.body.decode()
 
 
@@ -56,7 +56,7 @@ def as_dead_letters(broker: BrokerProcess, shown: Shown, stopped: threading.Even
     dead = amqp.Collector(channel, "dead", ack=True)
     given = amqp.Collector(channel, "work")
     while not stopped.is_set():
-        for delivery in given.wait_quiet():
+        for delivery in given.listen(0.05):
             channel.basic_reject(delivery.tag, requeue=False)
         given.deliveries.clear()
         for delivery in dead.deliveries:
@@ -104,10 +104,7 @@ class Looking:
                 raise
 
     def wait_for(self, body: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while body not in self.shown.values():
-            assert time.monotonic() < deadline, f"{body} was not shown: {self.shown}"
-            time.sleep(0.02)
+        until(lambda: body in self.shown.values(), PATIENCE_S, told=lambda: f"{body}, but {self.shown}")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -115,12 +112,12 @@ class Looking:
 
 def wait_for_groups(broker: BrokerProcess, *wanted: str) -> None:
     """Whoever comes later would not be given what the others are done with."""
-    deadline = time.monotonic() + PATIENCE_S
-    groups: list[str] = []
-    while not set(wanted) <= set(groups):
-        assert time.monotonic() < deadline, f"only {groups}"
-        time.sleep(0.05)
-        groups = httpx.get(f"{broker.http_url}/api/v1/queues/work", trust_env=False).json()["groups"]
+
+    def groups() -> list[str]:
+        answer = httpx.get(f"{broker.http_url}/api/v1/queues/work", trust_env=False, timeout=20)
+        return answer.json()["groups"]
+
+    until(lambda: set(wanted) <= set(groups()), PATIENCE_S, told=groups)
 
 
 def publish(broker: BrokerProcess, *bodies: str) -> None:
@@ -162,8 +159,8 @@ def test_offset_shown_before_a_kill_is_not_that_of_a_message_published_after_it(
         channel = amqp.connect(broker.amqp_port).channel()
         for body in ("lost", "lost, too", "and this"):  # the first may be written, and is being synced
             channel.basic_publish("", "work", body.encode())
-            time.sleep(0.05)
-        time.sleep(SHOWN_S)
+            pass_time(0.05)
+        pass_time(SHOWN_S)
         for looking in before:
             looking.stop()
         broker.kill9()

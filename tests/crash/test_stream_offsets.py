@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from contextlib import suppress
 
 import pytest
 from pamqp import commands
@@ -12,6 +13,7 @@ from tests.crash.clients import QUEUE, AmqpPublisher, Client, Stage
 from tests.crash.ledger import Ledger
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.extension
 
@@ -64,7 +66,7 @@ def run(directory, kills):
         stage.serving.set()
         stage.publishing.set()
         for _ in range(kills):
-            time.sleep(rng.uniform(0.3, 0.9))
+            pass_time(rng.uniform(0.3, 0.9))
             ledger.killed_at[stage.life] = time.monotonic()
             broker.kill9()
             stage.serving.clear()
@@ -72,9 +74,8 @@ def run(directory, kills):
             stage.life += 1
             stage.serving.set()
         stage.draining.set()
-        deadline = time.monotonic() + DRAIN_S
-        while not ledger.confirmed <= set(reader.seen.values()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with suppress(AssertionError):  # the ledger tells what is missing
+            until(lambda: ledger.confirmed <= set(reader.seen.values()), DRAIN_S)
     finally:
         for event in (stage.draining, stage.publishing, stage.stopped):
             event.set()

@@ -1,10 +1,9 @@
 """A queue seen by a client that is not the bridge's."""
 
-import time
-
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.staging import call
+from tests.waiting import until
 
 
 class Queue:
@@ -26,9 +25,7 @@ class Queue:
         """Everything in it: `count` messages, and a moment to see that there are no more."""
         connection = amqp.connect(self.broker.amqp_port)
         channel = connection.channel()
-        deadline = time.monotonic() + timeout_s
-        while amqp.count(channel, self.name) < count and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: amqp.count(channel, self.name) >= count, timeout_s)
         reader = amqp.Collector(channel, self.name, auto_ack=True)
         reader.wait(count)
         deliveries = list(reader.wait_quiet())
@@ -70,6 +67,4 @@ class Source(Queue):
 
     def wait_for(self, count: int, timeout_s: float = 20) -> None:
         """Wait until so many messages are in it: those of an epoch enter a few thousand at a time."""
-        deadline = time.monotonic() + timeout_s
-        while self.status()["next"] < count and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: int(str(self.status()["next"])) >= count, timeout_s)

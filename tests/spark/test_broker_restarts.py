@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.spark.helpers import Queue, Source
+from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.long
 
@@ -40,12 +41,10 @@ def killed_when_reached(broker, directory):
     """A thread that kills the broker when the row is reached, and starts it again a little later."""
 
     def run():
-        deadline = time.monotonic() + WAIT_MAX_S
-        while not (directory / "reached").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until((directory / "reached").exists, WAIT_MAX_S)
         broker.kill9()
         (directory / "gone").touch()
-        time.sleep(0.5)
+        pass_time(0.5)
         broker.restart(kill=True, same_amqp_port=True)
 
     thread = threading.Thread(target=run)

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
 from tests.spark.helpers import Queue
+from tests.waiting import until
 
 START_TIMEOUT_S = 90
 
@@ -37,11 +37,8 @@ def killed_at_mark(queue, directory, cores, moment):
     mark = directory / f"mark-{moment}"
     driver = run(queue, directory, cores, str(mark), moment)
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not mark.exists():
-            assert driver.poll() is None, (directory / "driver.log").read_text()[-4000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: mark.exists() or driver.poll() is not None, START_TIMEOUT_S)
+        assert mark.exists(), (directory / "driver.log").read_text()[-4000:]
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(10)

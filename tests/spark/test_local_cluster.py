@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
 from tests.spark.helpers import Queue
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 ROWS = 3_000
@@ -87,10 +87,11 @@ def cluster(directory):
         return log
 
     def wait_for(log, pattern):
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (found := re.search(pattern, log.read_text())):
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.1)
+        found = until(
+            lambda: re.search(pattern, log.read_text()),
+            START_TIMEOUT_S,
+            told=lambda: log.read_text()[-3000:],
+        )
         return found[0]
 
     try:

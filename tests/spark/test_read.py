@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.spark.helpers import Queue, Source
+from tests.waiting import pass_time
 
 
 def load(spark, source, **options):
@@ -34,10 +35,10 @@ def test_a_whole_stream(spark, broker):
 def test_between_two_times(spark, broker):
     source = Source(broker, "timed")
     source.publish("early")
-    time.sleep(0.01)
+    pass_time(0.01)
     first = round(time.time() * 1_000)
     source.publish("one", "two")
-    time.sleep(0.01)
+    pass_time(0.01)
     end = round(time.time() * 1_000)
     source.publish("late")
     for options, wanted in (

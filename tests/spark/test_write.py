@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.spark.helpers import Queue
+from tests.waiting import until
 
 
 def write(frame, into, **options):
@@ -223,9 +224,7 @@ def test_a_stream_that_is_stopped_while_it_writes(spark, broker, tmp_path):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
         query = stream.start(confirmWindow=5)
-        deadline = time.monotonic() + 60
-        while not mark.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(mark.exists, 60)
         query.stop()
         stream.run()
     finally:

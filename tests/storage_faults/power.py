@@ -13,6 +13,7 @@ from pathlib import Path
 
 from storage.open import DATABASE
 from storage.torn_files import BOOT_FILE
+from tests.waiting import hold_up
 
 SECTOR_BYTES = 512
 
@@ -47,7 +48,7 @@ def install(root: Path, notes: Path, slow_s: float) -> None:
     def sync(fd: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         if slow_s and path.parent.name in ("compacted", "manifest", "compactions"):
-            time.sleep(slow_s)
+            hold_up(slow_s)
         data = None if path.is_dir() else path.read_bytes()  # what comes during the sync may miss it
         whole_sync(fd)
         note(notes, path, data)

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import resource
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerFailed, BrokerProcess
+from tests.waiting import until
 
 PR_CAPBSET_DROP = 24
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
@@ -29,10 +29,7 @@ def few_bytes_a_file() -> None:
 
 
 def until_logged(process: BrokerProcess, text: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in process.log:
-        assert time.monotonic() < deadline, f"not logged in {PATIENCE_S} s: {text}\n{process.log[-2000:]}"
-        time.sleep(0.05)
+    until(lambda: text in process.log, PATIENCE_S, told=lambda: f"{text}\n{process.log[-2000:]}")
 
 
 def set_writable(directory: Path, mode: int) -> None:

@@ -10,6 +10,7 @@ from storage.batch import WriteOps
 from storage.local_sync import wal_ids
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
+from tests.waiting import pass_time
 
 COMMITS = 400
 CUT_AT = 100
@@ -34,7 +35,7 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
         if commit == CUT_AT:
             cut = await store.cuts.make()
         if commit % 10 == 9:
-            await asyncio.sleep(0.03)  # SlateDB gets them in batches
+            await asyncio.to_thread(pass_time, 0.03)  # SlateDB gets them in batches
 
     def files(folder: str) -> set[str]:
         return set(os.listdir(tmp_path / "db" / folder))

@@ -9,6 +9,7 @@ from config.settings import StorageSettings
 from storage.errors import StoreInUse
 from storage.open import open_store
 from tests.storage_faults.children import Writer, check_rows
+from tests.waiting import pass_time
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
@@ -19,7 +20,7 @@ async def test_kill_9_again_and_again(tmp_path, sync):
         writer = Writer(str(directory), sync=sync)
         await asyncio.to_thread(writer.start)
         await asyncio.to_thread(writer.run_to, source.randrange(1, 120))
-        await asyncio.sleep(source.random() * 0.02)
+        await asyncio.to_thread(pass_time, source.random() * 0.02)
         await asyncio.to_thread(writer.kill)
         store = await open_store(StorageSettings(url=str(directory), sync=sync))
         await check_rows(store, writer.confirmed)

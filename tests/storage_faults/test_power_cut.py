@@ -10,6 +10,7 @@ from config.settings import StorageSettings
 from storage.open import open_store
 from tests.storage_faults import power
 from tests.storage_faults.children import Writer, check_rows
+from tests.waiting import pass_time
 
 
 async def power_cuts(tmp_path, source: random.Random, cycles: int, *, slow_s: float = 0.0) -> None:
@@ -24,7 +25,7 @@ async def power_cuts(tmp_path, source: random.Random, cycles: int, *, slow_s: fl
         writer = Writer(str(root), first=first, value_bytes=size, before=before)
         await asyncio.to_thread(writer.start)
         await asyncio.to_thread(writer.run_to, first + source.randrange(1, 250))
-        await asyncio.sleep(source.random() * 0.05)
+        await asyncio.to_thread(pass_time, source.random() * 0.05)
         await asyncio.to_thread(writer.kill)
         left = tmp_path / str(cycle)
         power.restore(root, notes, left, source if source.random() < 0.7 else None)

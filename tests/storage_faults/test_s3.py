@@ -14,6 +14,7 @@ from storage import remote_hold
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
+from tests.waiting import turns, until_so
 
 BUCKET = "sluice"
 
@@ -36,7 +37,7 @@ class Gate:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        await asyncio.sleep(0.05)
+        await turns(20)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target)
@@ -155,7 +156,7 @@ async def test_second_start_waits_for_the_first_to_stop(gate, monkeypatch):
     first = await open_store(settings("waited"))
     told: list[str] = []
     waiting = asyncio.create_task(open_store(settings("waited"), tell=told.append))
-    await asyncio.sleep(5)
+    await until_so(lambda: len(told) >= 5)  # looked at again and again, for longer than a silent one is
     assert not waiting.done()
     assert f"waiting for process {os.getpid()} on " in told[-1]
     await first.write(batch({b"k": b"v"}))

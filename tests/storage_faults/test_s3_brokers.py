@@ -8,6 +8,7 @@ import pytest
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.storage_faults.s3 import BUCKET, s3_endpoint
+from tests.waiting import until
 
 PATIENCE_S = 20
 
@@ -28,10 +29,7 @@ def broker_on_s3(tmp_path) -> Iterator[Callable[[str], BrokerProcess]]:
 
 
 def until_logged(process: BrokerProcess, text: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in process.log:
-        assert time.monotonic() < deadline, f"not logged in {PATIENCE_S} s: {text}\n{process.log[-2000:]}"
-        time.sleep(0.05)
+    until(lambda: text in process.log, PATIENCE_S, told=lambda: f"{text}\n{process.log[-2000:]}")
 
 
 @pytest.mark.timeout(120)
