@@ -52,7 +52,6 @@ class OnPower(BrokerProcess):
             self.storage = str(left)
 
 
-@pytest.mark.timeout(60)
 def test_five_power_cuts_under_mixed_load(tmp_path):
     broker, ledger = run(tmp_path, 5, SEED, OnPower)
     check(broker, ledger, 5)

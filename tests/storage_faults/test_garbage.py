@@ -10,7 +10,7 @@ from storage.batch import WriteOps
 from storage.local_sync import wal_ids
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
-from tests.waiting import pass_time
+from tests.waiting import pass_time, until_so
 
 COMMITS = 400
 CUT_AT = 100
@@ -44,18 +44,16 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
     assert len(tables) > 1
     newest = wal_ids(tmp_path / "db")[-1]
 
-    loop = asyncio.get_running_loop()
-    give_up = loop.time() + 60
-    while True:
+    async def is_collected() -> bool:
         # what keeps the newest objects is the next ones
         await store.write(batch({b"last": b""}))
+        await asyncio.to_thread(pass_time, 0.3)
         is_log_collected = wal_ids(tmp_path / "db")[0] > newest // 2
-        if is_log_collected and len(files("manifest")) < 10 and tables - files("compacted"):
-            break
-        assert loop.time() < give_up, (
-            f"garbage is left: {files('manifest')}, {files('compacted')}, {tables} at first"
-        )
-        await asyncio.sleep(0.3)
+        return is_log_collected and len(files("manifest")) < 10 and bool(tables - files("compacted"))
+
+    await until_so(
+        is_collected, 60, told=lambda: f"{files('manifest')}, {files('compacted')}, {tables} at first"
+    )
     assert len(await store.scan(b"k", b"l", limit=1_000)) in range(200, 220)
     source = await CutSource.open(str(tmp_path), cut.id)
     found = [key async for page in source.pages() for key, _ in page if key.startswith(b"k")]
