@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final
 
@@ -31,6 +31,10 @@ class Message:
     def read(self, body: bytes | None) -> None:
         """Take the payload that was read; None: there is none."""
         self.body = body
+
+    def without_body(self) -> Message:
+        """Return the same message with its body on the store only."""
+        return replace(self, body=None)
 
     def envelope(self) -> bytes:
         """The metadata of the message as records hold it."""

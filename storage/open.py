@@ -127,16 +127,14 @@ def absolute_url(url: str) -> str:
     return url if url == "memory:" or "://" in url else str(Path(url).resolve())
 
 
-async def open_database(
-    settings: StorageSettings, *, take_over: bool = False, memory: ObjectStore | None = None
-) -> SlateStore:
+async def open_database(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
     """Open as `open_store`, without a look at what is inside, and without a journal."""
     await enable_fast_batch()
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
     if settings.is_remote:
         return await _in_time(settings.url, _open_remote(settings.url))
-    lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
+    lock = await _in_time(settings.url, _lock_directory(settings.url, take_over=False))
     return await _open_local(settings, lock, keep_lock=True)
 
 

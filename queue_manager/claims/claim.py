@@ -146,10 +146,7 @@ class Claim:
 
     def forget_body(self) -> None:
         """Let go of the payload, which the store has; other groups and the tail may use the same message."""
-        message = self.message
-        self.message = Message(
-            message.message_id, message.offset, None, message.template, message.received_at_ms
-        )
+        self.message = self.message.without_body()
 
     def __lt__(self, other: Claim) -> bool:
         return self.claim_number < other.claim_number

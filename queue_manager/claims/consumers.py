@@ -149,7 +149,7 @@ class Consumers:
         """Return, where not all consumers with credit may have messages, those that may now, in turn."""
         return self.entitled([consumer for consumer in self.turns if consumer.credit() > 0])
 
-    def entitled(self, takers: list[Consumer], covers: Covers | None = None) -> list[Consumer]:
+    def entitled(self, takers: list[Consumer]) -> list[Consumer]:
         """Return those of `takers` (which have credit) that come first.
 
         That is the single active one, or those of the highest priority that do not stand back.
@@ -158,7 +158,7 @@ class Consumers:
             if self.active is None and not self._holds_keys_back():
                 self.active = self._next_in_line()
             return [self.active] if self.active in takers else []
-        takers = [consumer for consumer in takers if not self.stands_back(consumer, covers)]
+        takers = [consumer for consumer in takers if not self.stands_back(consumer)]
         if not takers:
             return takers
         for consumer in takers:

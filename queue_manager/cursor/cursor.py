@@ -6,6 +6,7 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from config import limits
@@ -487,7 +488,8 @@ class Cursor:
 
     def begin_with(self, messages: Iterable[Message]) -> None:
         """Have these wait for the group that begins, too: other groups keep them, and the log does not."""
-        wanted = [_copy(message) for message in messages if self.backlog.selects(message)]
+        # each group has the body read and let go of as it needs it
+        wanted = [replace(message) for message in messages if self.backlog.selects(message)]
         if not wanted:
             return
         if self.log.durable:
@@ -540,8 +542,3 @@ class Cursor:
         if self.reset_keep is not None:
             self.reset_keep.end()
         self.returning.drop()
-
-
-def _copy(message: Message) -> Message:
-    """Copy the message for another group: each has the body read and let go of as it needs it."""
-    return Message(message.message_id, message.offset, message.body, message.template, message.received_at_ms)

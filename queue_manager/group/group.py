@@ -344,22 +344,22 @@ class Group:
     def retire(self) -> None:
         """Retire: the group is deleted, or a reset puts another in its place."""
         self.is_removed = True
-        context = self.log.context
-        context.forget_dispatch(self)
-        context.leased.pop(self, None)
-        self.serving.end()
+        self._end()
         for cursor in self.cursors:
             cursor.retire()
 
     def delete(self, reason: str) -> None:
         """End with the queue: consumers are told `reason`."""
+        self._end()
+        for cursor in self.cursors:
+            cursor.delete()
+        self.dismiss(reason)
+
+    def _end(self) -> None:
         context = self.log.context
         context.forget_dispatch(self)
         context.leased.pop(self, None)
         self.serving.end()
-        for cursor in self.cursors:
-            cursor.delete()
-        self.dismiss(reason)
 
     def dismiss(self, reason: str) -> None:
         """End what consumers hold, and tell them `reason`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -36,23 +37,12 @@ _MS_FROM: Final = 10**12  # a `timestamp=` at or above is milliseconds, below it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@dataclass(frozen=True, slots=True)
 class StreamStart:
     """A place to begin at: `kind` is one of this module's words, `value` the offset or the time in ms."""
 
-    __slots__ = ("kind", "value")
-
-    def __init__(self, kind: str, value: int = 0) -> None:
-        self.kind = kind
-        self.value = value
-
-    def __repr__(self) -> str:
-        return f"StreamStart({self.kind!r}, {self.value})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StreamStart) and (self.kind, self.value) == (other.kind, other.value)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.value))
+    kind: str
+    value: int = 0
 
 
 def parse_interval_ms(text: str) -> int:

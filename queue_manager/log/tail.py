@@ -105,9 +105,7 @@ class Tail:
         if message is RELEASED:
             return
         # whoever was given it may use the same object
-        self._messages[index] = Message(
-            message.message_id, offset, None, message.template, message.received_at_ms
-        )
+        self._messages[index] = message.without_body()
         self.memory_bytes -= len(message.body or b"")
 
     def put_back(self, message: Message) -> None:

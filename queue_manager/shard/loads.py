@@ -37,25 +37,20 @@ class LoadTarget(Protocol):
         """Tell who waits that nothing will be read."""
 
 
+@dataclass(eq=False, slots=True)
 class LogLoad:
     """Read a metadata log from `sequence` on: messages from `offset`, with their payloads."""
 
-    __slots__ = ("offset", "sequence", "target")
-
-    def __init__(self, target: LoadTarget, sequence: int, offset: int) -> None:
-        self.target = target
-        self.sequence = sequence
-        self.offset = offset
+    target: LoadTarget
+    sequence: int
+    offset: int
 
 
+@dataclass(eq=False, slots=True)
 class StreamLoad(LogLoad):
     """Read a stretch of a stream that is known to be small, up to offset `end` or a little more."""
 
-    __slots__ = ("end",)
-
-    def __init__(self, target: LoadTarget, sequence: int, offset: int, end: int) -> None:
-        super().__init__(target, sequence, offset)
-        self.end = end
+    end: int
 
 
 @dataclass(eq=False, slots=True)
@@ -74,17 +69,15 @@ class ScanLoad:
     reverse: bool = False
 
 
+@dataclass(eq=False, slots=True)
 class BodiesLoad:
     """Read payloads and call `then(bodies by message ID, read_count, now_ms)`.
 
     Those of the first `read_count` (at least one) of `message_ids` that are not in the answer do not exist.
     """
 
-    __slots__ = ("message_ids", "then")
-
-    def __init__(self, message_ids: list[int], then: Callable[[dict[int, bytes], int, int], None]) -> None:
-        self.message_ids = message_ids
-        self.then = then
+    message_ids: list[int]
+    then: Callable[[dict[int, bytes], int, int], None]
 
 
 Load = LogLoad | ScanLoad | BodiesLoad
