@@ -10,14 +10,14 @@ a value, `_FIELDS`. `broker.engine.translating` makes the calls from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from broker.engine import client as stated
 from broker.engine.call_names import Told
-from broker.engine.client import RetainedClient, ShardClient
-from broker.engine.traffic import RetainedMessage, Source
+from broker.engine.client import ShardClient
+from broker.engine.traffic import Source
 from broker.engine.translating import Translation, translated
 from queue_manager.address import PREFIX, local_name, qualified_name
 from queue_manager.api import (
@@ -30,7 +30,6 @@ from queue_manager.api import (
     QueueStatus,
     QueueView,
 )
-from storage.envelope import EnvelopeTemplate
 
 _Part = TypeVar("_Part")
 
@@ -69,7 +68,7 @@ class VhostClient(ShardClient):
         self.consuming = names.within(client.consuming, stated.ConsumingClient)
         self.settling = names.within(client.settling, stated.SettlingClient)
         self.sessions = client.sessions.within(vhost)
-        self.retained = cast(RetainedClient, _VhostRetained(client.retained, names))
+        self.retained = client.retained.within(vhost)
 
 
 class _Names:
@@ -149,47 +148,3 @@ class _VhostSource:
 
 def _inner_source(queue: Source) -> Source:
     return queue.inner if isinstance(queue, _VhostSource) else queue
-
-
-class _VhostRetained:
-    """As `RetainedClient`. In the core topics begin with a level for the virtual host, which no wildcard of
-    `/` matches for its `$`, and nobody can name.
-    The same methods as `RetainedClient`.
-    """
-
-    def __init__(self, retained: RetainedClient, names: _Names) -> None:
-        self._retained = retained
-        self._prefix = f"${names.inner('')}/"
-
-    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes) -> bool:
-        return self._retained.keep(_with_topic(template, self._prefix + template.topic), qos, body)
-
-    def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
-        return map(self._shown, self._retained.matching(self._prefix + topic_filter))
-
-    def _shown(self, message: RetainedMessage | None) -> RetainedMessage | None:
-        if message is None:
-            return None
-        template = _with_topic(message.template, message.topic[len(self._prefix) :])
-        return RetainedMessage(template, message.qos, message.body, message.received_at_ms)
-
-    def topics(self) -> list[str]:
-        prefix = self._prefix
-        return [topic[len(prefix) :] for topic in self._retained.topics() if topic.startswith(prefix)]
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """See `RetainedClient.extent`: of all virtual hosts."""
-        return self._retained.extent
-
-
-def _with_topic(template: EnvelopeTemplate, topic: str) -> EnvelopeTemplate:
-    return EnvelopeTemplate(
-        topic,
-        template.properties_kind,
-        template.properties,
-        priority=template.priority,
-        expires_at_ms=template.expires_at_ms,
-        persistent=template.persistent,
-        exchange=template.exchange,
-    )
