@@ -73,6 +73,12 @@ class Shard:
             self.done_records,
             self.removals,
         )
+        self.wake = self.wakeups.wake
+        self.barrier = self.commits.barrier
+        self.commit_once = self.commits.commit_once
+        self.load_once = self.loader.load_once
+        self.sweep_once = self.sweeper.sweep_once
+        self.expire_once = self.leases.expire_once
         self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
         self._tasks: list[asyncio.Task[None]] = []
         self.is_closed = False
@@ -125,32 +131,6 @@ class Shard:
             self.steps.run(),
         ):
             self._tasks.append(asyncio.create_task(self._run(loop)))
-
-    def wake(self) -> None:
-        """See to commits and loads in this loop turn, after something was done to the manager."""
-        self.wakeups.wake()
-
-    # steps
-
-    async def barrier(self) -> None:
-        """Wait until everything done so far is durable; raises BrokerStopped if it will not be."""
-        await self.commits.barrier()
-
-    async def commit_once(self, *, everything: bool = False) -> bool:
-        """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
-        return await self.commits.commit_once(everything=everything)
-
-    async def load_once(self) -> bool:
-        """Perform the loads that are asked for, until there are none; returns whether there were any."""
-        return await self.loader.load_once()
-
-    async def sweep_once(self) -> None:
-        """Expire leases, purge done records, trim logs, remove what deleted queues left."""
-        await self.sweeper.sweep_once()
-
-    def expire_once(self) -> None:
-        """Return claims whose lease has ended."""
-        self.leases.expire_once()
 
     # the end
 

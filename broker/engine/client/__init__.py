@@ -49,6 +49,7 @@ class ShardClient:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
+        self.check = shard.ending.check  # raises BrokerStopped once the shard has ended
         self.commits = CommitClient(shard)
         self.backups = BackupClient(shard, self.commits)
         self.queues = QueueClient(shard)
@@ -64,7 +65,3 @@ class ShardClient:
         self.consuming = ConsumingClient(shard)
         self.settling = SettlingClient(shard)
         self.turns = TurnClient(shard)
-
-    def check(self) -> None:
-        """Raise BrokerStopped once the shard has stopped or its store has failed."""
-        self.shard.ending.check()
