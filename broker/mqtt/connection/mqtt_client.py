@@ -76,14 +76,9 @@ class MqttClient:
             self._presence.end()
             self._presence = None
 
-    def answer(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call what answers the client."""
-        self.transport.guard(call, *arguments)
-        self.transport.want_answer()
-
     def when_durable(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Answer as `answer`, when what was done so far is durable."""
-        self.core.commits.wait(WhenDurable(lambda tokens: self.answer(call, *arguments)), 0)
+        """Call what answers the client, when what was done so far is durable."""
+        self.core.commits.wait(WhenDurable(lambda tokens: call(*arguments), self.transport), 0)
 
     def own_group(self) -> str:
         """Return the group this client is by itself; '@' stands before a pattern in group IDs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 
 from broker.clients.when_durable import WhenDurable
@@ -28,7 +27,7 @@ class SessionLink:
         self._client = client
         self._sessions = client.core.sessions
         self._outbound = outbound
-        self._completed = WhenDurable(partial(client.answer, client.connection.send_pubcomp_run))
+        self._completed = WhenDurable(client.connection.send_pubcomp_run, client.transport)
         self._plain: dict[Matched, Subscription] = {}
 
     def attach(self) -> None:

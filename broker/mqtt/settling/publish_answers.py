@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -100,8 +99,8 @@ class ClientPublisher(Publisher):
         self._connection = connection = client.connection
         self._is_unretained_noted = False
         self._durable_answers = (
-            WhenDurable(partial(client.answer, connection.send_puback_run)),
-            WhenDurable(partial(client.answer, connection.send_pubrec_run)),
+            WhenDurable(connection.send_puback_run, client.transport),
+            WhenDurable(connection.send_pubrec_run, client.transport),
         )
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
