@@ -37,7 +37,7 @@ class Times:
 
     @classmethod
     def of(cls, seconds: list[float]) -> Times:
-        """Return the rate of so many in that time."""
+        """Return the percentiles. Raises ClientError where nothing was measured."""
         if not seconds:
             raise ClientError("nothing was done in the time given; give more")
         ordered = sorted(seconds)
@@ -55,7 +55,7 @@ class Rate:
 
     @classmethod
     def of(cls, count: int, seconds: float) -> Rate:
-        """Return the percentiles. Raises ClientError where nothing was measured."""
+        """Return the rate of so many in that time."""
         return cls(count, round(count / max(seconds, 1e-9)))
 
 

@@ -47,7 +47,7 @@ class Owner(Protocol):
         """Have the group handed out messages before the manager returns to its caller."""
 
     def loaded(self, now_ms: int) -> None:
-        """Note that something was read back for the cursor."""
+        """Tell those that wait for it that something was read back."""
 
     def awaits_consumers(self) -> bool:
         """Return whether nothing is handed out for now: what is nothing for the group would wait with the
@@ -86,7 +86,7 @@ class Rules:
         """Note that a claim came back and waits."""
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """Note that the cursor is done with these, which it never claimed."""
+        """Note that the cursor moved on over messages that waited."""
 
     def skipped(self, cursor: Cursor, messages: list[Message]) -> None:
         """Note that the cursor passed messages that are nothing for it."""
@@ -98,7 +98,7 @@ class Rules:
         """Note that the cursor's position was put into the commit."""
 
     def loaded(self, cursor: Cursor, now_ms: int) -> None:
-        """Tell those that wait for it that something was read back."""
+        """Note that something was read back for the cursor."""
 
     def revived(self, cursor: Cursor, claims: list[Claim]) -> None:
         """Note that failed claims wait again whose payloads are on the store."""
@@ -147,7 +147,7 @@ class Dispatcher:
         return []
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        """Note that the cursor moved on over messages that waited."""
+        """Note that the cursor is done with these, which it never claimed."""
 
     def log_loaded(
         self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int

@@ -77,11 +77,9 @@ def as_mqcore_client(broker: BrokerProcess, shown: Shown, stopped: threading.Eve
     url = f"http://127.0.0.1:{broker.ports['mqcore']}/work/messages"
     with httpx.Client(trust_env=False) as client:
         while not stopped.is_set():
-            found = client.get(
-                url, params={"group": "http", "count": "10", "wait": "50ms"}
-            ).raise_for_status()
+            found = client.get(url, params={"group": "http", "wait": "50ms"}).raise_for_status()
             if found.status_code == 200:
-                shown.update({message["id"]: message["body"] for message in found.json()["messages"]})
+                shown[found.headers["X-Message-Id"]] = found.text
 
 
 CONSUMERS: list[Look] = [as_mqtt_consumer, as_amqp_group, as_dead_letters, as_mqcore_client]

@@ -56,11 +56,11 @@ class Binding:
         self.ends_at = AT_ONCE
 
     def claimed(self) -> None:
-        """Note that a consumer holds `claim` now."""
+        """Note that a message of the key was claimed."""
         self.in_flight += 1
 
     def settled(self) -> bool:
-        """Note that its consumer holds `claim` no longer."""
+        """Note that a claim was settled; give whether the binding may have come to its end."""
         self.in_flight -= 1
         return not self.in_flight and self.is_ending()
 
@@ -178,10 +178,10 @@ class ClaimWatch(Protocol):
     """Who is told what a consumer holds."""
 
     def claimed(self, claim: Claim) -> None:
-        """Note that a message of the key was claimed."""
+        """Note that a consumer holds `claim` now."""
 
     def settled(self, claim: Claim) -> None:
-        """Note that a claim was settled; give whether the binding may have come to its end."""
+        """Note that its consumer holds `claim` no longer."""
 
 
 class KeyedClaims(dict[int, Claim]):
