@@ -707,6 +707,7 @@ class Queues:
     # ---- ends
 
     def purge(self, queue: Queue, now: float) -> None:
+        self.advance(now)
         queue.emptied()
         for group in queue.groups.values():
             for item in group.items:
