@@ -70,5 +70,5 @@ def _plainer(operations: list[Operation], fails: Callable[[list[Operation]], boo
             try:
                 if fails(candidate):
                     current, arguments = candidate, fewer
-            except TypeError:  # the operation needs it
+            except (KeyError, TypeError):  # the operation needs it
                 continue
