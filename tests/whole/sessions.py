@@ -245,17 +245,18 @@ class Sessions:
         return verdict
 
     def _hold_to_bounds(self, session: Session) -> None:
-        """Where the oldest give way, only so many of the newest have to come."""
+        """Where the oldest give way, only so many of the newest have to come: also of what comes at once to a
+        client that is there, which waits until the session is looked at.
+        """
         if self.bounds is None or self.bounds[1] != "oldest":
             return
-        if session.connected and session.window() > 0:
-            return
+        waits = not session.connected or session.window() <= 0
         room = self.bounds[0]
         for copy in reversed(session.pending):
             if copy.qos:
                 room -= copy.weight
                 if room < 0:
-                    copy.required, copy.gave_way = False, True
+                    copy.required, copy.gave_way = False, copy.gave_way or waits
 
     def _gave_way(self, session: Session) -> None:
         """What must have given way when the session is resumed is not there."""
