@@ -253,7 +253,9 @@ class Queue:
                 group.items.append(item)
         group.items.sort(key=lambda item: item.place)
         limit = self.settings.max_length
-        if limit is not None and self.settings.overflow == "drop-head" and len(group.items) > limit:
+        kept = {item.entry for other in [*self.groups.values(), group] for item in other.items}
+        # what the queue keeps for others counts, too, also what this one does not want
+        if limit is not None and self.settings.overflow == "drop-head" and len(kept) > limit:
             group.too_long = True
             for item in group.items:  # what is above the limit may give way, of any group
                 item.required = False
@@ -284,6 +286,14 @@ class Queue:
     def takes_whole(self, message: Message, *, required: bool, loose: bool) -> bool:
         """Whether it keeps messages by itself, not in groups; then it has it."""
         return False
+
+    def ended(self) -> None:
+        """It is gone with all it had: what was there or elsewhere may have been there."""
+        for group in self.groups.values():
+            for item in group.items:
+                item.state = "gone"
+                if item.either is not None:
+                    item.either.required = False
 
     def emptied(self) -> None:
         """It was purged; its groups see to themselves."""
@@ -735,6 +745,7 @@ class Queues:
         """The broker ended: what is in memory is gone, what was held is back."""
         for queue in [queue for queue in self if not queue.settings.durable or queue.exclusive]:
             del self.queues[queue.name]
+            queue.ended()
         for queue in self:
             queue.restarted(killed=killed)
         for item in list(self.items()):

@@ -354,8 +354,7 @@ class World(ABC):
                     self.may_end.add(consumer.client)
                 else:
                     self.may_cancel.add((consumer.client, consumer.tag))
-            for item in group.items:
-                item.state = "gone"
+        queue.ended()
 
     def forget_channel(self, name: str, *, connection: bool = False) -> None:
         """The consumers of an AMQP client end, what it holds returns; with `connection` exclusive queues."""
