@@ -240,6 +240,10 @@ class Queue:
             return self.kept_count()
         return max(group.ready_count() for group in self.groups.with_keeper())
 
+    def is_history_known(self) -> bool:
+        """Return whether it is known what was let go of before the process started."""
+        return all(part.retention.is_known for part in self.parts)
+
     def waiting_count(self) -> int:
         """As `ready_count`, with the messages that came back and wait for their next attempt."""
         default = self.groups.get("")

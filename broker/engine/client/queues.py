@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 
 from broker.engine.answers import Answer, answered
 from broker.engine.call_names import Name, VhostName
@@ -60,13 +61,15 @@ class QueueClient:
         try:
             answer.resolve(self._declare(declaration, caller))
         except QueueBusy as busy:
-            work = self._declare_when_free(answer, busy.name, declaration, caller)
-            task = asyncio.get_running_loop().create_task(work)
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
+            self._begin(self._declare_when_free(answer, busy.name, declaration, caller))
         except QueueManagerError as error:
             answer.fail(error)
         return answer
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
 
     async def _declare_when_free(
         self,
@@ -153,15 +156,31 @@ class QueueClient:
         queue = find(self._shard, name)
         return _set_pause(queue, queue.pause.without(pause))
 
-    @answered
     def delete(
         self, name: Name, caller: str = OPERATOR, *, if_unused: bool = False, if_empty: bool = False
-    ) -> Dropped:
+    ) -> Answer[Dropped]:
         """Delete a queue with all it holds.
 
-        Comes to QueueNotFound, ResourceLocked, PreconditionFailed when it is used or not empty and that was a
-        condition.
+        Waits, soon after a start, until it is known which payloads the queue let go of before: those that it
+        shares with others would stay for ever. Comes to QueueNotFound, ResourceLocked, PreconditionFailed
+        when it is used or not empty and that was a condition.
         """
+        delete = partial(self._delete, name, caller, if_unused=if_unused, if_empty=if_empty)
+        queue = self._shard.manager.queues.get(name)
+        if queue is None or queue.is_history_known():
+            return Answer.of(delete)
+        answer: Answer[Dropped] = Answer()
+        self._begin(self._delete_when_known(answer, delete))
+        return answer
+
+    async def _delete_when_known(self, answer: Answer[Dropped], delete: Callable[[], Dropped]) -> None:
+        try:
+            await self._shard.sweeper.retention_known()
+            answer.resolve(delete())
+        except (QueueManagerError, StorageError) as error:
+            answer.fail(error)
+
+    def _delete(self, name: Name, caller: str, *, if_unused: bool, if_empty: bool) -> Dropped:
         queue = find(self._shard, name, caller)
         now_ms = self._shard.clock.now_ms()
         count = self._shard.manager.queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)

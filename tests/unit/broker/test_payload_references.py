@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from broker.engine.client.queues import QueueClient
 from broker.engine.client.scheduled import cancel_scheduled, list_scheduled
 from broker.engine.shard import Shard
 from queue_manager.options import PublishOptions
@@ -196,5 +197,29 @@ async def test_a_queue_deleted_right_before_a_crash_leaves_nothing_of_what_it_sh
     await it.settle()
     assert it.counts() == [1, 1, 1]
     it.delete("one")
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_shared() -> None:
+    """What they had let go of before has to be read first; one message is claimed, one is done."""
+    it = await open_sharing()
+    _, sink = managers.consume(it.shard.manager, it.queues[1])
+    await it.publish(3)
+    it.shard.manager.dispatch(it.clock.ms)
+    it.shard.manager.ack(sink.claims[1:2], it.clock.ms)
+    await it.shard.commit_once(everything=True)
+    it.shard = await Shard.open(
+        it.store,
+        it.clock,  # type: ignore[arg-type]
+        default_policy=POLICY,
+        auto_create=False,
+        cache_bytes_max=0,
+    )
+    queues = QueueClient(it.shard)
+    answers = [queues.delete("two"), queues.delete("one")]
+    await it.settle()
+    for answer in answers:
+        await answer
     await it.settle()
     assert (it.payloads(), it.counts()) == (0, [])
