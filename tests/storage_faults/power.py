@@ -27,7 +27,7 @@ limits.STORE_TABLE_BYTES = 128 * limits.KIB
 limits.STORE_SWEEP_INTERVAL_S = 0.1
 limits.STORE_GARBAGE_INTERVAL_S = 0.2
 limits.STORE_GARBAGE_AGE_MIN_S = 1
-limits.STORE_COMPACTED_AGE_MIN_S = 2
+limits.STORE_COMPACTED_AGE_MIN_S = 4
 power.install(Path({root!r}), Path({notes!r}), {slow_s})
 """
 
