@@ -67,7 +67,14 @@ class FilterLogs:
         return log
 
     def _begin(self, number: int, topic_filter: str, end_count: int = 0, end_bytes: int = 0) -> FilterLog:
-        log = FilterLog(
+        log = self._log(number, topic_filter, end_count, end_bytes)
+        self._by_filter[topic_filter] = log
+        if not log.is_own:
+            self._told(log, True)
+        return log
+
+    def _log(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
+        return FilterLog(
             self._context,
             self._common.blocks,
             number,
@@ -77,10 +84,6 @@ class FilterLogs:
             end_count,
             end_bytes,
         )
-        self._by_filter[topic_filter] = log
-        if not log.is_own:
-            self._told(log, True)
-        return log
 
     def _unused(self, log: FilterLog) -> None:
         """Let a log without readers go, at once or once nothing of it is in flight."""
@@ -210,6 +213,12 @@ class FilterLogs:
     def restore(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> FilterLog:
         """Restore a log that was stored, with what it ever got."""
         return self._begin(number, topic_filter, end_count, end_bytes)
+
+    def remove_unread(self, number: int, topic_filter: str, end_count: int, end_bytes: int) -> None:
+        """Remove a log that was stored and has no readers: a crash came while it was being removed. Another
+        one may have begun for the same filter before.
+        """
+        self._log(number, topic_filter, end_count, end_bytes).remove()
 
     def restored(self) -> None:
         """Remove what a crash left behind: all readers are there."""

@@ -172,8 +172,11 @@ class Sessions:
     ) -> bool:
         """Have a session sent messages of its own, as its subscription to a filter wants them and whatever
         becomes of its connection meanwhile. Each is given with QoS, time and body; `retain`: they were
-        retained. Returns whether it takes them: a full one, unless it drops its oldest, does not.
+        retained. Returns whether it takes them: a full one, unless it drops its oldest, does not, nor one
+        that is over or not subscribed to the filter any more.
         """
+        if session.is_over or topic_filter not in session.subscriptions:
+            return False
         bounds = self._bounds.bounds
         if bounds.drop != OLDEST and bounds.is_full(*session.queued):
             if retain:

@@ -448,6 +448,10 @@ class Sessions:
                     copy.again = True
                 for copy in session.pending:
                     copy.again = True
+        if killed:
+            for group in self.groups.values():
+                for copy in group.pending:
+                    copy.again = True
 
     def restarted(self) -> None:
         """The broker is there again: the time of who was connected begins now, at the latest."""
@@ -506,6 +510,8 @@ class Sessions:
             assert wanted.shared is not None
             wanted.shared.pending.remove(kept)
             self.given.append((session, wanted))
+            if session.lasting and wanted.qos == 2:
+                wanted = replace(wanted, shared=None)  # completed with this member, whatever happens
             return self._sent(session, wanted, fields)
         exchanged = self._exchanged(session, fields)
         if exchanged is not None:

@@ -37,7 +37,7 @@ async def restore_sessions(store: Store, manager: QueueManager, now_ms: int) -> 
         of_vhost, owner = found
         log = None if value.log == NO_LOG else logs.restored(value.log, of_vhost)
         of_vhost.restore_subscription(owner, topic_filter, value, log)
-    logs.restore_rest(manager.sessions.of(DEFAULT_VHOST))
+    logs.remove_rest(manager.sessions.of(DEFAULT_VHOST))
     manager.sessions.restored(now_ms)
     async for number, will in scan_records(store, session_will):
         manager.sessions.restore_will(number, will)
@@ -70,10 +70,10 @@ class _StoredLogs:
             log = self._restored[number] = of_vhost.logs.restore(number, *stored)
         return log
 
-    def restore_rest(self, sessions: Sessions) -> None:
-        """Restore those without readers, so that they are found to be unused."""
+    def remove_rest(self, sessions: Sessions) -> None:
+        """Remove those without readers."""
         for number, stored in self._stored.items():
-            sessions.logs.restore(number, *stored)
+            sessions.logs.remove_unread(number, *stored)
 
 
 async def _read_logs(store: Store) -> dict[int, _StoredLog]:

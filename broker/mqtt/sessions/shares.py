@@ -94,9 +94,7 @@ class KeptShare:
         message = delivery.merged.message
         own = (message.template, message.qos, message.received_at_ms, message.body)
         retain = delivery.retain and member.retain_as_published
-        if name not in session.subscriptions or not self._sessions.send_own(
-            session, name, [own], retain=retain
-        ):
+        if not self._sessions.send_own(session, name, [own], retain=retain):
             return False
         self.finished(run)  # in the commit that gives it to the member's session
         return True

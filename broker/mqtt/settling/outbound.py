@@ -96,7 +96,7 @@ class Outbound:
         if self._waiting or client.transport.paused or client.connection.closed:
             return False
         session = self._session
-        return session is None or not session.keeps_any or session.queued[0] <= self.window.free()
+        return session is None or not session.keeps_any or session.queued[0] < self.window.free()
 
     def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
         """Set what the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic
@@ -294,8 +294,12 @@ class Outbound:
         return start
 
     def _fill(self) -> None:
-        if self._waiting and not self._connection.closed:
+        if self._connection.closed:
+            return
+        if self._waiting:
             self._client.transport.guard(self._send_waiting)
+        else:
+            self.note_room()
 
     def free_up(self, packet_ids: list[int]) -> None:
         """Free the places of deliveries that are finished."""
@@ -304,6 +308,8 @@ class Outbound:
             self._places.freed()
         elif self._waiting:
             self._send_waiting()
+        elif self._session is not None:
+            self.note_room()
 
     # what the client says
 

@@ -7,7 +7,7 @@ from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
 from queue_manager.sessions.session import Delivery
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate
-from storage.records import NEVER_S, filter_log_entry
+from storage.records import NEVER_S, filter_log, filter_log_entry
 from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, load, open_shard, run
 
@@ -141,3 +141,39 @@ def test_store_holds_little_more_than_a_session_would_get(drop, monkeypatch):
         numbers = range(160, 200) if drop == OLDEST else range(40)
         assert received == [str(number).encode() for number in numbers]
     assert not away.rows()
+
+
+OWN_MESSAGE = (TEMPLATE, 2, 0, b"own")
+
+
+def test_session_that_is_over_or_full_takes_no_messages_of_its_own():
+    """A record of a session that is gone would keep the next start from serving."""
+    away = Away(Bounds(1, 0, REJECT))
+    session = away.sessions.find("dev", away.clock.ms)
+    assert not away.sessions.send_own(session, "b", [OWN_MESSAGE], retain=False)  # not subscribed to
+    assert away.sessions.send_own(session, "a", [OWN_MESSAGE], retain=False)
+    assert not away.sessions.send_own(session, "a", [OWN_MESSAGE], retain=False)  # full
+    away.commit()
+    away.sessions.end(session, away.clock.ms)
+    assert not away.sessions.send_own(session, "a", [OWN_MESSAGE], retain=False)
+    away.commit()
+    away.restart()
+    assert away.sessions.find("dev", away.clock.ms) is None
+
+
+def test_log_of_a_filter_that_began_anew_survives_a_crash_while_the_old_one_goes():
+    """Publishes after the start reach the new one, and the session that reads it can end."""
+    away = Away(Bounds())
+    session = away.sessions.find("dev", away.clock.ms)
+    session.remove(session.subscriptions["a"])
+    away.sessions.subscribe(session, "a", OPTIONS, is_logged=True)
+    run(away.shard.commit_once(everything=True))
+    rows = dict(away.store._rows)
+    assert sum(key.startswith(filter_log.prefix()) for key in rows) == 2
+    away.store = MemoryStore(rows=rows)
+    away.open()
+    away.publish(NUMBERS)
+    assert away.receive() == (NUMBERS, 0)
+    away.sessions.end(away.sessions.find("dev", away.clock.ms), away.clock.ms)
+    away.commit()
+    assert not [key for key in away.store._rows if key.startswith(filter_log.prefix())]
