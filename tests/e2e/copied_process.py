@@ -7,7 +7,6 @@ session of its own, and ends as any process does. What has to be a new interpret
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib
 import json
@@ -65,7 +64,7 @@ class CopiedProcess:
 
 
 class Source:
-    """The process that is copied, started at the first use; it ends with this one."""
+    """The process that is copied, started at the first use; it ends as the socket does, with this one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # clients of a test look at its broker from threads
@@ -116,7 +115,7 @@ class Source:
 def _started() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen(
+        subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
             cwd=PROJECT,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -124,11 +123,6 @@ def _started() -> socket.socket:
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-
-    @atexit.register
-    def _end() -> None:
-        ours.close()
-        process.wait(timeout=10)
 
     return ours
 
