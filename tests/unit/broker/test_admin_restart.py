@@ -14,7 +14,7 @@ from config.queue_settings import QueueSettings
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
 from tests.unit.broker.test_admin import Worker, bodies, fill
-from tests.waiting import until_so
+from tests.waiting import hold_up_task, until_so
 
 POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 
@@ -78,6 +78,7 @@ async def test_what_a_reset_passed_over_goes_when_its_retention_ends(tmp_path: P
     async with Broker(storage=storage) as broker:
 
         async def is_gone() -> bool:
+            await hold_up_task(0.3)  # each reset puts off what it passes over
             view = await broker.admin.reset_group("q", "late", to="earliest")
             return (view.lag, view.done) == (1, 0)
 
