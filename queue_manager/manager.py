@@ -103,7 +103,8 @@ class QueueManager:
         self.fire_timers(now_ms)
 
     def fire_timers(self, now_ms: int) -> None:
-        """Do what is due by the timers, and deliver what that set free."""
+        """Do what is due by the timers, after consumers had their turn, and deliver what that set free."""
+        self.dispatch(now_ms)
         self.context.timers.fire(now_ms)
         self.dispatch(now_ms)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from config import limits
 from queue_manager.audience import STORED, UNHEARD, Audience, TopicSpaces
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
@@ -93,7 +94,9 @@ class PublishPlan:
             persistent=self.persistent,
             shared=shared,
             priority=min(self.options.priority, 255),
-            expires_at_ms=0 if self.options.ttl_ms is None else max(1, self.options.ttl_ms),
+            expires_at_ms=0
+            if self.options.ttl_ms is None
+            else max(limits.LIFETIME_MS_MIN, self.options.ttl_ms),
             exchange=self.exchange,
             context=context,
         )

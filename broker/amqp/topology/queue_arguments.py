@@ -245,7 +245,9 @@ _TAKEN: Final[dict[str, _Reader]] = {
 _READERS: Final[dict[str, _Reader]] = {
     **_TAKEN,
     DESCRIPTION: _nothing(_description),
-    "x-message-ttl": _number("message_ttl_ms", limits.DURATION_MS_MAX, least=1),  # 0: gone unless deliverable
+    "x-message-ttl": _number(
+        "message_ttl_ms", limits.DURATION_MS_MAX, least=limits.LIFETIME_MS_MIN
+    ),  # 0: gone unless deliverable
     EXPIRES: _number("expires_ms", limits.DURATION_MS_MAX, low=1),
     "x-max-length": _bound("depth_max", limits.QUEUE_DEPTH_MESSAGES_MAX),
     "x-max-length-bytes": _bound("bytes_max", limits.SIZE_BYTES_MAX),

@@ -265,6 +265,9 @@ class ConsumingClient:
         """Claim up to `count` messages for a puller; how many there were. None: they are being read
         (`when_loaded`).
         """
+        due_ms = self._manager.context.timers.next_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self._manager.fire_timers(now_ms)  # what was for a ready consumer only is not for this one
         return self._manager.consumption.pull(cast(Consumer, consumer), no_ack, now_ms, count)
 
     def set_credit(self, consumer: traffic.Consumer, credit_max: int) -> None:

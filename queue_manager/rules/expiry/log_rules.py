@@ -26,7 +26,7 @@ from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.oldest import Oldest
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
-from queue_manager.rules.expiry.times import expires_at, has_expired
+from queue_manager.rules.expiry.times import expires_at, has_expired, is_too_late
 from queue_manager.rules.expiry.waiting_claims import WaitingClaims
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
@@ -214,7 +214,7 @@ class LogRules(Rules):
             for message in messages:
                 if self.retention.is_gone(message.offset):
                     continue
-                if has_expired(policy, message, now_ms):
+                if is_too_late(policy, message, now_ms):
                     expired.append(message)
                 else:
                     good.append(message)
@@ -228,10 +228,10 @@ class LogRules(Rules):
 
     def choose_found(self, cursor: Cursor, messages: list[Message], now_ms: int) -> list[Message]:
         policy = self.log.policy
-        good = [message for message in messages if not has_expired(policy, message, now_ms)]
+        good = [message for message in messages if not is_too_late(policy, message, now_ms)]
         self.passed(cursor, messages)
         if len(good) < len(messages):
-            expired = [message for message in messages if has_expired(policy, message, now_ms)]
+            expired = [message for message in messages if is_too_late(policy, message, now_ms)]
             cursor.discard_fresh(expired, EXPIRED, now_ms)
         return good
 

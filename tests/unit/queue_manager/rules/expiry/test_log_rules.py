@@ -78,6 +78,26 @@ def test_own_ttl_ends_beyond_the_head(manager: QueueManager, durable: bool, grou
     assert sink.offsets == [0, 1, 4]
 
 
+@DURABLE
+@pytest.mark.parametrize("is_queues", [True, False])
+@pytest.mark.parametrize("turn_ms", [1, 7])
+def test_ttl_of_0_is_given_to_a_ready_consumer_however_late_its_turn_and_to_no_later_one(
+    manager: QueueManager, durable: bool, is_queues: bool, turn_ms: int
+) -> None:
+    queue = make_queue(manager, durable=durable, message_ttl_ms=1 if is_queues else 0, dead_letter="dead")
+    dead = make_queue(manager, "dead")
+    _, ready = consume(manager, queue, "", credit_max=1)
+    publish_with_ttl(manager, 0)
+    publish_with_ttl(manager, 0)
+    manager.fire_timers(NOW_MS + turn_ms)
+    assert (ready.offsets, dead.ready_count()) == ([0], 1)
+    publish_with_ttl(manager, 0)
+    manager.dispatch(NOW_MS + limits.IMMEDIATE_TURN_MS)
+    _, late = consume(manager, queue, "")
+    manager.dispatch(NOW_MS + 2 * limits.IMMEDIATE_TURN_MS)
+    assert late.offsets == []
+
+
 def test_ttls_beyond_32_bits_do_not_wrap(manager: QueueManager) -> None:
     queue = make_queue(manager)
     publish_with_ttl(manager, (1 << 32) + 5)
