@@ -193,7 +193,7 @@ class Consumption:
             queue.use.note(now_ms)
             queue.watch_use()
             if queue.auto_delete and queue.use.had_consumer:
-                self._directory.delete(queue, now_ms)
+                self._directory.delete_unused(queue, now_ms)
 
     def wake(self, consumer: Consumer) -> None:
         """Deliver again: the consumer's credit grew or it is no longer paused."""

@@ -63,9 +63,10 @@ class QueueDirectory:
         self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
         self._counts_max: dict[str, int] = {}
         self.removing = Removing(context)
+        self._unused: dict[str, Queue] = {}  # to be deleted once it is known what they let go of
         self._headers_of: HeadersOf = no_headers
         self.maker = QueueMaker(
-            context, self, self.dead_letters, EphemeralMemory(self._queues.values), self._delete_unused
+            context, self, self.dead_letters, EphemeralMemory(self._queues.values), self.delete_unused
         )
 
     def __iter__(self) -> Iterator[Queue]:
@@ -246,8 +247,15 @@ class QueueDirectory:
         queue.delete(now_ms)
         return count
 
-    def _delete_unused(self, queue: Queue, now_ms: int) -> None:
-        self.delete(queue, now_ms)
+    def delete_unused(self, queue: Queue, now_ms: int) -> None:
+        """Delete a queue without consumers; soon after a start once it is known what it let go of before.
+
+        Its share of payloads that others hold, too, would stay for ever otherwise.
+        """
+        if queue.is_history_known():
+            self.delete(queue, now_ms)
+        else:
+            self._unused[queue.name] = queue
 
     # after a start
 
@@ -266,3 +274,7 @@ class QueueDirectory:
         """Note that it is known now what the queues had let go of before the start."""
         for queue in list(self._queues.values()):
             queue.groups.history_known(now_ms)
+        unused, self._unused = self._unused, {}
+        for queue in unused.values():
+            if not queue.deleted and not queue.consumer_count():
+                self.delete(queue, now_ms)

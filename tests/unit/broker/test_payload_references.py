@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.scheduled import cancel_scheduled, list_scheduled
 from broker.engine.shard import Shard
@@ -201,8 +203,14 @@ async def test_a_queue_deleted_right_before_a_crash_leaves_nothing_of_what_it_sh
     assert (it.payloads(), it.counts()) == (0, [])
 
 
-async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_shared() -> None:
-    """What they had let go of before has to be read first; one message is claimed, one is done."""
+@pytest.mark.parametrize("is_asked_for", [True, False])
+async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_shared(
+    is_asked_for: bool,
+) -> None:
+    """By a client, or unused: what they had let go of before has to be read first.
+
+    One message is claimed, one is done.
+    """
     it = await open_sharing()
     _, sink = managers.consume(it.shard.manager, it.queues[1])
     await it.publish(3)
@@ -216,8 +224,13 @@ async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_sha
         auto_create=False,
         cache_bytes_max=0,
     )
-    queues = QueueClient(it.shard)
-    answers = [queues.delete("two"), queues.delete("one")]
+    answers = []
+    for name in ("two", "one"):
+        if is_asked_for:
+            answers.append(QueueClient(it.shard).delete(name))
+        else:
+            directory = it.shard.manager.queues
+            directory.delete_unused(directory.find(name), it.clock.ms)
     await it.settle()
     for answer in answers:
         await answer
