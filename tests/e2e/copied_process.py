@@ -8,6 +8,7 @@ session of its own, and ends as any process does. What has to be a new interpret
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -180,13 +181,21 @@ def _become(arguments: list[str], directory: str, environment: dict[str, str], l
 
 
 def main() -> None:
-    from broker.cli import app
+    from typer.main import get_command
 
-    for name in ("broker.serve", "broker.http.application"):  # which `serve` imports later
+    from broker.cli import app
+    from storage.fast_batch import NativeBatch
+
+    # what each start would import or put together again
+    for name in ("broker.serve", "broker.http.application", "uvicorn.lifespan.off"):
         importlib.import_module(name)
+    NativeBatch()
+    command = get_command(app)
+    gc.collect()
+    gc.freeze()  # no copy goes through all of that at its end
 
     sys.argv[1:] = _copies(socket.socket(fileno=int(sys.argv[1])))
-    app(prog_name="sluicemq")
+    command(prog_name="sluicemq")
 
 
 if __name__ == "__main__":
