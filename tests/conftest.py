@@ -1,8 +1,8 @@
 """What all tests share: the markers, and when a marked test runs at all."""
 
 import functools
+import gc
 import os
-from collections.abc import Sequence
 
 import pytest
 from httpx._transports import default as httpx_transport
@@ -30,6 +30,9 @@ if PROFILE == "repeatable":
 # each httpx.get() reads the certificates of all public authorities otherwise: 40 ms of processor
 httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)  # type: ignore[attr-defined]
 
+# what takes longest begins first: no process is left alone with it while the others have nothing to do
+LONGEST_FIRST = ("whole", "crash", "storage_faults", "e2e", "model", "wheel", "unit/storage", "unit/broker")
+
 PEER_VARIABLES = ("E2E_AMQP_PORT", "E2E_MQTT_PORT")
 
 
@@ -37,10 +40,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "extension: tests what only SluiceMQ does; skipped when another broker is tested"
     )
+    gc.disable()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests out of each collection from here on; there was none on the way."""
+    gc.freeze()
+    gc.enable()
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.nodeid.removeprefix("tests/")
+    return next(
+        (n for n, begins in enumerate(LONGEST_FIRST) if folder.startswith(begins)), len(LONGEST_FIRST)
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`long` tests wait for `-m long`; tests of our extensions for our own broker."""
+    items.sort(key=_place)
     asked_for = config.getoption("markexpr", default="") or ""
     foreign = any(os.environ.get(name) for name in PEER_VARIABLES)
     for item in items:
