@@ -272,7 +272,7 @@ def test_mqtt_js_in_a_page_of_a_browser(port, tmp_path):
     (tmp_path / "page.html").write_text(PAGE.replace("PORT", str(port)))
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as pages:
-        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        threading.Thread(target=pages.serve_forever, args=(0.01,), daemon=True).start()
         with sync_api.sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page()

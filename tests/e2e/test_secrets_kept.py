@@ -84,7 +84,7 @@ class Hook(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def hook_url():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/ask"
     server.shutdown()
     server.server_close()

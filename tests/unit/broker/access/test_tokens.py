@@ -43,8 +43,10 @@ def pem(key):
 
 
 @pytest.fixture
-def accept(tmp_path):
+def accept(tmp_path, monkeypatch):
     """Makes an `Access` that takes tokens signed by RSA, EC and ED, or as the settings say."""
+
+    monkeypatch.setattr(limits, "LOGIN_FAILURES_FREE", 1_000)  # no refused token makes the next one wait
 
     def make(users_file="", **settings):
         (tmp_path / "keys.pem").write_bytes(pem(RSA) + pem(EC) + pem(ED))
@@ -207,7 +209,7 @@ def test_a_key_set_is_asked_for_again_when_keys_are_changed(accept, monkeypatch)
     monkeypatch.setattr(limits, "TOKEN_KEYS_ASK_INTERVAL_S", 0)
     KeySets.keys, KeySets.count, KeySets.is_broken = [(RSA, "one")], 0, False
     server = ThreadingHTTPServer(("127.0.0.1", 0), KeySets)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         access = accept(keys_file="", jwks_url=f"http://127.0.0.1:{server.server_port}/keys")
         other = rsa.generate_private_key(65537, 2048)

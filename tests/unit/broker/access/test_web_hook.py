@@ -47,7 +47,7 @@ class Service(BaseHTTPRequestHandler):
 def service():
     Service.status, Service.said, Service.delay_s, Service.asked = 200, ALLOWED, 0.0, []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
