@@ -105,37 +105,33 @@ class QueueLog:
     # appending
 
     def append(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
-    ) -> int:
-        """Append one message per body, IDs from `first_id` on; give the first offset."""
-        offset = self.tail.next_offset
-        count = len(bodies)
-        if count == 1:
-            messages = [Message(first_id, offset, bodies[0], template, now_ms)]
-        else:
-            messages = make_messages(first_id, offset, bodies, repeat(template), now_ms)
-        self.tail.append(messages, body_bytes)
-        if self.durable:
-            if body_bytes > limits.DONE_BODY_BYTES_MAX:
-                self.note_sizes(bodies)
-            self._open.add(template, first_id, offset, now_ms, count)
-        return offset
-
-    def append_varied(
         self,
-        templates: list[EnvelopeTemplate],
+        template: EnvelopeTemplate,
         first_id: int,
         bodies: list[bytes],
         body_bytes: int,
         now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> int:
-        """Append as `append`, each message with a template of its own that asks for nothing."""
+        """Append one message per body, IDs from `first_id` on; give the first offset.
+
+        `templates`: their own, which ask for nothing; None: all have the one.
+        """
         offset = self.tail.next_offset
-        self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
+        count = len(bodies)
+        if templates is not None:
+            self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
+        elif count == 1:
+            self.tail.append([Message(first_id, offset, bodies[0], template, now_ms)], body_bytes)
+        else:
+            self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
         if self.durable:
             if body_bytes > limits.DONE_BODY_BYTES_MAX:
                 self.note_sizes(bodies)
-            self._open.add_varied(templates, first_id, offset, now_ms)
+            if templates is None:
+                self._open.add(template, first_id, offset, now_ms, count)
+            else:
+                self._open.add_varied(templates, first_id, offset, now_ms)
         return offset
 
     def end_entry(self) -> None:

@@ -31,26 +31,19 @@ class StreamLog(QueueLog):
     # appending
 
     def append(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
-    ) -> int:
-        """See `QueueLog.append`; chunks end where they are full."""
-        offset = self.tail.next_offset
-        for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
-            super().append(template, first_id + first, bodies[first:last], part_bytes, now_ms)
-        return offset
-
-    def append_varied(
         self,
-        templates: list[EnvelopeTemplate],
+        template: EnvelopeTemplate,
         first_id: int,
         bodies: list[bytes],
         body_bytes: int,
         now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> int:
+        """Append as `QueueLog.append`; chunks end where they are full."""
         offset = self.tail.next_offset
         for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
-            part = bodies[first:last]
-            super().append_varied(templates[first:last], first_id + first, part, part_bytes, now_ms)
+            own = None if templates is None else templates[first:last]
+            super().append(template, first_id + first, bodies[first:last], part_bytes, now_ms, own)
         return offset
 
     def _parts(self, bodies: list[bytes], body_bytes: int, now_ms: int) -> Iterator[tuple[int, int, int]]:

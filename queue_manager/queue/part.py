@@ -94,23 +94,17 @@ class Part:
     # appending
 
     def append(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
-    ) -> None:
-        """Append one message per body, IDs from `first_id` on."""
-        offset = self.log.append(template, first_id, bodies, body_bytes, now_ms)
-        self._appended(template, first_id, offset, bodies, now_ms)
-
-    def append_varied(
         self,
-        templates: list[EnvelopeTemplate],
+        template: EnvelopeTemplate,
         first_id: int,
         bodies: list[bytes],
         body_bytes: int,
         now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        """Append as `append`, each message with a template of its own that asks for nothing."""
-        offset = self.log.append_varied(templates, first_id, bodies, body_bytes, now_ms)
-        self._appended(templates[0], first_id, offset, bodies, now_ms)
+        """Append one message per body, IDs from `first_id` on; `templates` as with `QueueLog.append`."""
+        offset = self.log.append(template, first_id, bodies, body_bytes, now_ms, templates)
+        self._appended(template, first_id, offset, bodies, now_ms)
 
     def _appended(
         self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int

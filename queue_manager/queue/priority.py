@@ -22,9 +22,15 @@ class PriorityQueue(Queue):
         return self.parts[min(template.priority, len(self.parts) - 1)]
 
     def append(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
+        self,
+        template: EnvelopeTemplate,
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms)
+        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms, templates)
 
     def make_level(self, priority: int, log_id: str, head_sequence: int) -> None:
         """Make the log of a priority of a queue that is new."""

@@ -340,21 +340,19 @@ class Queue:
         return self.parts[0]
 
     def append(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], body_bytes: int, now_ms: int
-    ) -> None:
-        """Append one message per body, IDs from `first_id` on."""
-        self.parts[0].append(template, first_id, bodies, body_bytes, now_ms)
-
-    def append_varied(
         self,
-        templates: list[EnvelopeTemplate],
+        template: EnvelopeTemplate,
         first_id: int,
         bodies: list[bytes],
         body_bytes: int,
         now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        """As `append`, each message with a template of its own that asks for nothing; all of one priority."""
-        self.part_of(templates[0]).append_varied(templates, first_id, bodies, body_bytes, now_ms)
+        """Append one message per body, IDs from `first_id` on.
+
+        `templates`: their own, which ask for nothing and are all of one priority; `template` is one of them.
+        """
+        self.parts[0].append(template, first_id, bodies, body_bytes, now_ms, templates)
 
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Append a message that comes from within the broker; it may tell which offset it had elsewhere."""
@@ -365,18 +363,16 @@ class Queue:
         return store_payloads(self.context, bodies, body_bytes, int(self.durable))
 
     def append_stored(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
+        self,
+        template: EnvelopeTemplate,
+        first_id: int,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
         part = self.part_of(template)
         part.log.mix_payloads()
-        part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms)
-
-    def append_stored_varied(
-        self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
-    ) -> None:
-        part = self.part_of(templates[0])
-        part.log.mix_payloads()
-        part.append_varied(templates, first_id, bodies, sum(map(len, bodies)), now_ms)
+        part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms, templates)
 
     def mix_payloads(self) -> None:
         """Other queues take the same payloads."""

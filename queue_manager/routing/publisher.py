@@ -207,12 +207,9 @@ class Publisher:
         templates: list[EnvelopeTemplate] | None,
     ) -> None:
         first_id = self._store(plan, takers, bodies, body_bytes)
-        if templates is None:
-            for queue in takers:
-                queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
-        else:
-            for queue in takers:
-                queue.append_varied(templates, first_id, bodies, body_bytes, now_ms)
+        template = plan.template if templates is None else templates[0]
+        for queue in takers:
+            queue.append(template, first_id, bodies, body_bytes, now_ms, templates)
 
     def _store(self, plan: PublishPlan, takers: Sequence[Queue], bodies: list[bytes], body_bytes: int) -> int:
         """Store the payloads, once for all takers; give the first message ID.

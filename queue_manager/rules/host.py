@@ -46,11 +46,11 @@ class Host(Protocol):
         """Store payloads of messages to come; give the first of their IDs."""
 
     def append_stored(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], now_ms: int
+        self,
+        template: EnvelopeTemplate,
+        first_id: int,
+        bodies: list[bytes],
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        """Append messages whose payloads are stored already."""
-
-    def append_stored_varied(
-        self, templates: list[EnvelopeTemplate], first_id: int, bodies: list[bytes], now_ms: int
-    ) -> None:
-        """Append as `append_stored`, each message with a template of its own."""
+        """Append messages whose payloads are stored already; `templates`: their own, if they have any."""

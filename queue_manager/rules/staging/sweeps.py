@@ -196,8 +196,9 @@ class _Alone:
 
     def append(self, now_ms: int) -> None:
         """Append what is here to the queue."""
-        if self._templates:
-            self._queue.append_stored_varied(self._templates, self._first_id, self._bodies, now_ms)
+        templates = self._templates
+        if templates:
+            self._queue.append_stored(templates[0], self._first_id, self._bodies, now_ms, templates)
             self._templates = []
             self._bodies = []
 
