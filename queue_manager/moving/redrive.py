@@ -6,8 +6,8 @@ the queue it came from and done in the dead-letter queue, in one commit: a crash
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, Protocol
+from collections.abc import Callable, Collection
+from typing import Final
 
 from config import limits
 from queue_manager.address import local_name, sibling
@@ -98,11 +98,8 @@ class FailedRedrive:
         return taken
 
 
-class Append(Protocol):
-    """Puts a copy of a message where it is to go."""
-
-    def __call__(self, message: Message, now_ms: int) -> bool:
-        """Redrive one; False: it cannot go there."""
+Append = Callable[[Message, int], bool]
+"""Puts a copy of a message where it is to go, with the time; False: it cannot go there."""
 
 
 class Drain:

@@ -69,7 +69,7 @@ class QueueRules:
     def stage(self) -> Stage:
         """What is staged in the queue."""
         if self._stage is None:
-            self._stage = Stage(self._host)
+            self._stage = Stage(self._host, lambda: self.schedule)
         return self._stage
 
     @property

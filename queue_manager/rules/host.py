@@ -9,23 +9,6 @@ from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
 
 
-class Later(Protocol):
-    """A schedule, for who fills it."""
-
-    def add(
-        self, template: EnvelopeTemplate, first_id: int, bodies: list[bytes], due_ms: int, now_ms: int
-    ) -> None:
-        """Have messages whose payloads are stored already enter the queue at `due_ms`."""
-
-
-class HasSchedule(Protocol):
-    """The rules of a queue."""
-
-    @property
-    def schedule(self) -> Later:
-        """What is not to enter it yet."""
-
-
 class Host(Protocol):
     """A queue."""
 
@@ -34,10 +17,6 @@ class Host(Protocol):
     deleted: bool
     policy: QueuePolicy
     context: Context
-
-    @property
-    def rules(self) -> HasSchedule:
-        """Its rules."""
 
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Return whether it takes so many messages of so many bytes in all."""

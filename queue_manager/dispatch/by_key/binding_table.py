@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, overload
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.dispatch.by_key.key_binding import Binding, KeyedClaims, Placed, Seat, rank
+from queue_manager.dispatch.by_key.key_binding import Binding, Placed, Seat, rank
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.log.levels import priority_of
 
@@ -32,7 +32,6 @@ class BindingTable:
 
     `placed_count` and `placed_bytes` are what was taken and waits for a consumer, `_placed_in` how many of
     these are of which priority. `_ended` are bindings that may have come to their end.
-    Implements `ClaimWatch`.
     """
 
     __slots__ = (
@@ -138,11 +137,13 @@ class BindingTable:
     # claims
 
     def claimed(self, claim: Claim) -> None:
+        """Note that a consumer holds the claim now."""
         binding = self.bindings.get(self.key_of(claim)[0])
         if binding is not None:
             binding.claimed()
 
     def settled(self, claim: Claim) -> None:
+        """Note that its consumer holds the claim no longer."""
         binding = self.bindings.get(self.key_of(claim)[0])
         if binding is not None and binding.settled():
             self._ended[binding] = None
@@ -283,3 +284,38 @@ class BindingTable:
         if claims:
             self._home.want_dispatch()
         return claims
+
+
+class KeyedClaims(dict[int, Claim]):
+    """A consumer's claims by offset, in a queue with message groups: tells what comes and goes."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: BindingTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def __setitem__(self, offset: int, claim: Claim) -> None:
+        super().__setitem__(offset, claim)
+        self._table.claimed(claim)
+
+    def __delitem__(self, offset: int) -> None:
+        claim = self[offset]
+        super().__delitem__(offset)
+        self._table.settled(claim)
+
+    def clear(self) -> None:
+        claims = [*self.values()]
+        super().clear()
+        for claim in claims:
+            self._table.settled(claim)
+
+    @overload
+    def pop(self, offset: int, /) -> Claim: ...
+    @overload
+    def pop(self, offset: int, default: Any, /) -> Any: ...
+    def pop(self, offset: int, *default: Any) -> Any:
+        claim = super().pop(offset, *default)
+        if not default or claim is not default[0]:
+            self._table.settled(claim)
+        return claim

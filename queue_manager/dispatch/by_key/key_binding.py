@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, Protocol, TypeAlias, overload
+from typing import Final, TypeAlias
 
 from queue_manager.claims.claim import Claim, Consumer
 
@@ -172,48 +172,3 @@ class Seat:
             for binding in self.bindings:
                 self.announce(binding)
         return dropped
-
-
-class ClaimWatch(Protocol):
-    """Who is told what a consumer holds."""
-
-    def claimed(self, claim: Claim) -> None:
-        """Note that a consumer holds `claim` now."""
-
-    def settled(self, claim: Claim) -> None:
-        """Note that its consumer holds `claim` no longer."""
-
-
-class KeyedClaims(dict[int, Claim]):
-    """A consumer's claims by offset, in a queue with message groups: tells what comes and goes."""
-
-    __slots__ = ("_watch",)
-
-    def __init__(self, watch: ClaimWatch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def __setitem__(self, offset: int, claim: Claim) -> None:
-        super().__setitem__(offset, claim)
-        self._watch.claimed(claim)
-
-    def __delitem__(self, offset: int) -> None:
-        claim = self[offset]
-        super().__delitem__(offset)
-        self._watch.settled(claim)
-
-    def clear(self) -> None:
-        claims = [*self.values()]
-        super().clear()
-        for claim in claims:
-            self._watch.settled(claim)
-
-    @overload
-    def pop(self, offset: int, /) -> Claim: ...
-    @overload
-    def pop(self, offset: int, default: Any, /) -> Any: ...
-    def pop(self, offset: int, *default: Any) -> Any:
-        claim = super().pop(offset, *default)
-        if not default or claim is not default[0]:
-            self._watch.settled(claim)
-        return claim

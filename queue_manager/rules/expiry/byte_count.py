@@ -6,7 +6,7 @@ the group is), what lies in the log is read and counted in the background; until
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
@@ -14,23 +14,15 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.log.log_target import LogTarget
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
-from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.rules.expiry.front import Holder
+from queue_manager.rules.expiry.fronts import Fronts
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.loads import BodiesLoad, LogLoad
 from storage.records import ACCOUNT_BYTES, AccountBytes, queue_account
 from storage.records.special_codecs import APPENDED, TAKEN
 
-Holder = Cursor | FutureGroups
-
-
-class Judge(Protocol):
-    """The rule the counts are for."""
-
-    def is_over_for(self, holder: Holder, message: Message) -> bool:
-        """Return whether the group has taken the message, or let go of it."""
-
-    def call_at(self, due_ms: int) -> None:
-        """Have everything looked at again then; 0: as soon as may be."""
+Look = Callable[[int], None]
+"""Has everything looked at again then; 0: as soon as may be."""
 
 
 class _Counter(LogTarget):
@@ -55,10 +47,11 @@ class GroupBytes:
     `waiting` the sizes of claims that came back, by claim number.
     """
 
-    __slots__ = ("_judge", "_log", "fresh", "holder", "unread", "waiting", "waiting_bytes")
+    __slots__ = ("_fronts", "_look", "_log", "fresh", "holder", "unread", "waiting", "waiting_bytes")
 
-    def __init__(self, judge: Judge, holder: Holder, fresh: int = 0) -> None:
-        self._judge = judge
+    def __init__(self, fronts: Fronts, look: Look, holder: Holder, fresh: int = 0) -> None:
+        self._fronts = fronts
+        self._look = look
         self.holder = holder
         self._log = holder.log
         self.fresh = fresh
@@ -111,7 +104,7 @@ class GroupBytes:
         self.fresh = sum(
             len(message.body or b"")
             for message in tail.slice(start, len(tail))
-            if not self._judge.is_over_for(self.holder, message)
+            if not self._fronts.is_over_for(self.holder, message)
         )
         self.unread = None
         if position < tail.first_offset:
@@ -129,18 +122,20 @@ class GroupBytes:
         self.unread = (max(start, next_offset), end)
         if self.unread[0] >= end:
             self.unread = None
-            self._judge.call_at(0)
+            self._look(0)
             return
         self._log.context.loads.append(LogLoad(counter, sequence, next_offset))
 
     def _is_over(self, message: Message) -> bool:
-        return self.holder.progress.has_taken(message.offset) or self._judge.is_over_for(self.holder, message)
+        return self.holder.progress.has_taken(message.offset) or self._fronts.is_over_for(
+            self.holder, message
+        )
 
     def count_waiting(self, claims: list[Claim]) -> None:
         """Count claims that waited at the start; their payloads are on the store."""
         part, rest = claims[: limits.LOAD_MESSAGES_MAX], claims[limits.LOAD_MESSAGES_MAX :]
         if not part:
-            self._judge.call_at(0)  # perhaps it is too much
+            self._look(0)  # perhaps it is too much
             return
 
         def read(bodies: dict[int, bytes], read_count: int, now_ms: int) -> None:
@@ -157,11 +152,12 @@ class ByteCount:
     groups took.
     """
 
-    __slots__ = ("_counts", "_judge", "_log", "appended")
+    __slots__ = ("_counts", "_fronts", "_log", "_look", "appended")
 
-    def __init__(self, judge: Judge, log: QueueLog) -> None:
-        self._judge = judge
+    def __init__(self, log: QueueLog, fronts: Fronts, look: Look) -> None:
         self._log = log
+        self._fronts = fronts
+        self._look = look
         self._counts: dict[Cursor | None, GroupBytes] = {}
         self.appended = 0
 
@@ -170,7 +166,7 @@ class ByteCount:
         key = _key(holder)
         count = self._counts.get(key)
         if count is None:
-            count = self._counts[key] = GroupBytes(self._judge, holder)
+            count = self._counts[key] = GroupBytes(self._fronts, self._look, holder)
             count.count_log(holder.position, holder.reader.sequence)
         return count
 
@@ -224,7 +220,7 @@ class ByteCount:
                 known = AccountBytes(0, 0)
             if known is not None and known.next_offset == holder.position:
                 fresh = appended - known.body_bytes
-                self._counts[_key(holder)] = GroupBytes(self._judge, holder, fresh)
+                self._counts[_key(holder)] = GroupBytes(self._fronts, self._look, holder, fresh)
 
 
 def _key(holder: Holder) -> Cursor | None:

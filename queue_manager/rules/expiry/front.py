@@ -121,3 +121,6 @@ class FutureGroups(Front):
         self.pass_to(log.head_offset)  # what follows may have been let go of before
         log.write_head()  # with the commit that holds the dead letters
         self.retention.want_removal_below_head()
+
+
+Holder = Cursor | FutureGroups

@@ -8,8 +8,7 @@ from queue_manager.cursor.failures import DeadLetters
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.front import Front, FutureGroups, Walk
+from queue_manager.rules.expiry.front import Front, FutureGroups, Holder, Walk
 
 Source = Backlog[Cursor] | Front
 """Who goes through the log for a group."""

@@ -10,8 +10,8 @@ let go of by all groups at once, also ahead of where they are (`own_expiry.py`).
 from __future__ import annotations
 
 from config import limits
-from queue_manager.claims.claim import AVAILABLE, Claim
-from queue_manager.cursor.cursor import Cursor, Rules
+from queue_manager.claims.claim import Claim
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED, MAXLEN, RETENTION
 from queue_manager.log.levels import priority_of
@@ -20,16 +20,12 @@ from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.policy import DROP_HEAD
 from queue_manager.rules.expiry import overflow
-from queue_manager.rules.expiry.byte_count import ByteCount, Holder
-from queue_manager.rules.expiry.front import FutureGroups
-from queue_manager.rules.expiry.fronts import Fronts, Source
-from queue_manager.rules.expiry.oldest import Oldest
+from queue_manager.rules.expiry.byte_count import ByteCount
+from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.rules.expiry.times import expires_at, has_expired, is_too_late
-from queue_manager.rules.expiry.waiting_claims import WaitingClaims
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.discards import Discards
 from storage.envelope import EnvelopeTemplate
 from storage.records import AccountBytes
 
@@ -87,36 +83,18 @@ class Levels:
         return all(rule.fronts.future().position >= rule.log.tail.first_offset for rule in self._rules)
 
 
-class LogRules(Rules):
+class LogRules(Level):
     """The rules of one log: what its queue, its cursors and time tell it (see `Rules` for the cursors).
 
     Each hook is one method; what follows is done by `OwnExpiry`, `QueueTtl`, `ByteCount` and `Levels`.
-    Implements `Level`.
     """
 
-    __slots__ = (
-        "_levels",
-        "_ttl",
-        "_waiting",
-        "bytes",
-        "dead_letters",
-        "fronts",
-        "log",
-        "oldest",
-        "own",
-        "retention",
-    )
+    __slots__ = ("_levels", "_ttl", "own")
 
     def __init__(self, retention: Retention[Cursor], dead_letters: DeadLetters, levels: Levels) -> None:
-        self.retention = retention
-        self.log = retention.log
-        self.dead_letters = dead_letters
-        self.fronts = Fronts(retention, self.read, dead_letters)
-        self.bytes: ByteCount | None = None
-        self.oldest = Oldest()
-        self.own = OwnExpiry(retention, self, dead_letters)
-        self._ttl = QueueTtl(retention, self.fronts, self)
-        self._waiting = WaitingClaims()
+        super().__init__(retention, dead_letters)
+        self.own = OwnExpiry(self)
+        self._ttl = QueueTtl(self)
         self._levels = levels
         levels.add(self)
 
@@ -131,7 +109,7 @@ class LogRules(Rules):
         if not self.log.policy.counts_bytes():
             self.bytes = None
         elif self.bytes is None:
-            self.bytes = ByteCount(self, self.log)
+            self.bytes = ByteCount(self.log, self.fronts, self.call_at)
         self.call_at(0)
 
     def count(
@@ -249,7 +227,7 @@ class LogRules(Rules):
         self.oldest.add(cursor, claim)
         end_ms = expires_at(self.log.policy, claim.message)
         if end_ms:
-            self._waiting.add(cursor, claim, end_ms)
+            self.waiting.add(cursor, claim, end_ms)
             self.call_at(end_ms)
         if self.log.policy.overflow == DROP_HEAD:
             self.call_at(0)
@@ -259,8 +237,7 @@ class LogRules(Rules):
             self.bytes.of(cursor).count_waiting(claims)
 
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        if self.bytes is not None:
-            self.bytes.of(cursor).passed(messages)
+        self.note_passed(cursor, messages)
 
     def skipped(self, cursor: Cursor, messages: list[Message]) -> None:
         if self.bytes is not None:
@@ -276,15 +253,11 @@ class LogRules(Rules):
             self.bytes.write_taken(cursor, commit)
 
     def loaded(self, cursor: Cursor, now_ms: int) -> None:
-        """See `Rules`: it may be what we wait for."""
+        """Look at everything: what was read may be what we wait for."""
         if not self.read(now_ms) and not any(cursor.consumers):
             cursor.backlog.forget_read()
 
     # time
-
-    def call_at(self, due_ms: int) -> None:
-        """Have everything looked at again then; 0: as soon as may be."""
-        self.log.context.timers.set(self, due_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Look at everything, as far as there is a budget for this turn."""
@@ -307,14 +280,10 @@ class LogRules(Rules):
                 self.budget.put_off(self)
                 return
 
-    @property
-    def budget(self) -> Discards:
-        return self.log.context.discards
-
     def _end_waiting(self, now_ms: int) -> None:
         """Give up claims that came back and have expired."""
-        due = self._waiting.take_due(now_ms)
-        next_ms = self._waiting.next_ms()
+        due = self.waiting.take_due(now_ms)
+        next_ms = self.waiting.next_ms()
         if next_ms is not None:
             self.call_at(next_ms)
         for cursor, claims in due.items():
@@ -327,57 +296,7 @@ class LogRules(Rules):
 
     def has_due(self, now_ms: int) -> bool:
         """Return whether something may have expired that could not be given up yet."""
-        return self._waiting.has_due(now_ms) or self.own.has_due(now_ms) or self._ttl.is_reading()
-
-    # see `overflow.Level`
-
-    def is_over_for(self, holder: Holder, message: Message) -> bool:
-        return self.fronts.is_over_for(holder, message)
-
-    def pass_over(self, holder: Holder, source: Source, count: int) -> None:
-        self.fronts.pass_over(holder, source, count)
-        if isinstance(holder, FutureGroups):
-            self.write_future(holder)
-
-    def write_future(self, future: FutureGroups) -> None:
-        """Write what groups to come have waiting."""
-        if self.bytes is not None and self.log.durable:
-            self.bytes.write_taken(future, self.log.context.commit)
-
-    def note_passed(self, holder: Holder, messages: list[Message]) -> None:
-        if self.bytes is not None:
-            self.bytes.of(holder).passed(messages)
-
-    def note_expired(self, holder: Holder, offset: int, body_bytes: int) -> None:
-        """Note that the group let go of a message ahead of where it is."""
-        if self.bytes is not None:
-            self.bytes.of(holder).gave_up(offset, body_bytes)
-
-    def discard_waiting(self, cursor: Cursor, claims: list[Claim], reason: str, now_ms: int) -> bool:
-        missing: list[Claim] = []
-        left: list[Claim] = []
-        needs_body = self.dead_letters.is_wanted()
-        for claim in claims:
-            if self.budget.is_spent:
-                left.append(claim)
-                continue
-            if needs_body and claim.message.body is None:
-                missing.append(claim)
-                continue
-            self.budget.spend(1)
-            if self.bytes is not None:
-                self.bytes.of(cursor).remove(claim)
-            cursor.failures.discard(claim, reason, now_ms)
-        cursor.take_out([claim for claim in claims if claim.state != AVAILABLE])
-        if not missing and not left:
-            return True
-        self.oldest.forget(cursor)
-        if reason == EXPIRED:
-            for claim in (*left, *missing):  # these are due again when their payloads have been read
-                self._waiting.add(cursor, claim, now_ms)
-        if missing:
-            cursor.read_back.request([claim.message for claim in missing[: limits.LOAD_MESSAGES_MAX]])
-        return False
+        return self.waiting.has_due(now_ms) or self.own.has_due(now_ms) or self._ttl.is_reading()
 
     # after a start
 

@@ -12,8 +12,7 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reasons import RETENTION
 from queue_manager.dispatch.view_scan import OFFSET_END
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.front import Front
+from queue_manager.rules.expiry.front import Front, Holder
 from queue_manager.rules.expiry.fronts import Source
 from queue_manager.rules.expiry.level import Level
 
@@ -82,7 +81,7 @@ def drop_oldest(readers: Sequence[Reader], reason: str, now_ms: int) -> None:
             front = source.reader.peek(step) if is_out_of_order else []
             if is_out_of_order and not front and source.reader.is_loading:
                 return
-            fresh = next((m.offset for m in front if not level.is_over_for(holder, m)), OFFSET_END)
+            fresh = next((m.offset for m in front if not level.fronts.is_over_for(holder, m)), OFFSET_END)
             if front and fresh == OFFSET_END:
                 level.pass_over(holder, source, len(front))
                 continue
@@ -133,7 +132,7 @@ def _front_to_drop(
     """
     too_many: list[Message] = []
     for index, message in enumerate(front):
-        if not level.is_over_for(holder, message):
+        if not level.fronts.is_over_for(holder, message):
             if excess.is_over() or message.offset > end:
                 return too_many, index
             too_many.append(message)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from config import limits
-from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import EXPIRED
-from queue_manager.log.retention import Retention
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.front import FutureGroups
+from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_ttls import Expiring, Key, OwnTtls
 from queue_manager.shard.loads import BodiesLoad
@@ -22,11 +18,11 @@ class OwnExpiry:
 
     __slots__ = ("_dead_letters", "_is_loading", "_log", "_retention", "_rules", "_ttls")
 
-    def __init__(self, retention: Retention[Cursor], rules: Level, dead_letters: DeadLetters) -> None:
-        self._retention = retention
-        self._log = retention.log
+    def __init__(self, rules: Level) -> None:
         self._rules = rules
-        self._dead_letters = dead_letters
+        self._retention = rules.retention
+        self._log = rules.log
+        self._dead_letters = rules.dead_letters
         self._ttls: OwnTtls | None = None
         self._is_loading = False
 

@@ -6,11 +6,8 @@ It ends in the order of the log, so each group only looks at what is next for it
 from __future__ import annotations
 
 from config import limits
-from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reasons import EXPIRED, RETENTION
-from queue_manager.log.retention import Retention
-from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.fronts import Fronts
+from queue_manager.rules.expiry.front import Holder
 from queue_manager.rules.expiry.level import Level
 
 
@@ -19,11 +16,11 @@ class QueueTtl:
 
     __slots__ = ("_fronts", "_log", "_retention", "_rules")
 
-    def __init__(self, retention: Retention[Cursor], fronts: Fronts, rules: Level) -> None:
-        self._retention = retention
-        self._log = retention.log
-        self._fronts = fronts
+    def __init__(self, rules: Level) -> None:
         self._rules = rules
+        self._retention = rules.retention
+        self._log = rules.log
+        self._fronts = rules.fronts
 
     def end_due(self, now_ms: int) -> None:
         """Give up what is too old, as far as it is at hand."""

@@ -7,12 +7,13 @@ that became durable ended. Rows that are not due yet go into the queue's schedul
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from config import limits
 from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed
 from queue_manager.rules.host import Host
+from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.sweep import Sweep
 from queue_manager.rules.staging.sweeps import Sweeps
@@ -39,12 +40,12 @@ class Stage:
 
     __slots__ = ("_attempts", "_byte_count", "_check_ms", "_next_number", "_producers", "_queue", "sweeps")
 
-    def __init__(self, queue: Host) -> None:
+    def __init__(self, queue: Host, schedule: Callable[[], Schedule]) -> None:
         self._queue = queue
         self._attempts: dict[StageTag, Attempt] = {}
         self._producers: dict[str, CommittedEpoch] = {}
         self._byte_count = 0
-        self.sweeps = Sweeps(queue, self._arm, self._forget_attempts)
+        self.sweeps = Sweeps(queue, schedule, self._arm, self._forget_attempts)
         self._next_number = 0
         self._check_ms = 0
 

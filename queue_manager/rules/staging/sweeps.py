@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from config import limits
 from queue_manager.rules.host import Host
+from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.sweep import NOT_COMMITTED, Sweep
 from queue_manager.shard.loads import ScanLoad
 from queue_manager.stage_tags import StageTag
@@ -22,7 +23,8 @@ class Sweeps:
     worked off in one turn of the loop (`queue_manager.shard.steps`).
 
     `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
-    `on_step` is called after each step, `on_gone` with the tags of attempts of which nothing is left.
+    `schedule` gives where rows go that are not due yet. `on_step` is called after each step, `on_gone` with
+    the tags of attempts of which nothing is left.
     Implements `queue_manager.shard.steps.Work`.
     """
 
@@ -35,6 +37,7 @@ class Sweeps:
         "_read_records",
         "_reads_on",
         "_rows",
+        "_schedule",
         "_templates",
         "unmoved_bytes",
         "unmoved_count",
@@ -43,10 +46,12 @@ class Sweeps:
     def __init__(
         self,
         queue: Host,
+        schedule: Callable[[], Schedule],
         on_step: Callable[[int], None],
         on_gone: Callable[[list[StageTag]], None],
     ) -> None:
         self._queue = queue
+        self._schedule = schedule
         self._on_step = on_step
         self._on_gone = on_gone
         self._pending: deque[Sweep] = deque()
@@ -152,7 +157,7 @@ class Sweeps:
             self.unmoved_bytes -= body_bytes
             template = self._templates.find(envelope)
             if due_ms > now_ms:
-                queue.rules.schedule.add(template, first_id, bodies, due_ms, now_ms)
+                self._schedule().add(template, first_id, bodies, due_ms, now_ms)
                 continue
             if len(bodies) == 1 and not template.expires_at_ms:
                 alone.add(template, first_id, bodies[0], now_ms)

@@ -443,7 +443,7 @@ def test_what_came_back_and_was_claimed_again_is_forgotten(manager: QueueManager
             publish(manager, 1)  # one too many: the oldest is looked for
     rules = queue.parts[0].use_rules()
     publish(manager, 1)
-    assert len(rules._waiting._heap) < 1_100
+    assert len(rules.waiting._heap) < 1_100
     assert len(rules.oldest.of(queue.groups.find("").cursors[0])) < 1_100
     assert queue.ready_count() == 5
 

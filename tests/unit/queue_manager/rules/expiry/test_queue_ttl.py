@@ -1,23 +1,24 @@
 """What is next for a group is given up as long as it is too old."""
 
 from queue_manager.cursor.cursor import NO_RULES, Cursor
+from queue_manager.cursor.failures import DeadLetters
+from queue_manager.log.retention import Retention
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
-from queue_manager.rules.expiry.byte_count import Holder
-from queue_manager.rules.expiry.fronts import Fronts, Source
+from queue_manager.rules.expiry.front import Holder
+from queue_manager.rules.expiry.fronts import Source
+from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
-from queue_manager.shard.discards import Discards
-from queue_manager.shard.steps import Steps
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
 
 
-class Passed:
+class Passed(Level):
     """The rules of a log, as far as a TTL knows them: notes what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, retention: Retention[Cursor], dead_letters: DeadLetters) -> None:
+        super().__init__(retention, dead_letters)
         self.offsets: list[int] = []
         self.due_ms: list[int] = []
-        self.budget = Discards(Steps())
 
     def note_passed(self, holder: Holder, messages: list[Message]) -> None:
         self.offsets += [message.offset for message in messages]
@@ -32,7 +33,6 @@ class Passed:
         self.due_ms.append(due_ms)
 
     def read(self, now_ms: int) -> bool:
-        """See `Walk`."""
         return False
 
 
@@ -46,14 +46,8 @@ def begin(ttl_ms: int) -> tuple[QueueManager, Cursor, QueueTtl, Passed]:
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for at_ms in (NOW_MS, NOW_MS + 1_000):
         manager.publish(plan, [b"x"], at_ms)
-    rules = Passed()
-    retention = cursor.retention
-    return (
-        manager,
-        cursor,
-        QueueTtl(retention, Fronts(retention, rules.read, queue.dead_letters), rules),
-        rules,
-    )
+    rules = Passed(cursor.retention, queue.dead_letters)
+    return manager, cursor, QueueTtl(rules), rules
 
 
 def test_messages_go_in_order_of_the_log_and_the_next_one_is_waited_for() -> None:
