@@ -13,7 +13,6 @@ Unix epoch. All eight flags are taken: another field means another version.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from config import limits
@@ -206,39 +205,6 @@ def expires_at_ms(template: EnvelopeTemplate, received_at_ms: int) -> int:
     return received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
 
 
-@dataclass(eq=False, slots=True)
-class Envelope:
-    """One decoded envelope; the fields are those of `EnvelopeTemplate` with offset and receipt time."""
-
-    flags: int
-    offset: int
-    received_at_ms: int
-    visible_at_ms: int
-    expires_at_ms: int
-    priority: int
-    topic: str
-    exchange: str
-    properties: bytes
-
-    @property
-    def expiry_ms(self) -> int:
-        """As `expires_at_ms`, but always since the epoch."""
-        field = self.expires_at_ms
-        return self.received_at_ms + field if 0 < field < RELATIVE_EXPIRY_MAX else field
-
-    @property
-    def properties_kind(self) -> int:
-        return self.flags >> PROPERTIES_KIND_SHIFT & 3
-
-    @property
-    def persistent(self) -> bool:
-        return self.flags & PERSISTENT != 0
-
-    @property
-    def shared(self) -> bool:
-        return self.flags & SHARED != 0
-
-
 def encode_metadata_block(
     template: EnvelopeTemplate, first_message_id: int, first_offset: int, received_at_ms: int, count: int
 ) -> bytes:
@@ -289,10 +255,10 @@ def read_head(data: bytes) -> tuple[int, int, int]:
     return flags, offset, received_at_ms
 
 
-def decode_envelope(data: bytes) -> Envelope:
-    """Read one envelope; raises CorruptRecord, or FormatTooNew for a later version."""
-    flags, offset, received_at_ms = read_head(data)
-    return Envelope(flags, offset, received_at_ms, *_decode_suffix(flags, data))
+def decode_envelope(data: bytes) -> tuple[int, int, EnvelopeTemplate]:
+    """Read offset, receipt time and template; raises CorruptRecord, or FormatTooNew for a later version."""
+    _, offset, received_at_ms = read_head(data)
+    return offset, received_at_ms, _decode_template(data)
 
 
 class TemplateCache:

@@ -19,7 +19,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from storage.batch import WriteOps
 from storage.encoding import decode_var_u64, encode_terminated, encode_var_u64, prefix_end
 from storage.errors import CorruptRecord
 from storage.sequence import SeqBlock, SequenceAllocator
@@ -129,18 +128,12 @@ def parse_listing_key(key: bytes) -> tuple[int, bytes]:
     return segment_id, key[_KEY_HEAD.size :]
 
 
-def segment_bounds(segment_id: int) -> tuple[bytes, bytes]:
-    """Return the range of all keys that lie in a segment: its entries and listings."""
-    return PREFIX + segment_id.to_bytes(4, "big"), PREFIX + (segment_id + 1).to_bytes(4, "big")
-
-
 class MetadataLog:
     """The state of all logs of one database: segments, sequence block, and which logs were listed.
 
     Pure: what must be stored is given to the caller as puts, which it must write in one batch with the
     entries that use them. If that batch is given up, this object is ahead of the store and must be built
-    anew from it. By default the first segment never ends; `seal_interval_ms` or `seal_bytes` make it end by
-    age or by size (the size counts what this process wrote).
+    anew from it. All segments there are can be read; here the newest never ends.
     """
 
     def __init__(
@@ -149,20 +142,13 @@ class MetadataLog:
         *,
         segments: Sequence[SegmentMeta] = (),
         stored_block: SeqBlock | None = None,
-        listed: Iterable[bytes] = (),
-        seal_interval_ms: int | None = None,
-        seal_bytes: int | None = None,
     ) -> None:
         log_key(instance_id, "q0")  # refuses an instance ID no log could have
         self.instance_id = instance_id
-        self.seal_interval_ms = seal_interval_ms
-        self.seal_bytes = seal_bytes
         self.segments = sorted(segments, key=lambda segment: segment.start_sequence)
         self._starts = [segment.start_sequence for segment in self.segments]
         self._allocator = SequenceAllocator(SEQ_BLOCK_KEY, stored_block)
-        self._segment_bytes = 0
-        self._listed: set[bytes] = set(listed)  # keys of listings of the newest segment
-        self._listed_ids: set[str] = set()  # of logs that were looked for there
+        self._listed_ids: set[str] = set()  # of logs that were listed in the newest segment
         self._entry_prefixes: dict[str, bytes] = {}  # likewise of the newest segment
         ids = [segment.segment_id for segment in self.segments]
         if ids != sorted(set(ids)) or len(set(self._starts)) != len(ids):
@@ -176,24 +162,14 @@ class MetadataLog:
         instance_id: str,
         segment_rows: Iterable[tuple[bytes, bytes]],
         seq_block: SeqBlock | None,
-        listing_rows: Iterable[tuple[bytes, bytes]] = (),
-        *,
-        seal_interval_ms: int | None = None,
-        seal_bytes: int | None = None,
     ) -> "MetadataLog":
         """Restore the log after a start, from what was scanned.
 
         `segment_rows` are the rows of `segment_meta_bounds()`, `seq_block` is the decoded value of
-        `SEQ_BLOCK_KEY`. Listings may be left out: they are then written again, which does no harm.
+        `SEQ_BLOCK_KEY`. Logs are listed again, which does no harm.
         """
-        return cls(
-            instance_id,
-            segments=[decode_segment_meta(key, value) for key, value in segment_rows],
-            stored_block=seq_block,
-            listed=[key for key, _ in listing_rows],
-            seal_interval_ms=seal_interval_ms,
-            seal_bytes=seal_bytes,
-        )
+        segments = [decode_segment_meta(key, value) for key, value in segment_rows]
+        return cls(instance_id, segments=segments, stored_block=seq_block)
 
     @property
     def next_sequence(self) -> int:
@@ -204,13 +180,16 @@ class MetadataLog:
         """Allocate sequences for `count` entries of one batch; returns the first, and the puts to add to that
         batch.
 
-        The puts reserve the sequences and open a segment where one is due. All entries of the batch go to
+        The puts reserve the sequences and open the first segment. All entries of the batch go to
         the newest segment, so allocate once for a batch, not once for an entry.
         """
         first, reserve = self._allocator.allocate(count)
         puts = [] if reserve is None else [reserve]
-        if self._roll_due(now_ms):
-            puts.append(self._open_segment(first, now_ms))
+        if not self.segments:
+            segment = SegmentMeta(FIRST_SEGMENT, first, now_ms)
+            self.segments.append(segment)
+            self._starts.append(first)
+            puts.append((segment_meta_key(FIRST_SEGMENT), encode_segment_meta(segment)))
         return first, puts
 
     def listing(self, log_id: str) -> tuple[bytes, bytes] | None:
@@ -218,11 +197,7 @@ class MetadataLog:
         if log_id in self._listed_ids:
             return None
         self._listed_ids.add(log_id)
-        key = listing_key(self.segments[-1].segment_id, log_key(self.instance_id, log_id))
-        if key in self._listed:
-            return None
-        self._listed.add(key)
-        return key, b""
+        return listing_key(self.segments[-1].segment_id, log_key(self.instance_id, log_id)), b""
 
     def entry_key(self, log_id: str, sequence: int) -> bytes:
         """Return the key of a log's entry; `sequence` must have been allocated."""
@@ -234,22 +209,6 @@ class MetadataLog:
             return prefix + encode_var_u64(sequence - self._starts[-1])
         segment = self._segments_of(sequence, sequence + 1)[0]
         return self._entry_prefix(segment, log_id) + encode_var_u64(sequence - segment.start_sequence)
-
-    def append(self, ops: WriteOps, entries: Sequence[tuple[str, bytes]], now_ms: int) -> int:
-        """Add one entry per (log ID, metadata record) and all they need to `ops`; gives the first one's
-        sequence.
-
-        The others follow in order, one sequence each. Call it once for a batch.
-        """
-        first, puts = self.allocate(len(entries), now_ms)
-        for sequence, (log_id, value) in enumerate(entries, first):
-            listing = self.listing(log_id)
-            if listing is not None:
-                puts.append(listing)
-            puts.append((self.entry_key(log_id, sequence), value))
-            self._segment_bytes += len(value)
-        ops.puts.extend(puts)
-        return first
 
     def scan_bounds(
         self, log_id: str, from_sequence: int = 0, to_sequence: int | None = None
@@ -270,37 +229,6 @@ class MetadataLog:
                 end = prefix + encode_var_u64(to_sequence - segment.start_sequence)
             ranges.append(ScanRange(segment, start, end, len(prefix)))
         return ranges
-
-    def drop_oldest(self, ops: WriteOps) -> tuple[bytes, bytes]:
-        """Forget the oldest segment, which must be sealed: adds the delete of its SegmentMeta to `ops`.
-
-        Gives the range of keys the caller must have deleted before, or delete with it.
-        """
-        if len(self.segments) < 2:
-            raise ValueError("the newest segment cannot be dropped")
-        segment = self.segments.pop(0)
-        self._starts.pop(0)
-        ops.delete(segment_meta_key(segment.segment_id))
-        return segment_bounds(segment.segment_id)
-
-    def _roll_due(self, now_ms: int) -> bool:
-        if not self.segments:
-            return True
-        age_ms = now_ms - self.segments[-1].start_time_ms
-        if self.seal_interval_ms is not None and age_ms >= self.seal_interval_ms:
-            return True
-        return self.seal_bytes is not None and self._segment_bytes >= self.seal_bytes
-
-    def _open_segment(self, start_sequence: int, now_ms: int) -> tuple[bytes, bytes]:
-        segment_id = self.segments[-1].segment_id + 1 if self.segments else FIRST_SEGMENT
-        segment = SegmentMeta(segment_id, start_sequence, now_ms)
-        self.segments.append(segment)
-        self._starts.append(start_sequence)
-        self._segment_bytes = 0
-        self._listed.clear()
-        self._listed_ids.clear()
-        self._entry_prefixes.clear()
-        return segment_meta_key(segment_id), encode_segment_meta(segment)
 
     def _entry_prefix(self, segment: SegmentMeta, log_id: str) -> bytes:
         return entry_prefix(segment.segment_id, log_key(self.instance_id, log_id))

@@ -7,7 +7,7 @@ from broker.engine.log_steps import FittingSteps, walk_log
 from queue_manager.log.members import is_failed
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
-from storage.envelope import HAS_EXPIRES_AT, SHARED, decode_envelope, read_head
+from storage.envelope import HAS_EXPIRES_AT, SHARED, decode_envelope, expires_at_ms, read_head
 from storage.metadata_log import ScanRange
 from storage.records import expiry, metadata, payload
 
@@ -67,8 +67,8 @@ def _trim_rows(
         commit.delete(key)
         for _, envelope in messages:
             if envelope[1] & HAS_EXPIRES_AT:
-                found = decode_envelope(envelope)
-                commit.delete(expiry.key(log.name, found.expiry_ms, found.offset))
+                offset, received_at_ms, template = decode_envelope(envelope)
+                commit.delete(expiry.key(log.name, expires_at_ms(template, received_at_ms), offset))
         if last_offset < log.recovered_end:
             # a crash between releasing and deleting may have left payloads behind
             for message_id, envelope in messages:

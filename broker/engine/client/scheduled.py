@@ -10,7 +10,7 @@ from config import limits
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.schedule import Key
 from storage.encoding import prefix_end
-from storage.envelope import EnvelopeTemplate, TemplateCache, decode_envelope
+from storage.envelope import SHARED, EnvelopeTemplate, TemplateCache, read_head
 from storage.records import scheduled
 
 
@@ -73,7 +73,7 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
         value = await shard.store.get(raw)
         if value is None or queue.deleted or due_ms <= shard.clock.now_ms():
             return False
-        is_shared = decode_envelope(value).shared
+        is_shared = read_head(value)[0] & SHARED != 0
         manager.cancel_scheduled(queue, key, keep_payload=is_shared)
         if is_shared:
             drop_reference(manager.context.commit, message_id, counts[message_id])

@@ -332,7 +332,7 @@ def test_messages_with_properties_of_their_own_end_log_entries_where_those_are_f
         assert len(messages) <= 4
         assert sum(12 + len(envelope) for _, envelope in messages[:-1]) < 300
         offsets += [read_head(envelope)[1] for _, envelope in messages]
-        properties += [decode_envelope(envelope).properties for _, envelope in messages]
+        properties += [decode_envelope(envelope)[2].properties for _, envelope in messages]
     assert offsets == list(range(before + len(sizes)))
     assert properties[before:] == raws
     assert [message.template.properties for message in queue.log.tail.slice(before, 99)] == raws

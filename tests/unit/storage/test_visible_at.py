@@ -17,7 +17,7 @@ def test_visible_at_is_inserted_and_removed_without_other_changes(
     plain = encode_envelope(5, 6, expires, visible, priority, "a/b", 1, b"\x00\x00", True, True, "ex")
     waiting = with_visible_at(plain, due)
     assert waiting == encode_envelope(5, 6, expires, due, priority, "a/b", 1, b"\x00\x00", True, True, "ex")
-    assert decode_envelope(waiting).visible_at_ms == due
+    assert decode_envelope(waiting)[2].visible_at_ms == due
     assert with_visible_at(waiting, again) == with_visible_at(plain, again)
     without = encode_envelope(5, 6, expires, 0, priority, "a/b", 1, b"\x00\x00", True, True, "ex")
     assert without_visible_at(waiting) == (without, due)
