@@ -27,6 +27,7 @@ __all__ = [
     "Credit",
     "Group",
     "Judgement",
+    "LinkCredit",
     "Message",
     "Places",
     "PublishPlan",
@@ -182,6 +183,19 @@ class Credit(Protocol):
 
     def set_credit(self, credit_max: int) -> None:
         """Set another limit."""
+
+
+class LinkCredit(Protocol):
+    """How many messages a consumer may be given until its client allows more, whatever it settles."""
+
+    left: int
+    is_draining: bool
+
+    def set(self, count: int) -> None:
+        """Allow so many from now on; to be followed by a wake of the consumer."""
+
+    def drain(self) -> None:
+        """Have all given that is there; the client of the credit is told once it was."""
 
 
 class Window(Protocol):

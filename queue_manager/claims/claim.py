@@ -476,6 +476,9 @@ class ConsumerGroup(Protocol):
     def drain(self, consumer: Consumer) -> None:
         """A consumer pulls one by one."""
 
+    def entitles(self, consumer: Consumer) -> bool:
+        """Whether no other consumer comes before this one."""
+
     def pull(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
         """Claim and deliver up to `count` messages; give how many. None: they have to be read back first."""
 
@@ -618,7 +621,8 @@ class Consumer:
         if self.paused or not self.active:
             return 0
         if self.no_ack:
-            return limits.NO_ACK_BURST_MAX
+            burst = limits.NO_ACK_BURST_MAX
+            return burst if self.pool is None else min(burst, self.pool.free())
         held = len(self.in_flight)
         free = min(self.credit_max, limits.CLAIMS_PER_CONSUMER_MAX) - held
         if self.pool is not None:

@@ -307,6 +307,8 @@ class Cursor:
             consumer.sink.deliver(consumer, messages, claims)
             return
         state = IN_FLIGHT
+        if consumer.pool is not None:
+            consumer.pool.claimed(len(messages))
         try:
             if consumer.sink.deliver(consumer, messages, None):
                 state = DONE

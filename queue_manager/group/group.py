@@ -108,6 +108,11 @@ class Group:
         self.consumers.drain(consumer)
         self._came(consumer)
 
+    def entitles(self, consumer: Consumer) -> bool:
+        """See `ConsumerGroup`; who cancelled, or pulls one by one, waits for nobody."""
+        consumers = self.consumers
+        return not consumers.is_ranked or consumer in consumers.entitled([consumer])
+
     def cancel(self, consumer: Consumer) -> None:
         """Deliver nothing more to the consumer; what it holds stays with it."""
         if self.consumers.cancel(consumer):

@@ -18,6 +18,7 @@ from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, StreamStart
 from queue_manager.claims.claim import Claim, Consumer, ConsumerGroup, CreditPool
+from queue_manager.claims.link_credit import LinkCredit
 from queue_manager.claims.places import Places
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.stream_group import StreamGroup
@@ -174,6 +175,10 @@ class ConsumingClient:
         """Return a limit that consumers share, of so many unsettled messages."""
         return CreditPool(credit_max)
 
+    def link_credit(self, dried: Callable[[], None]) -> traffic.LinkCredit:
+        """Return credit for one consumer, 0 at first; `dried` is called once for each drain of it."""
+        return LinkCredit(self._manager.context, dried)
+
     def places(
         self, window: traffic.Window, fill: Callable[[], None], session: session_traffic.Session | None
     ) -> traffic.Places:
@@ -198,7 +203,7 @@ class ConsumingClient:
         no_ack: bool,
         exclusive: bool,
         lease_ms: int,
-        pool: traffic.Credit | traffic.Places | None = None,
+        pool: traffic.Credit | traffic.LinkCredit | traffic.Places | None = None,
         priority: int = 0,
         wanted: ConsumerFilter | None = None,
         group_selector: str | None = None,

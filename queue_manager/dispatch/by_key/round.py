@@ -26,7 +26,7 @@ class Round:
             credit = consumer.credit()
             self._left[seat] = credit
             pool = consumer.pool
-            if pool is None or consumer.no_ack:
+            if pool is None:
                 self.total += credit
             elif pool not in self._pools:
                 self._pools[pool] = pool.free()
