@@ -53,6 +53,19 @@ AMQP_UNSEEN_SHAPES_MAX: Final = (
     8  # publishes in a row with properties of their own; what follows is not cached
 )
 
+# AMQP 1.0
+AMQP10_FRAME_BYTES_MAX: Final = 131_072  # told as max-frame-size in open
+AMQP10_CHANNEL_MAX: Final = 255  # sessions of a connection, less one
+AMQP10_HANDLE_MAX: Final = 1_023  # links of a session, less one
+AMQP10_IDLE_TIMEOUT_MS: Final = 60_000  # told in open; a client may be silent for twice as long
+AMQP10_IDLE_TIMEOUT_MS_MIN: Final = 1_000  # the shortest that a client may ask for
+AMQP10_HANDSHAKE_TIMEOUT_S: Final = 10
+AMQP10_INCOMING_WINDOW: Final = 2_048  # transfers that a session takes before it tells of more room
+AMQP10_DEPTH_MAX: Final = 64  # values nested in one another
+AMQP10_EMPTY_ITEMS_MAX: Final = 32  # of an array whose items take no octets
+AMQP10_DELIVERY_TAG_BYTES_MAX: Final = 32
+AMQP10_TAILS_PER_CONNECTION_MAX: Final = 256  # ends of transfers and dispositions that are kept decoded
+
 # MQTT
 MQTT_PACKET_BYTES_MAX: Final = 16 * MIB  # default of mqtt.max_packet_size
 MQTT_PACKET_BYTES_MIN: Final = 1 * KIB  # what that may be set to
