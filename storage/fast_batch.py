@@ -194,7 +194,7 @@ async def enable_fast_batch() -> str:
     """
     global _native, _status
     _native = None
-    if os.environ.get(SWITCH, "").lower() == "off":
+    if _is_switched_off():
         _status = f"off: {SWITCH}=off"
         return _status
     try:
@@ -210,6 +210,16 @@ async def enable_fast_batch() -> str:
     _native = native
     _status = "on"
     return _status
+
+
+async def ensure_fast_batch() -> None:
+    """Do the same unless this process has done so already: one proof is enough."""
+    if _native is None or _is_switched_off():
+        await enable_fast_batch()
+
+
+def _is_switched_off() -> bool:
+    return os.environ.get(SWITCH, "").lower() == "off"
 
 
 async def _prove(native: NativeBatch) -> None:

@@ -38,7 +38,7 @@ from storage.cuts import open_cut_reader
 from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
 from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
-from storage.fast_batch import enable_fast_batch
+from storage.fast_batch import ensure_fast_batch
 from storage.journal.apart import refuse_without_journal
 from storage.journal.journaled_store import JournaledStore
 from storage.journal.opening import has_journal, leave_journal, open_journaled
@@ -83,7 +83,7 @@ async def open_store(
     StoreUnavailable when the place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a
     newer SluiceMQ wrote the data.
     """
-    await enable_fast_batch()
+    await ensure_fast_batch()
     if settings.is_remote:
         return await _open_in_object_store(settings, take_over, tell)
     if settings.url == "memory:":
@@ -102,7 +102,7 @@ async def open_remote_reader(url: str) -> DbReader | None:
 
     Raises StorageError.
     """
-    await enable_fast_batch()
+    await ensure_fast_batch()
     return await _in_time(url, open_reader(*_remote(url)))
 
 
@@ -112,7 +112,7 @@ async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
 
     Raises StorageError, also where there is no such cut.
     """
-    await enable_fast_batch()
+    await ensure_fast_batch()
     path, object_store = database_at(url)
     return await _in_time(url, open_cut_reader(path, object_store, cut_id))
 
@@ -129,7 +129,7 @@ def absolute_url(url: str) -> str:
 
 async def open_database(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
     """Open as `open_store`, without a look at what is inside, and without a journal."""
-    await enable_fast_batch()
+    await ensure_fast_batch()
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
     if settings.is_remote:

@@ -11,7 +11,7 @@ from config import limits
 from config.settings import StorageSettings
 from storage.directory_lock import keep_unlocked
 from storage.errors import StorageError
-from storage.fast_batch import enable_fast_batch
+from storage.fast_batch import ensure_fast_batch
 from storage.fast_rows import next_rows
 from storage.journal.early import Early
 from storage.journal.frames import EndRecord
@@ -77,7 +77,7 @@ async def open_read_only(
     storage it is refused, or, in an object store, its end waited for; `tell` is given what is waited for.
     Raises StorageError, also where there is no storage, or it lacks its journal, or that is damaged.
     """
-    await enable_fast_batch()
+    await ensure_fast_batch()
     if settings.is_remote:
         return await _open(settings.url, absolute_path(settings.journal_directory), lambda: None, tell)
     root = absolute_path(settings.url)

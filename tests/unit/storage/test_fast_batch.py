@@ -6,7 +6,13 @@ from slatedb.uniffi import DbBuilder, KeyRange, ObjectStore, WriteBatch
 from storage import fast_batch, fast_rows
 from storage.batch import WriteOps
 from storage.errors import StorageError
-from storage.fast_batch import NativeBatch, enable_fast_batch, fast_batch_status, fill_batch
+from storage.fast_batch import (
+    NativeBatch,
+    enable_fast_batch,
+    ensure_fast_batch,
+    fast_batch_status,
+    fill_batch,
+)
 
 ALL = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
 
@@ -129,6 +135,19 @@ async def test_fast_path_that_loses_rows_is_switched_off(monkeypatch):
     assert await enable_fast_batch() == "off: a scratch batch did not read back as written"
     monkeypatch.undo()
     assert await enable_fast_batch() == "on"
+
+
+async def test_one_proof_is_enough_for_a_process(monkeypatch):
+    await enable_fast_batch()
+    monkeypatch.setattr(NativeBatch, "__init__", None)  # a second proof would fail, and switch it off
+    await ensure_fast_batch()
+    assert fast_batch_status() == "on"
+    monkeypatch.setenv(fast_batch.SWITCH, "off")
+    await ensure_fast_batch()
+    assert fast_batch_status().startswith("off")
+    monkeypatch.undo()
+    await ensure_fast_batch()
+    assert fast_batch_status() == "on"
 
 
 async def test_rows_read_back_equal_on_both_paths(path, database):
