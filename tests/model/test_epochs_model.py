@@ -412,7 +412,7 @@ class EpochsModel(ShardModel):
 
 
 TestEpochsModel = EpochsModel.TestCase
-TestEpochsModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestEpochsModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

@@ -680,7 +680,7 @@ class ExpiryModel(ShardModel):
 
 
 TestExpiryModel = ExpiryModel.TestCase
-TestExpiryModel.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestExpiryModel.settings = settings(max_examples=75, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

@@ -570,5 +570,5 @@ class GroupModel(ShardModel):
 
 class TestGroupAdminModel(GroupModel.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(
-        max_examples=160, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )

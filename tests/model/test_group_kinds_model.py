@@ -362,5 +362,5 @@ def _key_of(template: EnvelopeTemplate) -> tuple[str, bool]:
 
 class TestGroupKindsModel(GroupKindsModel.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(
-        max_examples=100, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -222,7 +222,7 @@ class IdentityModel(ShardModel):
 
 
 TestIdentityModel = IdentityModel.TestCase
-TestIdentityModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestIdentityModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

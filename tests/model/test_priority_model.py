@@ -257,7 +257,7 @@ class PriorityModel(ShardModel):
 
 
 TestPriorityModel = PriorityModel.TestCase
-TestPriorityModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestPriorityModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

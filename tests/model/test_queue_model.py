@@ -310,7 +310,7 @@ class QueueModel(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=120,
+    max_examples=60,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -341,7 +341,7 @@ class RoutingModel(ShardModel):
 
 
 TestRoutingModel = RoutingModel.TestCase
-TestRoutingModel.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestRoutingModel.settings = settings(max_examples=75, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

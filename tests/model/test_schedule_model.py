@@ -199,7 +199,7 @@ class ScheduleModel(ShardModel):
 
 
 TestScheduleModel = ScheduleModel.TestCase
-TestScheduleModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestScheduleModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.long

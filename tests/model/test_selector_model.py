@@ -437,7 +437,7 @@ class SelectorModel(ShardModel):
 
 
 SETTINGS = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

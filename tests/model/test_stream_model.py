@@ -559,7 +559,7 @@ class StreamModel(ShardModel):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestStreamModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.long

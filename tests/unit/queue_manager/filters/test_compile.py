@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.unit.queue_manager.filters import interpreter, trees
 
 
-@settings(max_examples=examples(300, 2_000), deadline=None)
+@settings(max_examples=examples(150, 2_000), deadline=None)
 @given(trees.cases())
 def test_compiled_and_interpreted_agree(case):
     check_agreement(*case)
@@ -55,7 +55,7 @@ def one_field_cases(draw):
     return dialect, node, {"a": draw(trees.FIELD_VALUES)}
 
 
-@settings(max_examples=examples(300, 2_000), deadline=None)
+@settings(max_examples=examples(150, 2_000), deadline=None)
 @given(one_field_cases())
 def test_conditions_on_one_field_agree_too(case):
     check_agreement(*case)

@@ -95,7 +95,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=examples(1_000, 5_000), deadline=None)
+@settings(max_examples=examples(400, 5_000), deadline=None)
 @given(
     st.one_of(
         st.text(max_size=60),
