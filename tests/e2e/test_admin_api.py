@@ -1,5 +1,6 @@
 """Administration over HTTP: every subject of `/api/v1`, who may do what, and requests made up at random."""
 
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from config import limits
 from tests.e2e import amqp, staging
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient
+
+EXAMPLES_PER_OPERATION = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else 3
 
 
 @pytest.fixture
@@ -380,7 +383,13 @@ def test_requests_made_up_at_random_are_answered_as_documented(
             f"http://127.0.0.1:{broker.ports[which]}{document}",
             "--checks=not_a_server_error,status_code_conformance,content_type_conformance,"
             "response_schema_conformance",
-            *("--max-examples=6", "--phases=fuzzing", "--seed=1", "--request-timeout=20", "--no-color"),
+            *(
+                f"--max-examples={EXAMPLES_PER_OPERATION}",
+                "--phases=fuzzing",
+                "--seed=1",
+                "--request-timeout=20",
+                "--no-color",
+            ),
             "--exclude-operation-id=fetch_message",
         ],
         cwd=tmp_path,
