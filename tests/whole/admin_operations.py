@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.whole.clients import BASIC, within
 from tests.whole.http_operations import HttpOperations
-from tests.whole.queues import BY_QUEUE, DONE, HELD, READY, Consumer, Group, Item, Mismatch, Queue
+from tests.whole.queues import BY_QUEUE, DONE, FAILED, HELD, READY, Consumer, Group, Item, Mismatch, Queue
 from tests.whole.world import Skip
 
 PLAIN_GROUPS = ("g", "h", "")
@@ -106,9 +106,14 @@ class AdminOperations(HttpOperations):
         if to == "latest":
             self._pass_over(group)
             return
+        kept = [item for other in queue.groups.values() for item in other.items if item.sure()]
+        places = [item.place for item in kept if item.state in (READY, HELD)]
         for item in group.items:
-            if item.state == DONE:
-                item.state, item.required, item.loose = READY, False, True
+            if item.state in (DONE, FAILED):
+                # what failed comes again if the earliest message, which somebody has yet to do, is no later
+                is_later = any(place[0] == item.place[0] and place <= item.place for place in places)
+                item.required = item.required and item.state == FAILED and is_later
+                item.state, item.loose = READY, True
             item.attempts = (0, item.attempts[1])
 
     # ---- messages

@@ -11,7 +11,7 @@ from pamqp import base, commands
 
 from tests.whole.clients import Amqp, Event, Gone
 from tests.whole.identities import NEW, REFUSED, REPEATED, UNKNOWN, Identities, Identity
-from tests.whole.queues import HELD, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.queues import HELD, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue, Settings
 from tests.whole.replies import REPLY_TO
 from tests.whole.routes import Binding, Exchange, Route
 from tests.whole.streams import Stream
@@ -337,6 +337,8 @@ class AmqpOperations(World):
         burst = n > 1
         if client.mode == "plain":
             client.wait(client.barrier(), "answer after a publish")
+            for message in messages:
+                message.stored_by = time.time() + UNWRITTEN_S
         for number, message in zip(numbers, messages, strict=True):
             answer = client.confirm_of(number) if client.mode == "confirm" else None
             self.published(
@@ -382,7 +384,7 @@ class AmqpOperations(World):
         route = self.route_of(message)
         now = time.time()
         self.queues.advance(now)
-        targets = [self.queues.queues[target] for target in sorted(route.queues)]
+        targets = self.queues.in_turn(route.queues)
         known = [queue.identities.judge(message.identity, message.body) for queue in targets]
         if REFUSED in known:
             verdicts = {queue.name: "refuse" for queue in targets}
@@ -411,7 +413,9 @@ class AmqpOperations(World):
                 qos = 3
             sure = not delay_ms and (room == "take" or answer is True)
             sure = sure and not (message.identity and set(verdicts.values()) - {"take"})
-            found = self.sessions.publish(topic, message.body, qos, required=sure, by_topics=route.topics)
+            found = self.sessions.publish(
+                topic, message.body, qos, required=sure, by_topics=route.topics, stored_by=message.stored_by
+            )
         if REFUSED not in known:
             self._into_queues(message, verdicts, answer, UNKNOWN in known, room, delay_ms, burst, sent)
         heard = found > 0 and not delay_ms
@@ -721,6 +725,9 @@ class AmqpOperations(World):
         if self.amqp[name].mode == "tx":
             self.transactions[name].settled.append((how, chosen))
             return
+        if how == "requeue":
+            self.queues.all_back([item for _, item in chosen if item.state == HELD], time.time())
+            return
         for _, item in chosen:
             self._settled(item, how)
 
@@ -747,9 +754,7 @@ class AmqpOperations(World):
 
     def _feed_after_recover(self, name: str, chosen: list[tuple[int, Item]]) -> None:
         now = time.time()
-        for _, item in chosen:
-            if not item.settled_elsewhere("recover"):
-                self.queues.back(item, now)
+        self.queues.all_back([item for _, item in chosen if not item.settled_elsewhere("recover")], now)
         self.amqp[name].expect(commands.Basic.RecoverOk)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.whole.clients import Mqtt
-from tests.whole.queues import HELD, READY, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue, Settings
 from tests.whole.routes import Route
 from tests.whole.sessions import Subscription
 from tests.whole.wills import Will, Wills
@@ -111,7 +111,11 @@ class MqttOperations(World):
         expiry_s: int = 600,
         will: dict[str, Any] | None = None,
     ) -> None:
-        """CONNECT, also of a client that is there: it takes over. `expiry_s`: if it is `lasting`."""
+        """CONNECT, also of a client that is there: it takes over. `expiry_s`: if it is `lasting`.
+
+        `hold_release`: if it is to `hold`.
+        """
+        hold_release = hold and hold_release
         if version != 5:
             lasting, receive_maximum, packet_maximum, expiry_s = not clean, 0, 0, 600
             will = {key: value for key, value in will.items() if key != "delay_s"} if will else None
@@ -209,14 +213,15 @@ class MqttOperations(World):
     def publish_will(self, name: str, will: Will) -> None:
         """To its topic, or into its queue, where nobody is told of a refusal."""
         self.counts["wills published"] += 1
+        stored_by = time.time() + UNWRITTEN_S
         if not will.topic.startswith("$queue/"):
-            message = Message(will.body, will.topic, "amq.topic", durable=will.qos > 0)
+            message = Message(will.body, will.topic, "amq.topic", durable=will.qos > 0, stored_by=stored_by)
             self._spread(message, will.topic, will.qos, will.retain, name, None)
             return
         queue = self._queue_or_new(will.topic.split("/")[1])
         verdict = queue.verdict(time.time())
         if verdict != "refuse":
-            message = Message(will.body, will.topic, durable=will.qos > 0)
+            message = Message(will.body, will.topic, durable=will.qos > 0, stored_by=stored_by)
             self.queues.append(queue, message, time.time(), required=verdict == "take")
 
     def _queue_or_new(self, q: str) -> Queue:
@@ -377,6 +382,8 @@ class MqttOperations(World):
             message = Message(body, topic, "amq.topic", durable=qos > 0)
             if expiry_s is not None:
                 message.ttl_ms = expiry_s * 1000
+            if not qos:
+                message.stored_by = time.time() + UNWRITTEN_S
             reason = client.reason_of(number, qos) if qos else None
             self._spread(message, topic, qos, retain, name, reason, version=client.version, burst=n > 1)
 
@@ -403,7 +410,7 @@ class MqttOperations(World):
         message.key = topic.replace("/", ".")
         route: Route = self.routes.route("amq.topic", [message.key], {}, set(self.queues.queues))
         verdicts = {
-            target: self.queues.queues[target].verdict(now, burst=burst) for target in sorted(route.queues)
+            target.name: target.verdict(now, burst=burst) for target in self.queues.in_turn(route.queues)
         }
         room = self.sessions.verdict(route.topics, qos, by, 4 if burst else 1)
         if room != "take":
@@ -421,15 +428,11 @@ class MqttOperations(World):
             required = False
         expires = None if message.ttl_ms is None else now + message.ttl_ms / 1000
         elsewhere = {found for found in route.topics if found != topic}
+        more: dict[str, Any] = {"required": required, "expires": expires, "stored_by": message.stored_by}
         found = [
-            self.sessions.publish(
-                topic, message.body, qos, retain=retain, by=by, required=required, expires=expires
-            )
+            self.sessions.publish(one, message.body, qos, retain=retain and one == topic, by=by, **more)
+            for one in (topic, *elsewhere)
         ]
-        for other in elsewhere:
-            found.append(
-                self.sessions.publish(other, message.body, qos, by=by, required=required, expires=expires)
-            )
         takers = max(found) or min(found)
         for target, verdict in verdicts.items():
             if verdict == "refuse" or (verdict == "either" and reason == QUOTA and not refused):
@@ -461,6 +464,7 @@ class MqttOperations(World):
         messages = [Message(f"m{self.next_number()}", topic, durable=qos > 0) for _ in range(n)]
         for message in messages:
             message.ttl_ms = None if expiry_s is None else expiry_s * 1000
+            message.stored_by = 0.0 if qos else time.time() + UNWRITTEN_S
         numbers = [
             client.publish(topic, message.body.encode(), qos, expiry_s=expiry_s) for message in messages
         ]

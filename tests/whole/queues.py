@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,7 +31,9 @@ class Mismatch(Exception):
 
 @dataclass(eq=False)
 class Message:
-    """One publish: its body is its identity. `headers` are those the publisher set."""
+    """One publish: its body is its identity. `headers` are those the publisher set; a crash before
+    `stored_by` may lose it, since its publisher was told nothing.
+    """
 
     body: str
     key: str
@@ -44,6 +46,7 @@ class Message:
     durable: bool = True
     identity: Identity = Identity()
     asker: Asker | None = None
+    stored_by: float = 0.0
 
 
 @dataclass(eq=False)
@@ -84,6 +87,7 @@ class Item:
     expires: float | None = None
     not_before: float = 0.0
     is_over: bool = False
+    is_returning: bool = False
     may_give_way: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
@@ -182,7 +186,8 @@ class Group:
         """How many wait, at least and at most."""
         ready, now = self.ready(), time.time()
         more = 0 if self.counts_what_it_wants() else UNKNOWN
-        return sum(item.there_and_alive(now) for item in ready), len(ready) + more
+        returning = sum(item.is_returning for item in self.items)
+        return sum(item.there_and_alive(now) for item in ready), len(ready) + returning + more
 
     def counts_what_it_wants(self) -> bool:
         """Whether no more is told to wait than its pattern takes: without a length consumers that are slow
@@ -356,6 +361,13 @@ class Queues:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self.queues.values())
 
+    def in_turn(self, names: Iterable[str]) -> list[Queue]:
+        """These queues, in the order in which they take a publish: what gives up its head for it does that
+        once all have it.
+        """
+        found = [self.queues[name] for name in sorted(names)]
+        return sorted(found, key=lambda queue: queue.settings.overflow == "drop-head")
+
     def items(self) -> Iterator[Item]:
         for queue in self:
             for group in queue.groups.values():
@@ -417,6 +429,8 @@ class Queues:
             lowest = max(item.place[0] for item in ready)
             head = next(item for item in ready if item.place[0] == lowest)
             self.die(queue, head, "maxlen", now)
+            if head.state == READY:  # and what follows it waits, too
+                self.any_may_give_way(queue, group, now)
 
     def any_may_give_way(self, queue: Queue, group: Group, now: float) -> None:
         """A group may have more than may wait, and which ones that are is not known: also what is there
@@ -441,7 +455,9 @@ class Queues:
         if targets is None and reason == "maxlen":
             item.state = DONE
             return
-        if targets is None and queue.settings.dead_exchange is not None and item.group_less():
+        verdicts = [target.verdict(now) for target in targets or ()]
+        is_taken = "take" in verdicts
+        if not is_taken and queue.settings.dead_exchange is not None and item.group_less():
             item.state, item.required = READY, False  # kept, and offered again later
             self._homeless.append((queue, item, reason))
             return
@@ -450,10 +466,8 @@ class Queues:
             item.state = DONE if dropped or not queue.settings.durable else FAILED
             return
         deaths = (*item.deaths, (queue.name, reason))
-        for target in targets:
-            verdict = target.verdict(now)
+        for target, verdict in zip(targets, verdicts, strict=True):
             if verdict == "refuse":
-                item.state = DONE if not queue.settings.durable else FAILED
                 continue
             item.copies += self.append(
                 target,
@@ -464,14 +478,14 @@ class Queues:
                 ttl=False,
                 loose=True,
             )
-        if item.state != FAILED:
-            item.state = DONE
+        item.state = DONE if is_taken or not queue.settings.durable else FAILED
+        item.required = item.required and (is_taken or "either" not in verdicts)
 
     def refused(self, queue: Queue, message: Message, now: float, *, sure: bool = True) -> None:
         """A publish found no room: where the queue says so, a copy goes where dead letters go."""
         if queue.settings.overflow != "reject-publish-dlx" or queue.no_publish:
             return
-        copy = Item(message, (0, 0), now, queue.groups[BY_QUEUE], required=sure)
+        copy = Item(message, (0, 0), now, required=sure)
         if self._targets(queue, copy, "maxlen"):
             self.die(queue, copy, "maxlen", now, sure=sure)
 
@@ -506,6 +520,8 @@ class Queues:
         letter = dead_letter(queue, item.message)
         deaths = (*item.deaths, (queue.name, reason))
         targets = self._targets(queue, item, reason)
+        if any(target.verdict(now) != "take" for target in targets or ()):
+            either.required = False  # it may stay, failed
         if targets is None:
             item.either, item.required = None, False
             if queue.settings.dead_exchange is not None and reason != "maxlen":
@@ -546,6 +562,27 @@ class Queues:
         if item.settled_elsewhere("ack"):
             return
         item.state, item.holder, item.changed, item.step = DONE, None, now, self.step
+
+    def all_back(self, items: Iterable[Item], now: float) -> None:
+        """They return together: which of them does so before another one dies is not promised."""
+        returning = sorted(items, key=lambda item: item.place)
+        for item in returning:
+            item.is_returning = True
+        ends = [item for item in returning if self._may_end(item, now)]
+        for item in ends:
+            item.is_returning = False
+            self.back(item, now)
+        for item in returning:
+            item.is_returning = False
+        for item in returning:
+            if item not in ends:
+                self.back(item, now)
+
+    @staticmethod
+    def _may_end(item: Item, now: float) -> bool:
+        """Whether it may die as it returns."""
+        limit = 0 if item.group is None else item.group.queue.settings.attempts_max
+        return bool(limit and item.attempts[1] >= limit) or (item.expires is not None and now >= item.expires)
 
     def back(self, item: Item, now: float, *, counted: bool = True) -> None:
         """It returns to its place, or fails after its last attempt, or expires where its time is over."""
@@ -737,9 +774,7 @@ class Queues:
         self.give_back(lambda item: item.holder is consumer, now)
 
     def give_back(self, which: Callable[[Item], bool], now: float) -> None:
-        for item in list(self.items()):
-            if item.state == HELD and which(item):
-                self.back(item, now)
+        self.all_back([item for item in self.items() if item.state == HELD and which(item)], now)
 
     def restart(self, now: float, *, killed: bool) -> None:
         """The broker ended: what is in memory is gone, what was held is back."""
@@ -748,19 +783,24 @@ class Queues:
             queue.ended()
         for queue in self:
             queue.restarted(killed=killed)
+        held = [item for item in self.items() if item.state == HELD]
         for item in list(self.items()):
             assert item.group is not None
             fresh = killed and now - item.changed < UNWRITTEN_S
+            if killed and now < item.message.stored_by:
+                item.required = False
+                if item.either is not None:
+                    item.either.required = False
             if item.state == HELD:
                 if fresh:
                     item.attempts = (0, item.attempts[1])
-                self.back(item, now)
             elif fresh and item.state in (DONE, FAILED) and item.changed:
                 self._undone(item, now)
             elif fresh and item.state == READY:
                 item.attempts = (0, item.attempts[1])
             if killed:
                 item.loose = True
+        self.all_back(held, now)
         self.step += 1
 
     @staticmethod

@@ -28,7 +28,8 @@ class Copy:
     """One message on its way to one session. `qos` and `identifiers` are those it must come with.
 
     `packet_id`: under which it was sent; `shared`: the group it was sent for; `perhaps_shared`: it may have
-    been that of a group.
+    been that of a group; `waits_with`: members of its group, one of which has it, that had no room. A crash
+    before `stored_by` may lose it.
     """
 
     body: str
@@ -46,6 +47,8 @@ class Copy:
     any_options: bool = False
     weight: int = 1
     gave_way: bool = False
+    waits_with: set[str] = field(default_factory=set)
+    stored_by: float = 0.0
 
     def is_due(self, now: float) -> bool:
         """Whether it must come, also where it took as long as it may."""
@@ -118,6 +121,8 @@ class Retained:
     qos: int
     required: bool = True
     expires: float | None = None
+    stored_by: float = 0.0
+    before: list[Retained] = field(default_factory=list)
 
 
 def _granted(qos: int, wanted: int) -> int:
@@ -159,11 +164,13 @@ class Sessions:
         required: bool = True,
         by_topics: Collection[str] = (),
         expires: float | None = None,
+        stored_by: float = 0.0,
     ) -> int:
         """Make the copies; how many sessions and groups are to have one (-1: none, but it may seem so).
 
         `qos` 3: whatever it comes with. `by_topics`: what filters have to match, if not `topic`: each session
-        has one copy, under `topic`, however many of them match, as with RabbitMQ.
+        has one copy, under `topic`, however many of them match, as with RabbitMQ. A crash before `stored_by`
+        may lose it.
         """
 
         def matches(topic_filter: str) -> bool:
@@ -186,12 +193,16 @@ class Sessions:
         for group in self.groups.values():
             if matches(group.topic_filter) and self.members(group):
                 takers += self._share(group, topic, body, qos, retain, required, expires)
+        for copy in self.copies():
+            if copy.body == body:
+                copy.stored_by = stored_by
         if retain:
             if not body:
                 self.retained.pop(topic, None)
             else:
-                kept = Retained(body, qos, required, expires)
-                self.retained[topic] = [kept] if required else [*self.retained.get(topic, []), kept]
+                before = self.retained.get(topic, [])
+                kept = Retained(body, qos, required, expires, stored_by, before if stored_by else [])
+                self.retained[topic] = [kept] if required else [*before, kept]
         return takers or (-1 if unsure else 0)
 
     def _copy(
@@ -435,7 +446,11 @@ class Sessions:
         self._leave_groups(session)
 
     def restart(self, *, killed: bool) -> None:
-        """The broker ended. After a kill what was acknowledged in the last moment may come again."""
+        """The broker ended. After a kill what was acknowledged in the last moment may come again, and what
+        its publisher was told nothing of may be lost.
+        """
+        if killed:
+            self._may_be_lost(time.time())
         for session in list(self.sessions.values()):
             self.lose(session.client)
             recent, session.recent = session.recent, []
@@ -452,6 +467,15 @@ class Sessions:
             for group in self.groups.values():
                 for copy in group.pending:
                     copy.again = True
+
+    def _may_be_lost(self, now: float) -> None:
+        sent = [copy for session in self.sessions.values() for copy in (*session.repeats, *session.in_flight)]
+        for copy in [*self.copies(), *sent]:
+            copy.required = copy.required and now >= copy.stored_by
+        for topic, kept in self.retained.items():
+            if now < kept[-1].stored_by:
+                kept[-1].required = False
+                self.retained[topic] = [*kept[-1].before, *kept]
 
     def restarted(self) -> None:
         """The broker is there again: the time of who was connected begins now, at the latest."""
@@ -534,6 +558,7 @@ class Sessions:
                 wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
                 wanted.expires = copy.expires
                 wanted.shared = group
+                wanted.stored_by = copy.stored_by
                 yield copy, wanted
 
     @staticmethod
@@ -634,6 +659,11 @@ class Sessions:
     def settled(self) -> None:
         """The clients have what they take: what was too large for them is over."""
         self.given.clear()
+        for group in self.groups.values():
+            there = {member.client for member in self.members(group) if member.connected}
+            for copy in group.pending:
+                kept_for_all = self.lasts(group) and not copy.waits_with & there
+                copy.waits_with = set() if kept_for_all else copy.waits_with & there or there
         for session in self.sessions.values():
             if not session.connected or not session.packet_maximum:
                 continue
@@ -660,6 +690,8 @@ class Sessions:
         for group in self.groups.values():
             there = [member for member in self.members(group) if member.connected]
             for copy in group.pending:
-                if copy.is_due(now) and any(member.window() > 0 for member in there):
+                with_it = [member.window() > 0 for member in there if member.client in copy.waits_with]
+                has_room = all(with_it) if with_it else any(member.window() > 0 for member in there)
+                if copy.is_due(now) and has_room:
                     return f"{copy.body!r} on {copy.topic} to a member of $share/{group.name}"
         return None

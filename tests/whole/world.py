@@ -365,8 +365,7 @@ class World(ABC):
         for consumer in gone:
             del self.consumers[consumer.client, consumer.tag]
             consumer.group.consumers.remove(consumer)
-        for item in sorted(held, key=lambda item: item.place):
-            self.queues.back(item, now)
+        self.queues.all_back(held, now)
         self.held[name].clear()
         for queue in list(self.queues):
             if connection and queue.exclusive == name:
