@@ -57,7 +57,6 @@ class SluiceDataSource(DataSource):
 
     @said_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """See DataSource."""
         if is_list(self.options):
             listed = list_settings(self.options)
             check_schema(schema, listing.SCHEMA)
@@ -68,7 +67,6 @@ class SluiceDataSource(DataSource):
 
     @said_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """See DataSource."""
         settings = read_settings(self.options, streaming=True)
         check_schema(schema)
         check_limit(settings)
@@ -76,7 +74,6 @@ class SluiceDataSource(DataSource):
 
     @said_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """See DataSource."""
         settings = write_settings(self.options)
         if overwrite:
             raise OptionError('a queue cannot be overwritten: use .mode("append")')
@@ -86,7 +83,6 @@ class SluiceDataSource(DataSource):
 
     @said_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """See DataSource."""
         settings = write_settings(self.options)
         if overwrite:
             raise OptionError('output mode complete would send everything again: use "append"')
@@ -117,12 +113,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     @said_plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """See DataSourceArrowWriter."""
         _commit(self._settings, messages)
 
     @said_plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """See DataSourceArrowWriter."""
         _abort(self._settings, messages)
 
 
@@ -144,12 +138,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @said_plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """See DataSourceStreamArrowWriter."""
         _commit(self._settings, messages)
 
     @said_plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """See DataSourceStreamArrowWriter."""
         _abort(self._settings, messages)
 
 

@@ -81,7 +81,6 @@ class ListLink(Connection):
             self.rows.append(_row_of(message.properties, message.body))
 
     def taken(self, data: bytes, position: int) -> int:
-        """See Link."""
         size = len(data)
         while size - position > _METHOD_HEAD.size:
             kind, _, length, *method = _METHOD_HEAD.unpack_from(data, position)

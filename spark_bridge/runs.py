@@ -75,7 +75,6 @@ class RunReader(Connection):
             self._pattern = _pattern(content, message)
 
     def taken(self, data: bytes, position: int) -> int:
-        """See Link."""
         pattern = self._pattern
         if pattern is None:
             return position

@@ -60,7 +60,6 @@ class BatchReader(DataSourceReader):
 
     @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """See DataSourceReader."""
         settings = self._settings
         given = dict(settings.starting_offsets)
         until = dict(settings.ending_offsets)
@@ -81,7 +80,6 @@ class BatchReader(DataSourceReader):
 
     @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """See DataSourceReader."""
         return _read(self._settings, partition)
 
 
@@ -100,13 +98,11 @@ class ListReader(DataSourceReader):
 
     @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """See DataSourceReader."""
         check_lists(self._settings)
         return [QueueList(queue) for queue in self._settings.queues]
 
     @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """See DataSourceReader."""
         if not isinstance(partition, QueueList):
             return iter(())
         return read_list(self._settings, partition.queue)
@@ -137,7 +133,6 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
 
     @said_plainly
     def initialOffset(self) -> dict[str, int]:
-        """See DataSourceStreamReader."""
         if self._initial is None:
             self._initial = starting_offsets(self._settings, self._reader())
         return self._initial
@@ -168,12 +163,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
 
     @said_plainly
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """See DataSourceStreamReader."""
         return _partitions(self._settings, start, end)
 
     @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """See DataSourceStreamReader."""
         return _read(self._settings, partition)
 
     @said_plainly
@@ -187,6 +180,5 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):
             print(f"sluice: could not report progress: {error}", file=sys.stderr)
 
     def stop(self) -> None:
-        """See DataSourceStreamReader."""
         if self._offsets is not None:
             self._offsets.close()

@@ -188,5 +188,4 @@ class _Barrier:
         self._durable = durable
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
         resolve(self._durable)

@@ -78,7 +78,6 @@ class Guard:
         access.on_reload(self._identities.clear)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         told = _Told(scope)
         try:
             if scope["type"] != "http" or scope["method"] not in self._harmless:

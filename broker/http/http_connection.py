@@ -44,7 +44,6 @@ class HttpConnection(HttpToolsProtocol):
         self._is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         names = certificate_names(transport.get_extra_info("ssl_object"))
         if names:
@@ -52,13 +51,11 @@ class HttpConnection(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._head_is_there()
         super().connection_lost(exc)
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._chunk_bytes = len(data)
         super().data_received(data)
         self._pending_bytes += self._chunk_bytes
@@ -139,7 +136,6 @@ class WebSocketConnection(WSProtocol):
         self._lost = lost
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_lost(exc)
         self._lost()
 

@@ -92,7 +92,6 @@ class _TracedPublishing:
         return outcome
 
     def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
         for token in tokens:
             self._end(*self._undurable.pop(token), "")
 
@@ -163,12 +162,10 @@ class _TracedConsuming:
         return getattr(self._consuming, name)
 
     def subscribe(self, queue: Source, group_name: str, pattern: str, sink: Sink, **options: Any) -> Consumer:
-        """See `ConsumingClient.subscribe`."""
         traced = _TracedSink(sink, self._notes)
         return self._consuming.subscribe(queue, group_name, pattern, traced, **options)
 
     def puller(self, queue: Source, sink: Sink, consumer_id: str, **options: Any) -> Consumer:
-        """See `ConsumingClient.puller`."""
         return self._consuming.puller(queue, _TracedSink(sink, self._notes), consumer_id, **options)
 
 
@@ -183,7 +180,6 @@ class _TracedSettling:
         return getattr(self._settling, name)
 
     def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
-        """See `SettlingClient.ack`."""
         return self._settle("ack", list(claims), now_ms, self._settling.ack)
 
     def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
@@ -195,7 +191,6 @@ class _TracedSettling:
         return self._settle("nack", list(claims), now_ms, requeue)
 
     def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
-        """See `SettlingClient.reject`."""
         return self._settle("reject", list(claims), now_ms, self._settling.reject)
 
     def _settle(
@@ -233,7 +228,6 @@ class _TracedSink:
     def deliver(
         self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
     ) -> bool:
-        """See `Sink.deliver`."""
         notes = self._notes
         begun = notes.clock.monotonic()
         # of what is settled by being sent nothing is left afterwards

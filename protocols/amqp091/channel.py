@@ -128,7 +128,6 @@ class Channel:
         self.body.write(begun.getbuffer())
 
     def memory_to_take(self) -> Callable[[], None] | None:
-        """See `Connection.memory_to_take`."""
         body = self.body
         return body.take_memory if isinstance(body, LargeBody) and body.lacks_memory else None
 

@@ -68,7 +68,6 @@ class Channels:
         return sum(self._unfinished.values()) if self._unfinished else 0
 
     def memory_to_take(self) -> Callable[[], None] | None:
-        """See `Connection.memory_to_take`."""
         wanted = (self._channels[number].memory_to_take() for number in self._unfinished)
         return next(filter(None, wanted), None)
 

@@ -140,16 +140,13 @@ class AmqpConnection(Connection):
 
     @property
     def is_let_in(self) -> bool:
-        """See `Connection.is_let_in`."""
         return self._step == handshake.RUNNING
 
     @property
     def unfinished_bytes(self) -> int:
-        """See `Connection.unfinished_bytes`."""
         return self._channels.unfinished_bytes
 
     def memory_to_take(self) -> Callable[[], None] | None:
-        """See `Connection.memory_to_take`."""
         return self._channels.memory_to_take()
 
     def receive_eof(self) -> list[Any]:

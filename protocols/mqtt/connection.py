@@ -96,7 +96,6 @@ class MqttConnection(AnsweringConnection):
 
     @property
     def is_let_in(self) -> bool:
-        """See `Connection.is_let_in`."""
         return self._state == _LIVE
 
     def receive(self, data: bytes, now: float) -> list[Any]:

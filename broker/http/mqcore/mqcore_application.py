@@ -175,7 +175,6 @@ class MqCore:
         hub.on_vhost(self._changed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return

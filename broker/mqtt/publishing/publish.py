@@ -276,6 +276,5 @@ class Refusal:
         self.reason = reason
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
-        """See `Target.publish`."""
         publisher.hub.counters.refuse_publishes(run.count)
         publisher.refuse(run, self.reason_code, self.reason)
