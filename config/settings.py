@@ -12,29 +12,8 @@ from config.access_settings import AccessSettings
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
 from config.name_rules import DEFAULT_VHOST
-from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
+from config.queue_settings import QueueSettings
 from config.tls_settings import TlsSettings
-
-__all__ = [
-    "AccessSettings",
-    "AmqpListenerSettings",
-    "HttpListenerSettings",
-    "ListenerSettings",
-    "ListenersSettings",
-    "LogSettings",
-    "MqcoreListenerSettings",
-    "MqttListenerSettings",
-    "MqttWsListenerSettings",
-    "QueueLimitsSettings",
-    "QueueManagerSettings",
-    "QueueSettings",
-    "RetrySettings",
-    "Settings",
-    "StorageSettings",
-    "TelemetrySettings",
-    "VhostSettings",
-    "duplicate_names",
-]
 
 
 class StorageSettings(Section):
@@ -196,30 +175,12 @@ class ListenersSettings(Section):
 
     def opened(self) -> dict[str, ListenerSettings]:
         """Return the listeners that are set, by name, in the order of the documentation."""
-        known: dict[str, ListenerSettings | None] = {
-            "mqtt": self.mqtt,
-            "mqtts": self.mqtts,
-            "mqtt_ws": self.mqtt_ws,
-            "mqtt_wss": self.mqtt_wss,
-            "amqp": self.amqp,
-            "amqps": self.amqps,
-            "http": self.http,
-            "https": self.https,
-            "mqcore": self.mqcore,
-            "mqcores": self.mqcores,
-        }
-        return {name: listener for name, listener in known.items() if listener is not None}
+        return {name: listener for name, listener in self if listener is not None}
 
     def with_tls(self) -> dict[str, TlsSettings]:
         """Return the TLS settings of those that have some, by name."""
-        known = {
-            "mqtts": self.mqtts,
-            "mqtt_wss": self.mqtt_wss,
-            "amqps": self.amqps,
-            "https": self.https,
-            "mqcores": self.mqcores,
-        }
-        return {name: listener.tls for name, listener in known.items() if listener is not None}
+        found = {name: getattr(listener, "tls", None) for name, listener in self.opened().items()}
+        return {name: tls for name, tls in found.items() if isinstance(tls, TlsSettings)}
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "ListenersSettings":

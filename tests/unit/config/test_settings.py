@@ -4,14 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from config import limits
+from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.settings import (
     AmqpListenerSettings,
     ListenersSettings,
     MqttListenerSettings,
-    QueueLimitsSettings,
     QueueManagerSettings,
-    QueueSettings,
-    RetrySettings,
     Settings,
     StorageSettings,
 )
