@@ -87,24 +87,36 @@ class Connection(Link):
 
     def ask(self, address: str, headers: Mapping[str, Any], body: bytes = b"") -> dict[str, Any]:
         """Publish to a control address and give the answer that comes back, as JSON."""
+        mark = self.request(self.take_replies(), address, headers, body)
+        return self.answer(mark, f"no answer from {address}")
+
+    def take_replies(self) -> str:
+        """Begin to take replies; gives the queue that they are to go to."""
         reply_to, _ = self.declare("", exclusive=True)
         self.consume(reply_to, no_ack=True, arguments={})
+        return reply_to
+
+    def request(self, reply_to: str, address: str, headers: Mapping[str, Any], body: bytes = b"") -> str:
+        """Publish to a control address; gives the mark of its answer."""
         mark = uuid.uuid4().hex
         properties = {"headers": headers, "reply_to": reply_to, "correlation_id": mark}
         self.publish("", address, body, wire.encode_properties(properties))
         self.flush()
-        deadline = time.monotonic() + self.settings.confirm_timeout_s
+        return mark
+
+    def answer(self, mark: str, missing: str) -> dict[str, Any]:
+        """Wait for the answer to a request; raises BrokerUnreachable, which tells what is `missing`, when
+        nothing comes for the time there is.
+        """
         while True:
             while self.deliveries:
                 message = self.deliveries.popleft()
                 if message.properties.get("correlation_id") == mark:
                     answer: dict[str, Any] = json.loads(message.body)
                     return answer
-            if not self.poll(deadline - time.monotonic()):
-                raise BrokerUnreachable(
-                    f"no answer from {address} within {self.settings.confirm_timeout_s:g} s"
-                    " (option confirmTimeout)"
-                )
+            timeout_s = self.settings.confirm_timeout_s
+            if not self.poll(timeout_s):
+                raise BrokerUnreachable(f"{missing} within {timeout_s:g} s (option confirmTimeout)")
 
     def commit_offset(self, queue: str, group: str, offset: int) -> None:
         """Say that a group of a stream is done with everything up to an offset."""

@@ -94,80 +94,56 @@ class SluiceDataSource(DataSource):
         return StreamWriter(settings, layout)
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """What both kinds of writers do. Spark counts the batches of a stream, and says so at their end."""
+
+    def __init__(self, settings: WriteSettings, layout: Layout) -> None:
+        self._settings = settings
+        self._layout = layout
+
+    def _epoch(self, identity: TaskIdentity) -> Epoch:
+        raise NotImplementedError
+
+    @said_plainly
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Write in a task."""
+        settings = self._settings
+        identity = epochs.task_identity()
+        epoch = self._epoch(identity) if settings.delivery == EXACTLY_ONCE else None
+        return Written(write_rows(settings, self._layout, identity, epoch, iterator))
+
+    @said_plainly
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
+        parts = _parts(messages)
+        if parts:
+            epochs.commit(self._settings, parts)
+
+    @said_plainly
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
+        try:
+            epochs.abort(self._settings, _parts(messages))
+        except SluiceError as error:
+            # what stays staged is unseen and goes by itself
+            print(f"sluice: could not drop what was staged: {error}", file=sys.stderr)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
     """One job. Its identity is made once, before it is pickled, so that all tasks and the commit share it."""
 
     def __init__(self, settings: WriteSettings, layout: Layout) -> None:
-        self._settings = settings
-        self._layout = layout
+        super().__init__(settings, layout)
         self._job = uuid.uuid4().hex
 
-    @said_plainly
-    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write in a task: see DataSourceArrowWriter."""
-        identity = epochs.task_identity()
-        epoch = None
-        if self._settings.delivery == EXACTLY_ONCE:
-            epoch = epochs.epoch_of_batch(self._settings, identity, self._job)
-        return _write(self._settings, self._layout, identity, epoch, iterator)
-
-    @said_plainly
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _commit(self._settings, messages)
-
-    @said_plainly
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _abort(self._settings, messages)
+    def _epoch(self, identity: TaskIdentity) -> Epoch:
+        return epochs.epoch_of_batch(self._settings, identity, self._job)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """One epoch of a streaming query; another object commits it."""
 
-    def __init__(self, settings: WriteSettings, layout: Layout) -> None:
-        self._settings = settings
-        self._layout = layout
-
-    @said_plainly
-    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Write in a task: see DataSourceStreamArrowWriter."""
-        identity = epochs.task_identity()
-        epoch = None
-        if self._settings.delivery == EXACTLY_ONCE:
-            epoch = epochs.epoch_of_stream(self._settings, identity)
-        return _write(self._settings, self._layout, identity, epoch, iterator)
-
-    @said_plainly
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _commit(self._settings, messages)
-
-    @said_plainly
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _abort(self._settings, messages)
-
-
-def _write(
-    settings: WriteSettings,
-    layout: Layout,
-    identity: TaskIdentity,
-    epoch: Epoch | None,
-    batches: Iterator[RecordBatch],
-) -> Written:
-    return Written(write_rows(settings, layout, identity, epoch, batches))
+    def _epoch(self, identity: TaskIdentity) -> Epoch:
+        return epochs.epoch_of_stream(self._settings, identity)
 
 
 def _parts(messages: Sequence[Any]) -> list[StagedPart]:
     return [message.part for message in messages if message is not None and message.part is not None]
-
-
-def _commit(settings: WriteSettings, messages: Sequence[Any]) -> None:
-    parts = _parts(messages)
-    if parts:
-        epochs.commit(settings, parts)
-
-
-def _abort(settings: WriteSettings, messages: Sequence[Any]) -> None:
-    try:
-        epochs.abort(settings, _parts(messages))
-    except SluiceError as error:
-        # what stays staged is unseen and goes by itself
-        print(f"sluice: could not drop what was staged: {error}", file=sys.stderr)

@@ -4,13 +4,9 @@
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_bridge import wire
 from spark_bridge.address import queue_address
 from spark_bridge.errors import BrokerUnreachable, Refused
 from spark_bridge.listed import ListLink, Row
@@ -28,9 +24,9 @@ PAGE_ROWS: Final = 1_000
 def check_lists(settings: ListSettings) -> None:
     """Raise SluiceError for what the broker will refuse, now rather than in a task."""
     with ListLink(settings.connection) as link:
-        reply_to = _reply_queue(link)
+        reply_to = link.take_replies()
         for queue in settings.queues:
-            _Page(link, reply_to, settings, queue, None, 1).wait()
+            _page(link, queue, _ask(link, reply_to, settings, queue, None, 1))
 
 
 def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
@@ -40,14 +36,14 @@ def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
     while True:
         try:
             with ListLink(settings.connection) as link:
-                reply_to = _reply_queue(link)
-                page: _Page | None = _Page(link, reply_to, settings, queue, after, PAGE_ROWS)
-                while page is not None:
-                    rows, after = page.wait()
+                reply_to = link.take_replies()
+                asked = _ask(link, reply_to, settings, queue, after, PAGE_ROWS)
+                while asked:
+                    rows, after = _page(link, queue, asked)
                     tries = 0
-                    page = None
+                    asked = ""
                     if after is not None:
-                        page = _Page(link, reply_to, settings, queue, after, PAGE_ROWS)
+                        asked = _ask(link, reply_to, settings, queue, after, PAGE_ROWS)
                     if rows:
                         yield _batch(queue, rows, include_headers=settings.include_headers)
                 return
@@ -57,55 +53,24 @@ def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
                 raise
 
 
-def _reply_queue(link: ListLink) -> str:
-    reply_to, _ = link.declare("", exclusive=True)
-    link.consume(reply_to, no_ack=True, arguments={})
-    return reply_to
+def _ask(
+    link: ListLink, reply_to: str, settings: ListSettings, queue: str, after: str | None, limit: int
+) -> str:
+    """Ask for a page; gives the mark of its answer."""
+    headers: dict[str, Any] = {"x-state": settings.state, "x-limit": limit}
+    if settings.group is not None:
+        headers["x-group-id"] = settings.group
+    if after is not None:
+        headers["x-after"] = after
+    return link.request(reply_to, f"{queue_address(queue)}/$browse", headers)
 
 
-class _Page:
-    """A page that was asked for."""
-
-    def __init__(
-        self,
-        link: ListLink,
-        reply_to: str,
-        settings: ListSettings,
-        queue: str,
-        after: str | None,
-        limit: int,
-    ) -> None:
-        self._link = link
-        self._queue = queue
-        self._mark = uuid.uuid4().hex
-        self._timeout_s = settings.connection.confirm_timeout_s
-        headers: dict[str, Any] = {"x-state": settings.state, "x-limit": limit}
-        if settings.group is not None:
-            headers["x-group-id"] = settings.group
-        if after is not None:
-            headers["x-after"] = after
-        properties = {"headers": headers, "reply_to": reply_to, "correlation_id": self._mark}
-        link.publish("", f"{queue_address(queue)}/$browse", b"", wire.encode_properties(properties))
-        link.flush()
-
-    def wait(self) -> tuple[list[Row], str | None]:
-        """Wait for the messages of the page; gives also where the next one begins (None: there is none)."""
-        link = self._link
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            while link.deliveries:
-                message = link.deliveries.popleft()
-                if message.properties.get("correlation_id") == self._mark:
-                    answer = json.loads(message.body)
-                    if answer["status"] == "refused":
-                        raise Refused(f"{answer['reason']} (options queue, state, group)")
-                    return link.take_rows(), answer["next"]
-            if not link.poll(deadline - time.monotonic()):
-                raise BrokerUnreachable(
-                    f"queue {self._queue!r} was not listed within {self._timeout_s:g} s"
-                    " (option confirmTimeout)"
-                )
-            deadline = time.monotonic() + self._timeout_s
+def _page(link: ListLink, queue: str, mark: str) -> tuple[list[Row], str | None]:
+    """Wait for the messages of a page; gives also where the next one begins (None: there is none)."""
+    answer = link.answer(mark, f"queue {queue!r} was not listed")
+    if answer["status"] == "refused":
+        raise Refused(f"{answer['reason']} (options queue, state, group)")
+    return link.take_rows(), answer["next"]
 
 
 def _batch(queue: str, rows: list[Row], *, include_headers: bool) -> RecordBatch:
