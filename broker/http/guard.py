@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -78,11 +78,13 @@ class Guard:
         access.on_reload(self._identities.clear)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = _Told(scope)
+        headers = scope["headers"]
+        told = {name: value.decode("latin-1") for name, value in reversed(headers)}  # the first of a name
+        shown = [value for name, value in headers if name == b"authorization"]
         try:
             if scope["type"] != "http" or scope["method"] not in self._harmless:
                 _check_site(told)
-            scope["state"][IDENTITY] = await self._identity(scope, told)
+            scope["state"][IDENTITY] = await self._identity(scope, told.get(b"host", ""), shown)
         except Problem as problem:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": problem.reason})
@@ -114,9 +116,9 @@ class Guard:
 
         return receive_part
 
-    async def _identity(self, scope: Scope, told: _Told) -> Identity | None:
-        peer = Peer(scope["client"][0] if scope.get("client") else "", _host_name(told.host or "?"))
-        credentials = _credentials(scope, told.authorizations)
+    async def _identity(self, scope: Scope, host: str, shown: Sequence[bytes]) -> Identity | None:
+        peer = Peer(scope["client"][0] if scope.get("client") else "", _host_name(host or "?"))
+        credentials = _credentials(scope, shown)
         if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
         try:
@@ -175,32 +177,6 @@ def vhost_in_query(scope: Scope) -> str:
     return named[0] if named else DEFAULT_VHOST
 
 
-class _Told:
-    """The fields of a request's header that tell the caller; of a field that may be there once the first
-    counts.
-    """
-
-    __slots__ = ("authorizations", "host", "origin", "referer", "site")
-
-    def __init__(self, scope: Scope) -> None:
-        self.authorizations: list[bytes] = []
-        self.origin: str | None = None
-        self.host: str | None = None
-        self.referer: str | None = None
-        self.site: str | None = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                self.authorizations.append(value)
-            elif name == b"host" and self.host is None:
-                self.host = value.decode("latin-1")
-            elif name == b"origin" and self.origin is None:
-                self.origin = value.decode("latin-1")
-            elif name == b"sec-fetch-site" and self.site is None:
-                self.site = value.decode("latin-1")
-            elif name == b"referer" and self.referer is None:
-                self.referer = value.decode("latin-1")
-
-
 def identity_of(scope: Scope) -> Identity:
     """Return the identity of the caller; raises Problem (401) where none was shown."""
     identity = scope["state"].get(IDENTITY)
@@ -240,14 +216,16 @@ def _credentials(scope: Scope, found: Sequence[bytes]) -> Credentials:
     raise Problem(401, "not_authorised", "the header Authorization cannot be read", headers=CHALLENGE)
 
 
-def _check_site(told: _Told) -> None:
+def _check_site(told: Mapping[bytes, str]) -> None:
     """Raise Problem where a page of another site asks for this, as far as the browser tells."""
-    if told.origin is not None:
-        is_own = _place_of(told.origin) == told.host
-    elif told.site is not None:
-        is_own = told.site in _OWN_SITES
+    host, site = told.get(b"host"), told.get(b"sec-fetch-site")
+    origin, referer = told.get(b"origin"), told.get(b"referer")
+    if origin is not None:
+        is_own = _place_of(origin) == host
+    elif site is not None:
+        is_own = site in _OWN_SITES
     else:
-        is_own = told.referer is None or _place_of(told.referer) == told.host
+        is_own = referer is None or _place_of(referer) == host
     if not is_own:
         raise Problem(403, "refused", "pages of other sites may not change anything here")
 
