@@ -33,32 +33,22 @@ _LAYOUTS: Final[dict[int, tuple[type[base.Frame], tuple[tuple[str, str], ...]]]]
 }
 
 
-class QueueDeclareOk(commands.Queue.DeclareOk):
-    """queue.declare-ok for any queue name."""
+class _AnyNames(base.Frame):
+    """Checks nothing when it is made: names were checked when they came in, and may be any."""
 
-    def validate(self) -> None:
-        """Check nothing: names were checked when the queue was declared."""
-
-
-class BasicReturn(commands.Basic.Return):
-    """basic.return for any exchange name."""
-
-    def validate(self) -> None:
-        """Check nothing: names were checked when the message was published."""
+    def validate(self) -> None: ...
 
 
-class BasicDeliver(commands.Basic.Deliver):
-    """basic.deliver for any exchange name."""
-
-    def validate(self) -> None:
-        """Check nothing: names were checked when the message was published."""
+class QueueDeclareOk(_AnyNames, commands.Queue.DeclareOk): ...
 
 
-class BasicGetOk(commands.Basic.GetOk):
-    """basic.get-ok for any exchange name."""
+class BasicReturn(_AnyNames, commands.Basic.Return): ...
 
-    def validate(self) -> None:
-        """Check nothing: names were checked when the message was published."""
+
+class BasicDeliver(_AnyNames, commands.Basic.Deliver): ...
+
+
+class BasicGetOk(_AnyNames, commands.Basic.GetOk): ...
 
 
 def is_known(index: int) -> bool:

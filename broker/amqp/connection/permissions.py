@@ -153,18 +153,3 @@ RULES: Final[dict[type, Rule]] = {
     commands.Basic.Consume: _consume,
     commands.Basic.Get: _consume,
 }
-FREE: Final = frozenset(
-    (
-        commands.Basic.Cancel,
-        commands.Basic.Qos,
-        commands.Basic.Recover,
-        commands.Basic.RecoverAsync,
-        commands.Channel.Flow,
-        commands.Channel.FlowOk,
-        commands.Confirm.Select,
-        commands.Tx.Commit,
-        commands.Tx.Rollback,
-        commands.Tx.Select,
-    )
-)
-"""Methods that name nothing but the channel's own; a test holds that all others are in `RULES`."""
