@@ -11,18 +11,7 @@ from queue_manager.api import GroupView, QueueView, State
 T = TypeVar("T")
 K = TypeVar("K")
 
-__all__ = [
-    "ChangedQueue",
-    "Difference",
-    "GroupView",
-    "Listing",
-    "LookedAt",
-    "MessageView",
-    "Page",
-    "Published",
-    "QueueView",
-    "State",
-]
+__all__ = ["GroupView", "QueueView", "State"]  # of the core's values, beside its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

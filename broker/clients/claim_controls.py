@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.client import SettlingClient
+from broker.engine.client.message_flow import SettlingClient
 from broker.engine.traffic import Claim
 from config import limits, units
 from queue_manager.errors import InvalidArgument

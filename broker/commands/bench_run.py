@@ -12,25 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 from broker.commands import bench_measures as measures
 from broker.commands.bench_clients import ClientError, Target
+from broker.commands.http_api import Api
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 
 Tell = Callable[[str], None]
 """Is given what is being measured."""
-
-
-class Api(Protocol):
-    """The calls to a running broker."""
-
-    login: tuple[str, str] | None
-
-    def get(self, path: str) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

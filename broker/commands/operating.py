@@ -31,7 +31,6 @@ class Order(StrEnum):
 
 
 _RATES: Final = ("published", "delivered", "settled")
-_ROOM_BYTES_MIN: Final = 1024 * limits.MIB
 _TOP_ROWS: Final = 25
 
 

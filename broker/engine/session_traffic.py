@@ -18,21 +18,15 @@ from queue_manager.sessions.vhost_sessions import Totals
 from queue_manager.shard.commit import Waiter
 from storage.records import CONNECTED, NEVER_S, WillValue
 
-__all__ = [
+__all__ = [  # of the core's values, beside what is stated here
     "CONNECTED",
     "NEVER_S",
     "Bounds",
     "Delivery",
     "Link",
-    "Log",
     "Losses",
-    "Matched",
-    "Received",
-    "Session",
-    "SessionSubscription",
     "SubscriptionOptions",
     "Totals",
-    "Unfinished",
     "WillValue",
 ]
 

@@ -19,25 +19,8 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.retained_messages import RetainedMessage
 from storage.envelope import EnvelopeTemplate
 
-__all__ = [
-    "UNLIMITED",
-    "Audience",
-    "Claim",
-    "Consumer",
-    "Credit",
-    "Group",
-    "Judgement",
-    "LinkCredit",
-    "Message",
-    "Places",
-    "PublishPlan",
-    "RetainedMessage",
-    "Sink",
-    "Source",
-    "Targets",
-    "Topics",
-    "Window",
-]
+# of the core's values, beside what is stated here
+__all__ = ["UNLIMITED", "Audience", "Message", "RetainedMessage", "Topics"]
 
 
 class Source(Protocol):

@@ -14,9 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
-from broker.engine import client as stated
 from broker.engine.call_names import Told
 from broker.engine.client import ShardClient
+from broker.engine.client.epochs import EpochClient
+from broker.engine.client.exchanges import ExchangeClient
+from broker.engine.client.groups import GroupClient
+from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient
+from broker.engine.client.messages import MessageClient
+from broker.engine.client.queues import QueueClient
+from broker.engine.client.streams import StreamClient
 from broker.engine.traffic import Source
 from broker.engine.translating import Translation, translated
 from queue_manager.address import PREFIX, local_name, qualified_name
@@ -58,15 +64,15 @@ class VhostClient(ShardClient):
     def __init__(self, client: ShardClient, vhost: str) -> None:
         vars(self).update(vars(client))
         names = _Names(vhost)
-        self.queues = names.within(client.queues, stated.QueueClient)
-        self.exchanges = names.within(client.exchanges, stated.ExchangeClient)
-        self.groups = names.within(client.groups, stated.GroupClient)
-        self.messages = names.within(client.messages, stated.MessageClient)
-        self.streams = names.within(client.streams, stated.StreamClient)
-        self.epochs = names.within(client.epochs, stated.EpochClient)
-        self.publishing = names.within(client.publishing, stated.PublishingClient)
-        self.consuming = names.within(client.consuming, stated.ConsumingClient)
-        self.settling = names.within(client.settling, stated.SettlingClient)
+        self.queues = names.within(client.queues, QueueClient)
+        self.exchanges = names.within(client.exchanges, ExchangeClient)
+        self.groups = names.within(client.groups, GroupClient)
+        self.messages = names.within(client.messages, MessageClient)
+        self.streams = names.within(client.streams, StreamClient)
+        self.epochs = names.within(client.epochs, EpochClient)
+        self.publishing = names.within(client.publishing, PublishingClient)
+        self.consuming = names.within(client.consuming, ConsumingClient)
+        self.settling = names.within(client.settling, SettlingClient)
         self.sessions = client.sessions.within(vhost)
         self.retained = client.retained.within(vhost)
 

@@ -41,7 +41,6 @@ class HttpConnection(HttpToolsProtocol):
         self._head_deadline: asyncio.TimerHandle | None = None
         made = partial(WebSocketConnection, lost=lost)
         self.ws_protocol_class = cast(type[asyncio.Protocol], made)
-        self._is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
-from broker.engine.client import PublishingClient
+from broker.engine.client.message_flow import PublishingClient
 from broker.engine.traffic import Targets
 from queue_manager.address import is_queue_topic, parse
 

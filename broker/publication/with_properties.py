@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from broker.access.accounts_of_file import ITSELF
 from broker.access.login import Identity
-from broker.engine.client import PublishingClient
+from broker.engine.client.message_flow import PublishingClient
 from broker.engine.traffic import PublishPlan, Targets
 from broker.properties import amqp
 from broker.publication.publish_addresses import addressed, check_publish

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.clock import Clock
-from broker.engine.client import CommitClient, ConsumingClient, PublishingClient, SettlingClient, ShardClient
+from broker.engine.client import ShardClient
+from broker.engine.client.commits import CommitClient
+from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient
 from broker.engine.traffic import Claim, Consumer, Judgement, Message, PublishPlan, Sink, Source
 from broker.telemetry.spans import Operation, Span, Spans
 from broker.telemetry.trace_context import Sampling, TraceContext

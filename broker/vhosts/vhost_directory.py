@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from broker.engine.client import SessionClient, ShardClient
+from broker.engine.client import ShardClient
+from broker.engine.client.sessions import SessionClient
 from broker.stepping import in_steps, one_by_one
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostView

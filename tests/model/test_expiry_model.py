@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.client import MessageClient
+from broker.engine.client.messages import MessageClient
 from broker.properties.readers import READERS
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties

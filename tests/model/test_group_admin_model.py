@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.engine.client import MessageClient
+from broker.engine.client.messages import MessageClient
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.group.keeper import KEPT

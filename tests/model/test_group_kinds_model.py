@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.client import CommitClient, GroupClient
+from broker.engine.client.commits import CommitClient
+from broker.engine.client.groups import GroupClient
 from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.options import PublishOptions

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from broker.engine.client import MessageClient
+from broker.engine.client.messages import MessageClient
 from broker.properties.readers import READERS
 from protocols.amqp091.content import decode_headers
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from broker.engine.answers import Answer
-from broker.engine.client import EpochClient
+from broker.engine.client.epochs import EpochClient
 from config import limits
 from protocols.amqp091 import content
 from queue_manager import stage_tags as tags

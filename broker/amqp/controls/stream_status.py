@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.amqp.connection import header_names as names
 from broker.engine.answers import Answer
-from broker.engine.client import StreamClient
+from broker.engine.client.streams import StreamClient
 from queue_manager import address
 from queue_manager.api import StreamStatus
 from queue_manager.log.stream_start import NAME as START_HEADER

@@ -21,27 +21,6 @@ from broker.engine.client.sessions import SessionClient
 from broker.engine.client.streams import StreamClient
 from broker.engine.client.vhosts import VhostRecords
 from broker.engine.shard import Shard
-from queue_manager.shard.commit import Waiter
-
-__all__ = [
-    "BackupClient",
-    "CommitClient",
-    "ConsumingClient",
-    "EpochClient",
-    "ExchangeClient",
-    "GroupClient",
-    "MessageClient",
-    "PublishingClient",
-    "QueueClient",
-    "RetainedClient",
-    "SessionClient",
-    "SettlingClient",
-    "ShardClient",
-    "StreamClient",
-    "TurnClient",
-    "VhostRecords",
-    "Waiter",
-]
 
 
 class ShardClient:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Protocol
 
 from broker.engine.shard import Shard
 from broker.engine.shard_ending import resolve
 from config import limits
-from queue_manager.claims.claim import Consumer
 from queue_manager.errors import InvalidArgument
-
-
-class Puller(Protocol):
-    """A taker of messages of a group, which may have to wait until they have been read."""
-
-    consumer: Consumer
+from queue_manager.moving.redrive import Drain
 
 
 class Pace:
@@ -64,12 +57,12 @@ def note(shard: Shard, pace: Pace, count: int) -> int:
     return count
 
 
-async def loaded(shard: Shard, puller: Puller) -> None:
+async def loaded(shard: Shard, drain: Drain) -> None:
     """Wait for what is being read back."""
     if not shard.wakeups.is_running:
         await shard.load_once()
         return
     loaded = shard.ending.future()
-    puller.consumer.group.when_loaded(lambda now_ms: resolve(loaded))
+    drain.consumer.group.when_loaded(lambda now_ms: resolve(loaded))
     shard.wake()
     await loaded

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from broker.engine.client import GroupClient
+from broker.engine.client.groups import GroupClient
 from broker.engine.shard_ending import BrokerStopped
 from broker.vhosts.hub import Hub
 from queue_manager.address import PASSING_GROUP_PREFIX

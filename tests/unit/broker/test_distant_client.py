@@ -12,7 +12,9 @@ from pamqp import commands
 
 from broker.app import Broker
 from broker.engine.answers import Answer
-from broker.engine.client import EpochClient, QueueClient, StreamClient
+from broker.engine.client.epochs import EpochClient
+from broker.engine.client.queues import QueueClient
+from broker.engine.client.streams import StreamClient
 from config.queue_settings import QueueSettings
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.errors import QueueManagerError

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.clock import Clock
-from broker.engine.client import MessageClient
 from broker.engine.client.counting import returned_claims
+from broker.engine.client.messages import MessageClient
 from broker.engine.shard import Shard
 from broker.properties.readers import READERS
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.engine.client import MessageClient
+from broker.engine.client.messages import MessageClient
 from broker.engine.shard import Shard
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition

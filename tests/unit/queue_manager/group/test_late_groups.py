@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.client import MessageClient
+from broker.engine.client.messages import MessageClient
 from queue_manager.claims.claim import UNLIMITED
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.group.group import Group
