@@ -448,11 +448,14 @@ class Session:
         return deliveries
 
     def _with_beside(self, merged: Merged) -> Merged:
-        """Add the subscriptions that keep nothing, and so bring what others do not [MQTT-3.3.4-4]."""
+        """Add the subscriptions that keep nothing, and so bring what others do not [MQTT-3.3.4-4]; those that
+        were there when the message came.
+        """
         if not self._beside_count or merged.subscriptions[0].is_own:
             return merged
         message = merged.message
-        beside = self.matched(message.template.topic, is_own=message.publisher == self.number).beside
+        matched = self.matched(message.template.topic, is_own=message.publisher == self.number)
+        beside = [each for each in matched.beside if each.from_id <= message.message_id]
         return Merged(message, [*merged.subscriptions, *beside]) if beside else merged
 
     def _forget_unrepeated(self, link: Link, now_ms: int) -> None:

@@ -300,8 +300,11 @@ class Sessions:
         """Take the subscription down, and make the copies of retained messages it brings."""
         if topic_filter.startswith("$share/"):
             _, name, rest = topic_filter.split("/", 2)
+            group = self.groups.setdefault((name, rest), SharedGroup(name, rest))
+            if session.shared.get((name, rest), wanted) != wanted:
+                for copy in group.pending:  # what waits with the session may come as it was subscribed to
+                    copy.any_options = copy.any_options or session.client in copy.waits_with
             session.shared[name, rest] = wanted
-            self.groups.setdefault((name, rest), SharedGroup(name, rest))
             self._may_be_too_large(session)
             return
         new = topic_filter not in session.subscriptions
@@ -558,7 +561,7 @@ class Sessions:
                 wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
                 wanted.expires = copy.expires
                 wanted.shared = group
-                wanted.stored_by = copy.stored_by
+                wanted.stored_by, wanted.any_options = copy.stored_by, copy.any_options
                 yield copy, wanted
 
     @staticmethod

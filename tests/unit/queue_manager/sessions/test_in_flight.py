@@ -207,6 +207,23 @@ def test_what_waits_is_not_lost_as_its_filter_is_subscribed_to_again_with_qos_0(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
+def test_filter_of_qos_0_adds_its_identifier_to_what_is_published_after_it_was_subscribed_to(
+    broker, is_restarted
+):
+    taker = broker.attach(room=1)
+    broker.subscribe(taker, "+", 1, identifier=1)
+    broker.publish(b"1", b"2")
+    broker.subscribe(taker, "a", 0, identifier=2)
+    broker.publish(b"3")
+    if is_restarted:
+        broker.restart()
+        taker = broker.attach()
+    else:
+        taker = broker.reattach(taker)
+    assert [d.identifiers for d in taker.got] == [[1], [1], [1, 2]]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
 def test_other_sessions_and_filters_go_on(broker, is_restarted):
     """The filter's log stays for others, and brings who unsubscribed nothing new."""
     taker, other = broker.attach(), broker.attach("other", room=0)
