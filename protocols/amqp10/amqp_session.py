@@ -1,0 +1,384 @@
+"""One session, server side (AMQP 1.0, 2.5): windows, handles, links, transfers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from config import limits
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import events as ev
+from protocols.amqp10 import link as ln
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.errors import LINK, SESSION, AmqpError
+from protocols.amqp10.framing import encode_frame
+from protocols.amqp10.hot import TransferHead, TransferPattern, TransferReader
+from protocols.amqp10.link import Link
+
+_MASK: Final = 0xFFFFFFFF
+_HALF: Final = 1 << 31
+
+
+def _ahead(one: int, other: int) -> int:
+    """Return how far `one` is ahead of `other` in serial numbers (RFC 1982); below 0 when it is behind."""
+    return (one - other + _HALF & _MASK) - _HALF
+
+
+class Session:
+    """A session. Raises AmqpError with the scope of what must end."""
+
+    __slots__ = (
+        "_events",
+        "_frame_max",
+        "_handle_max",
+        "_incoming_window",
+        "_next_incoming_id",
+        "_next_outgoing_id",
+        "_output",
+        "_pattern",
+        "_pattern_link",
+        "_reader",
+        "_remote_window",
+        "_run",
+        "_waiting",
+        "channel",
+        "is_ending",
+        "links",
+        "next_delivery_id",
+    )
+
+    def __init__(
+        self,
+        channel: int,
+        begin: p.Begin,
+        output: list[Any],
+        reader: TransferReader,
+        handle_max: int,
+        frame_max: int,
+    ) -> None:
+        self.channel = channel
+        self._output = output
+        self._reader = reader
+        self._handle_max = handle_max
+        self._frame_max = frame_max
+        self.links: dict[int, Link] = {}
+        self.is_ending = False
+        self.next_delivery_id = 0
+        self._next_incoming_id = int(begin.next_outgoing_id)
+        self._incoming_window = limits.AMQP10_INCOMING_WINDOW
+        self._next_outgoing_id = 0
+        self._remote_window = int(begin.incoming_window)
+        self._waiting: list[tuple[bytes, memoryview]] = []  # transfers that the window has no room for
+        self._events: list[Any] = []
+        self._run: ev.TransferRun | None = None
+        self._pattern: TransferPattern | None = None
+        self._pattern_link: Link | None = None
+        output.append(
+            encode_frame(
+                channel,
+                p.Begin(
+                    channel,
+                    0,
+                    limits.AMQP10_INCOMING_WINDOW,
+                    c.UINT_MAX,
+                    min(handle_max, begin.handle_max),
+                ),
+            )
+        )
+
+    def begin(self, events: list[Any]) -> None:
+        """Put events into `events` from now on."""
+        self._events = events
+        self._run = None
+
+    # frames
+
+    def on_attach(self, attach: p.Attach, message_bytes_max: int) -> None:
+        """Take a link that the client attaches."""
+        if attach.handle > self._handle_max:
+            told = int(attach.handle)
+            raise AmqpError(
+                c.FRAMING_ERROR,
+                f"link handle value ({told}) exceeds maximum link handle value ({self._handle_max})",
+            )
+        if attach.handle in self.links:
+            raise AmqpError(
+                c.HANDLE_IN_USE, f"handle {int(attach.handle)} is already associated with a link", SESSION
+            )
+        if attach.snd_settle_mode > c.SENDER_MIXED or attach.rcv_settle_mode > c.RECEIVER_SECOND:
+            raise AmqpError(c.INVALID_FIELD, "a settle mode of attach is none", SESSION)
+        if attach.role is c.SENDER and attach.initial_delivery_count is None:
+            raise AmqpError(c.INVALID_FIELD, "attach of a sender needs initial-delivery-count", SESSION)
+        link = Link(self.channel, attach, message_bytes_max)
+        self.links[link.handle] = link
+        self._events.append(ev.AttachRequested(link))
+
+    def on_detach(self, detach: p.Detach) -> None:
+        """Take a link that the client detaches, or its answer to ours."""
+        link = self._link(detach.handle)
+        del self.links[link.handle]
+        state, link.state = link.state, ln.DETACHED
+        link.forget_parts()
+        if self._pattern_link is link:
+            self._pattern = None
+        if state != ln.DETACHING:
+            if state == ln.ATTACHING:
+                # the front-end has not said what it is; the client has to see an attach before the detach
+                self._answer_attach(link, p.Attach(link.name, link.handle, not link.attach.role))
+            self._send(p.Detach(link.handle, detach.closed))
+            self._events.append(ev.LinkDetached(link, detach.closed, detach.error, by_peer=True))
+
+    def on_flow(self, flow: p.Flow) -> None:
+        """Take the client's windows, and the state of a link."""
+        window_start = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        had_room = self.room
+        under_way = _ahead(self._next_outgoing_id, window_start)
+        self._remote_window = max(int(flow.incoming_window) - under_way, 0)
+        if self._waiting:
+            self._send_waiting()
+        if not had_room and self.room:
+            self._events.append(ev.WindowOpened(self.channel))
+        if flow.handle is None:
+            if flow.echo:
+                self.send_flow()
+            return
+        link = self._link(flow.handle)
+        if link.state == ln.DETACHING:
+            return
+        has_answer = link.state == ln.ATTACHED
+        if link.client_sends:
+            if flow.echo and has_answer:
+                self.send_flow(link)
+            return
+        if flow.link_credit is not None:
+            seen = 0 if flow.delivery_count is None else flow.delivery_count
+            under_way = _ahead(link.delivery_count & _MASK, seen)
+            link.credit = max(int(flow.link_credit) - under_way, 0)
+        link.drain = flow.drain
+        if flow.echo and not flow.drain and has_answer:
+            self.send_flow(link)
+        self._events.append(ev.CreditChanged(link, flow.properties))
+
+    def on_transfer(self, data: bytes, at: int, body_at: int, end: int) -> int:
+        """Take the transfer in the frame at `at`; gives the position after it, or after others like it."""
+        head = self._reader.read(data, body_at, end)
+        if not self._incoming_window:
+            raise AmqpError(c.WINDOW_VIOLATION, "incoming window violation", SESSION)
+        self._incoming_window -= 1
+        self._next_incoming_id += 1
+        link = self._link(head.handle)
+        tail = head.tail
+        if link.state != ln.ATTACHED or not link.client_sends:
+            if link.state != ln.DETACHING:
+                raise AmqpError(c.NOT_ALLOWED, "transfer on a link that takes none", SESSION)
+        elif (
+            link.first_transfer is not None
+            or tail.more
+            or tail.aborted
+            or tail.resume
+            or head.delivery_id is None
+            or head.delivery_tag is None
+        ):
+            self._on_part(link, head, data[head.payload_at : end])
+        else:
+            run = self._deliver(link, head, data[head.payload_at : end])
+            if end < len(data) and head.id_at and end - head.payload_at <= link.max_message_size:
+                end = self._take_alike(link, run, head, data, at, end)
+        if self._incoming_window <= limits.AMQP10_INCOMING_WINDOW // 2:
+            self.open_window()
+        return end
+
+    def _take_alike(
+        self, link: Link, run: ev.TransferRun, head: TransferHead, data: bytes, at: int, end: int
+    ) -> int:
+        """Take the transfers behind the one that was read that are like it."""
+        pattern = self._pattern
+        if (
+            pattern is None
+            or self._pattern_link is not link
+            or pattern.size != end - at
+            or not data.startswith(pattern.head, at)
+        ):
+            self._pattern = TransferPattern(data, at, end, head)
+            self._pattern_link = link
+            return end
+        room = min(self._incoming_window, link.credit_end - link.delivery_count)
+        assert head.delivery_id is not None
+        taken = pattern.take(data, end, head.delivery_id + 1, room, run.tags, run.payloads)
+        self._incoming_window -= taken
+        self._next_incoming_id += taken
+        link.delivery_count += taken
+        link.credit -= taken
+        return end + taken * pattern.size
+
+    def _deliver(self, link: Link, head: TransferHead, payload: bytes) -> ev.TransferRun:
+        """Tell of a whole delivery; gives the run that it is in."""
+        tail = head.tail
+        settled = bool(tail.settled)
+        delivery_id, tag = head.delivery_id, head.delivery_tag
+        assert delivery_id is not None
+        assert tag is not None
+        if len(tag) > limits.AMQP10_DELIVERY_TAG_BYTES_MAX:
+            raise AmqpError(c.INVALID_FIELD, f"a delivery tag of {len(tag)} octets", LINK)
+        if link.snd_settle_mode != c.SENDER_MIXED and settled is not (
+            link.snd_settle_mode == c.SENDER_SETTLED
+        ):
+            mode = "settled" if link.snd_settle_mode else "unsettled"
+            raise AmqpError(
+                c.INVALID_FIELD, f"sender settle mode is {mode}, transfer settled is {settled}", LINK
+            )
+        if len(payload) > link.max_message_size:
+            raise self._too_large(link, len(payload))
+        self._count(link)
+        run = self._run
+        message_format = tail.message_format or 0
+        settle_first = (tail.rcv_settle_mode or link.rcv_settle_mode) == c.RECEIVER_FIRST
+        if (
+            run is None
+            or run.link is not link
+            or self._events[-1] is not run  # something came between
+            or run.settled is not settled
+            or run.message_format != message_format
+            or run.state is not tail.state
+            or run.settle_first is not settle_first
+            or (run.first_id + len(run.tags) & _MASK) != delivery_id
+        ):
+            self._run = run = ev.TransferRun(
+                link, delivery_id, settled, message_format, tail.state, settle_first
+            )
+            self._events.append(run)
+        run.tags.append(tag)
+        run.payloads.append(payload)
+        return run
+
+    def _count(self, link: Link) -> None:
+        """Count a delivery against the credit of its link."""
+        if link.delivery_count >= link.credit_end:
+            raise AmqpError(c.TRANSFER_LIMIT_EXCEEDED, "more transfers than link credit", LINK)
+        link.delivery_count += 1
+        link.credit -= 1
+
+    def _too_large(self, link: Link, size: int) -> AmqpError:
+        text = f"message size ({size} bytes) > maximum message size ({link.max_message_size} bytes)"
+        return AmqpError(c.MESSAGE_SIZE_EXCEEDED, text, LINK)
+
+    def _on_part(self, link: Link, head: TransferHead, payload: bytes) -> None:
+        """Take a transfer of a delivery in several."""
+        first: TransferHead | None = link.first_transfer
+        tail = head.tail
+        if first is None:
+            if tail.resume:
+                raise AmqpError(c.NOT_IMPLEMENTED, "Link recovery not supported", LINK)
+            if head.delivery_id is None or head.delivery_tag is None:
+                raise AmqpError(
+                    c.INVALID_FIELD, "a first transfer needs delivery-id and delivery-tag", SESSION
+                )
+            first = head
+        elif head.delivery_id not in (None, first.delivery_id):
+            raise AmqpError(c.INVALID_FIELD, "a delivery begins before the last one was whole", SESSION)
+        elif tail.settled and not first.tail.settled:
+            first = first._replace(tail=first.tail._replace(settled=True))
+        if tail.aborted:
+            link.forget_parts()
+            self._count(link)
+            return
+        link.first_transfer = first
+        link.parts.append(payload)
+        link.part_bytes += len(payload)
+        if link.part_bytes > link.max_message_size:
+            raise self._too_large(link, link.part_bytes)
+        if not tail.more:
+            whole = b"".join(link.parts)
+            link.forget_parts()
+            if tail.state is not None:
+                first = first._replace(tail=first.tail._replace(state=tail.state))
+            self._deliver(link, first, whole)
+
+    def _link(self, handle: int) -> Link:
+        link = self.links.get(handle)
+        if link is None:
+            raise AmqpError(c.UNATTACHED_HANDLE, f"Unknown link handle: {int(handle)}", SESSION)
+        return link
+
+    # windows
+
+    @property
+    def room(self) -> int:
+        """How many transfers may be sent now."""
+        return 0 if self._waiting else self._remote_window
+
+    def open_window(self) -> None:
+        """Let the client send as many transfers as at the beginning."""
+        self._incoming_window = limits.AMQP10_INCOMING_WINDOW
+        self.send_flow()
+
+    def send_flow(self, link: Link | None = None, *, echo: bool = False, properties: p.Fields = None) -> None:
+        """Tell the client our state of the session, and of a link."""
+        flow = p.Flow(
+            self._next_incoming_id & _MASK,
+            self._incoming_window,
+            self._next_outgoing_id,
+            c.UINT_MAX,
+            echo=echo,
+            properties=properties,
+        )
+        if link is not None:
+            flow = flow._replace(
+                handle=link.handle,
+                delivery_count=link.delivery_count & _MASK,
+                link_credit=max(link.credit, 0),
+                available=None if link.client_sends else 0,
+                drain=link.drain,
+            )
+        self._send(flow)
+
+    def send_run(self, link: Link, payloads: list[bytes]) -> int:
+        """Send deliveries on a link; gives the ID of the first."""
+        first_id = self.next_delivery_id
+        count = len(payloads)
+        self.next_delivery_id = first_id + count & _MASK
+        link.delivery_count += count
+        link.credit -= count
+        encoder = link.encoder
+        if count <= self.room and max(map(len, payloads)) <= encoder.payload_max:
+            encoder.encode_run(self._output, first_id, payloads)
+            self._remote_window -= count
+            self._next_outgoing_id = self._next_outgoing_id + count & _MASK
+        else:
+            for number, payload in enumerate(payloads, first_id):
+                self._waiting += encoder.encode_parts(number & _MASK, payload)
+            self._send_waiting()
+        return first_id
+
+    def _send_waiting(self) -> None:
+        """Send as many of the transfers that wait as the window has room for."""
+        sent = self._waiting[: self._remote_window]
+        self._waiting = self._waiting[len(sent) :]
+        self._remote_window -= len(sent)
+        self._next_outgoing_id = self._next_outgoing_id + len(sent) & _MASK
+        for head, part in sent:
+            self._output.append(head)
+            if part:
+                self._output.append(part)
+
+    # links
+
+    def answer_attach(self, link: Link, attach: p.Attach) -> None:
+        """Attach a link that the client has attached."""
+        link.state = ln.ATTACHED
+        self._answer_attach(link, attach)
+
+    def _answer_attach(self, link: Link, attach: p.Attach) -> None:
+        if not link.client_sends:
+            attach = attach._replace(initial_delivery_count=0)
+        self._send(attach)
+
+    def detach(self, link: Link, error: p.Error | None, closed: bool) -> None:
+        """Detach a link; what the client sends on it is discarded until it answers."""
+        link.state = ln.DETACHING
+        link.forget_parts()
+        if self._pattern_link is link:
+            self._pattern = None
+        self._send(p.Detach(link.handle, closed, error))
+
+    def _send(self, performative: Any) -> None:
+        self._output.append(encode_frame(self.channel, performative))
