@@ -13,7 +13,6 @@ from broker.mqtt.topology.subscription import Subscription, encode_identifier
 from broker.properties.templates import as_mqtt_at
 from config import limits
 from protocols.mqtt import constants as c
-from protocols.mqtt import hot
 from protocols.mqtt.events import AckRun, PublishRun
 
 
@@ -81,27 +80,19 @@ class SessionLink:
                 properties = as_mqtt_at(message.template, message.received_at_ms, now_ms)
                 for identifier in first.identifiers:
                     properties += encode_identifier(identifier)
-            topic, properties = self._outbound.aliased(message.template.topic.encode(), properties)
-            version = connection.protocol_version
-            size = len(message.body)
-            head = hot.encode_publish_head(
-                version, topic, first.qos, first.retain, first.is_repeated, properties, size
-            )
-            tail = hot.encode_publish_tail(version, properties)
-            if len(head) + len(tail) + size + 2 > connection.client_maximum_packet_size:
-                self._skip_too_large(alike)
-                continue
+            topic = message.template.topic.encode()
             packet_ids = [d.packet_id for d in alike]
-            if first.is_repeated:
-                self._outbound.window.sent_again(packet_ids)
             bodies = [d.merged.message.body for d in alike]
-            hot.encode_publish_run(connection.output, head, packet_ids, tail, bodies)
-            self._outbound.note_sent(topic)
+            if not self._outbound.encode(
+                topic, first.qos, first.retain, first.is_repeated, properties, packet_ids, bodies
+            ):
+                self._skip_too_large(packet_ids)
+            elif first.is_repeated:
+                self._outbound.window.sent_again(packet_ids)
         self._client.transport.want_flush()
 
-    def _skip_too_large(self, deliveries: list[Delivery]) -> None:
+    def _skip_too_large(self, packet_ids: list[int]) -> None:
         """Finish too large ones as if they had been sent and acknowledged [MQTT-3.1.2-25]."""
-        packet_ids = [d.packet_id for d in deliveries]
         self._client.hub.counters.drop_too_large(len(packet_ids))
         self._finish(packet_ids)
 

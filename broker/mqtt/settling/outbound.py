@@ -412,7 +412,6 @@ class Outbound:
 
     def _write(self, outgoing: Outgoing) -> None:
         """Write messages the window has room for."""
-        connection = self._client.connection
         payloads = outgoing.payloads
         count = len(payloads)
         packet_ids = self.window.take(count) if outgoing.qos else []
@@ -426,38 +425,43 @@ class Outbound:
             end = start + 1
             while end < count and len(payloads[end]) == size:
                 end += 1
-            topic, properties = self.aliased(outgoing.topic_bytes, outgoing.properties)
-            version = connection.protocol_version
-            head = hot.encode_publish_head(
-                version, topic, outgoing.qos, outgoing.retain, False, properties, size
-            )
-            tail = hot.encode_publish_tail(version, properties)
             ids = packet_ids[start:end]
-            if len(head) + len(tail) + size + 2 <= connection.client_maximum_packet_size:
-                hot.encode_publish_run(connection.output, head, ids, tail, payloads[start:end])
-                self.note_sent(topic)
-            else:
+            topic, properties = outgoing.topic_bytes, outgoing.properties
+            if not self.encode(
+                topic, outgoing.qos, outgoing.retain, False, properties, ids, payloads[start:end]
+            ):
                 self._skip_too_large(outgoing.part(start, end), ids)
             start = end
 
-    def aliased(self, topic: bytes, properties: bytes) -> tuple[bytes, bytes]:
-        """Return topic and properties of the next publish: with an alias where the client allows one, with
-        that alone if it knows it.
+    def encode(
+        self,
+        topic: bytes,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        properties: bytes,
+        packet_ids: list[int],
+        payloads: list[bytes],
+    ) -> bool:
+        """Write messages alike, of one size; False: they are too large for the client. Topics have aliases
+        where it allows some.
         """
-        if self._aliases is None:
-            return topic, properties
-        known = self._aliases.find(topic)
-        alias = known or self._aliases.next_free()
-        if not alias:
-            return topic, properties
-        return b"" if known else topic, encode_alias(alias) + properties
-
-    def note_sent(self, topic: bytes) -> None:
-        """Note a publish that went out with what `aliased` gave: the client knows the alias of its
-        topic now.
-        """
-        if self._aliases is not None and topic and not self._aliases.find(topic):
-            self._aliases.take(topic)
+        connection = self._connection
+        version = connection.protocol_version
+        aliases = self._aliases
+        known = None if aliases is None else aliases.find(topic)
+        alias = 0 if aliases is None else known or aliases.next_free()
+        if alias:
+            properties = encode_alias(alias) + properties
+        size = len(payloads[0])
+        head = hot.encode_publish_head(version, b"" if known else topic, qos, retain, dup, properties, size)
+        tail = hot.encode_publish_tail(version, properties)
+        if len(head) + len(tail) + size + 2 > connection.client_maximum_packet_size:
+            return False
+        hot.encode_publish_run(connection.output, head, packet_ids, tail, payloads)
+        if aliases is not None and topic and not known:
+            aliases.take(topic)
+        return True
 
     def _skip_too_large(self, skipped: Outgoing, packet_ids: list[int]) -> None:
         """Pass over one that is too large as if it had been sent [MQTT-3.1.2-25]. Claims fail, or they would
