@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Final, Self
@@ -17,13 +17,13 @@ from broker.admin.admin import Admin
 from broker.admin.node import Node, StartView
 from broker.admin.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.admin.users import UserAdmin
-from broker.clients.farewell import Farewell
+from broker.clients.farewell import Farewell, Requests
 from broker.clock import Clock, until_beat_s
 from broker.configured import declare_configured, default_policy
 from broker.drivers import Drivers
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
-from broker.http.late import LateHttp
+from broker.http.late import load_http
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
 from broker.mqtt.consuming.temporary_groups import delete_left
@@ -105,7 +105,7 @@ class Broker:
         self._listeners = Listeners(settings.listeners.opened(), self.clock)
         self._tls = TlsContexts({})
         self._drivers: Drivers
-        self._http = LateHttp()
+        self._http: Mapping[str, Requests] = {}
         self._lag: Callable[[], Lag] = lambda: Lag(0, 0, 0)
         self._telemetry: Telemetry | None = None
         self._shard: Shard | None = None
@@ -317,7 +317,7 @@ class Broker:
                 task.cancel()
         if self._hub is not None:
             self._hub.stop_tasks()
-            await self._farewell.say(self._hub, self._http, confirms=self.failure is None)
+            await self._farewell.say(self._hub, self._http.values(), confirms=self.failure is None)
             await self._hub.access.close()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         if self._telemetry is not None:
@@ -351,19 +351,19 @@ class Broker:
         )
         listeners.open(makers, room, self._tls, hub.access.addresses)
         self.ports = listeners.ports
-        self._http = LateHttp()
+        self._http = {}
         over_http = self.ports.keys() - makers.keys()
         if over_http:
             hub.spawn(self._open_http(node, over_http))
 
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
         try:
-            makers = await self._http.load(self.hub, self.admin, node, names)
+            self._http = servers = await load_http(self.hub, self.admin, node, names)
         except Exception:
             _log.exception("http.not_started")
             self._listeners.leave_out(names)  # so that nobody waits for it
         else:
-            self._listeners.let_wait_in(makers)
+            self._listeners.let_wait_in({name: server.accept for name, server in servers.items()})
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub

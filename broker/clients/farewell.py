@@ -16,7 +16,7 @@ _log: Final = structlog.get_logger("sluicemq")
 
 
 class Requests(Protocol):
-    """The HTTP servers."""
+    """An HTTP server."""
 
     @property
     def is_busy(self) -> bool:
@@ -43,14 +43,15 @@ class Farewell:
             self._hurries.set()
             _log.info("broker.hurries")
 
-    async def say(self, hub: Hub, http: Requests, *, confirms: bool) -> None:
+    async def say(self, hub: Hub, http: Collection[Requests], *, confirms: bool) -> None:
         """Say it to all clients; `confirms`: what they sent can still be confirmed."""
         drained = await self._drain(hub) if confirms else ()
         for transport in list(hub.transports):
             transport.shut_down()
             if transport in drained:
                 transport.reading.release()  # for the answer
-        http.shut_down()
+        for server in http:
+            server.shut_down()
         await self._await_goodbyes(hub, http)
 
     async def _drain(self, hub: Hub) -> Collection[Peer]:
@@ -73,16 +74,17 @@ class Farewell:
         await asyncio.gather(durable, hurries, return_exceptions=True)
         return drained.keys()
 
-    async def _await_goodbyes(self, hub: Hub, http: Requests) -> None:
+    async def _await_goodbyes(self, hub: Hub, http: Collection[Requests]) -> None:
         """Give clients a moment to answer the close, then end what is left."""
         deadline = hub.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
         while (  # noqa: ASYNC110
-            (hub.transports or http.is_busy)
+            (hub.transports or any(server.is_busy for server in http))
             and hub.clock.monotonic() < deadline
             and not self._hurries.is_set()
         ):
             await asyncio.sleep(0.01)
         for transport in list(hub.transports):
             transport.abort()
-        http.abort()
+        for server in http:
+            server.abort()
         await asyncio.sleep(0)

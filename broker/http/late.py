@@ -7,7 +7,7 @@ So a thread does that afterwards, and nobody does it where no listener is for HT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,33 +17,9 @@ if TYPE_CHECKING:
     from broker.vhosts.hub import Hub
 
 
-class LateHttp:
-    """The servers of one broker's HTTP listeners; none until `load` has made them."""
-
-    def __init__(self) -> None:
-        self._servers: dict[str, HttpServer] = {}
-
-    async def load(
-        self, hub: Hub, admin: Admin, node: Node, names: Collection[str]
-    ) -> dict[str, Callable[[Callable[[], None]], asyncio.Protocol]]:
-        """Make the servers of these listeners; gives what drives the connections of each."""
-        self._servers = await asyncio.to_thread(_made, hub, admin, node, names)
-        return {name: server.accept for name, server in self._servers.items()}
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether somebody is connected."""
-        return any(server.is_busy for server in self._servers.values())
-
-    def shut_down(self) -> None:
-        """Take no further requests."""
-        for server in self._servers.values():
-            server.shut_down()
-
-    def abort(self) -> None:
-        """End what is left."""
-        for server in self._servers.values():
-            server.abort()
+async def load_http(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
+    """Make the servers of these listeners, by name."""
+    return await asyncio.to_thread(_made, hub, admin, node, names)
 
 
 def _made(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
