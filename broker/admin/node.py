@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from broker.connections.connection_views import ConnectionView
@@ -123,17 +123,11 @@ class Node:
 
     def counters(self) -> CounterView:
         """Return what was counted since the start."""
-        counters = self._hub.counters
         losses = self._hub.client.sessions.losses
         return CounterView(
-            control_refused=counters.control_refused,
+            **asdict(self._hub.counters),
             dropped_session_expired=losses.expired,
             dropped_session_full=losses.dropped,
-            dropped_slow_consumer=counters.dropped_slow_consumer,
-            dropped_too_large=counters.dropped_too_large,
-            late_settles=counters.late_settles,
-            publishes_refused=counters.publishes_refused,
-            publishes_unrouted=counters.publishes_unrouted,
         )
 
     async def connections(self) -> list[ConnectionView]:

@@ -10,17 +10,17 @@ from broker.admin.node import Node
 from broker.http.rates import RateMeter
 from broker.vhosts.hub import Hub
 from config import limits
-from config.settings import Settings
 
 
 class Site:
     """The sources of the HTTP interface: administration, and the broker about itself.
 
-    `hub` is the virtual host, `client` its way to the shard.
+    `hub` is the virtual host of the name `vhost`, `client` its way to the shard.
     """
 
     def __init__(self, hub: Hub, admin: Admin, node: Node) -> None:
         self.hub = hub
+        self.vhost = hub.vhost.name
         self.client = hub.client
         self.admin = admin
         self.node = node
@@ -39,16 +39,6 @@ class Site:
             self._sites = {each: self._sites[each] for each in self._sites if each.is_there}
             site = self._sites[hub] = Site(hub, self.admin.within(hub.client), self.node)
         return site
-
-    @property
-    def vhost(self) -> str:
-        """The name of the virtual host."""
-        return self.hub.vhost.name
-
-    @property
-    def settings(self) -> Settings:
-        """The settings that hold."""
-        return self.admin.settings
 
     async def queues(self) -> list[QueueView]:
         """Return all queues; where they are many, as they were within the last second."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import structlog
 
+from broker.logs.log_pace import LogPace
 from config import limits
 
 _log: Final = structlog.get_logger("sluicemq.publish")
@@ -17,18 +18,17 @@ class RefusalLog:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}  # by target: time of the last line, refusals since
+        self._seen: dict[str, LogPace] = {}  # by target
 
     def note(self, target: str, now_ms: int, count: int, **fields: Any) -> None:
         """Tell that `count` publishes were refused; `fields` (queue, peer, reason, ...) are of the last."""
-        seen = self._seen
-        last_ms, suppressed_count = seen.get(target, (-limits.REFUSAL_LOG_INTERVAL_MS, 0))
-        if 0 <= now_ms - last_ms < limits.REFUSAL_LOG_INTERVAL_MS:
-            seen[target] = (last_ms, suppressed_count + count)
-            return
-        if target not in seen and len(seen) >= limits.REFUSAL_LOG_QUEUES_MAX:
-            seen.clear()
-        seen[target] = (now_ms, 0)
-        if suppressed_count:
-            fields["not_logged"] = suppressed_count
-        _log.warning("publish.refused", count=count, **fields)
+        pace = self._seen.get(target)
+        if pace is None:
+            if len(self._seen) >= limits.REFUSAL_LOG_QUEUES_MAX:
+                self._seen.clear()
+            pace = self._seen[target] = LogPace(limits.REFUSAL_LOG_INTERVAL_MS)
+        told = pace.turn(now_ms, count)
+        if told > count:
+            fields["not_logged"] = told - count
+        if told:
+            _log.warning("publish.refused", count=count, **fields)

@@ -121,12 +121,6 @@ class MqttFrontend(Frontend):
             if self._subscriptions is not None:
                 self._subscriptions.wake()
 
-    def held_back(self, reason: str) -> None:
-        """See `Frontend.held_back`: MQTT has no words for it."""
-
-    def let_on(self) -> None:
-        """See `Frontend.let_on`."""
-
     def gone(self) -> None:
         self.outbound.tell_room(None)
         if self._subscriptions is not None:

@@ -33,14 +33,12 @@ class Frontend(ABC):
     def resume(self) -> None:
         """Go on with deliveries."""
 
-    @abstractmethod
-    def held_back(self, reason: str) -> None:
+    def held_back(self, reason: str) -> None:  # noqa: B027 - not every protocol has words for it
         """Note that nothing has been read from the client for a while, since the broker cannot take more of
         it.
         """
 
-    @abstractmethod
-    def let_on(self) -> None:
+    def let_on(self) -> None:  # noqa: B027
         """Note that the client is read from again, after `held_back` or without it."""
 
     @abstractmethod

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True)
 class Counters:
     """Totals since the start."""
 
-    __slots__ = (
-        "control_refused",
-        "dropped_slow_consumer",
-        "dropped_too_large",
-        "late_settles",
-        "publishes_refused",
-        "publishes_unrouted",
-    )
-
-    def __init__(self) -> None:
-        self.control_refused = 0
-        self.dropped_slow_consumer = 0
-        self.dropped_too_large = 0
-        self.late_settles = 0
-        self.publishes_refused = 0
-        self.publishes_unrouted = 0
+    control_refused: int = 0
+    dropped_slow_consumer: int = 0
+    dropped_too_large: int = 0
+    late_settles: int = 0
+    publishes_refused: int = 0
+    publishes_unrouted: int = 0
 
     def refuse_control(self, count: int = 1) -> None:
         """Count `$ack` and its like that named nothing, or could not be done."""

@@ -11,47 +11,30 @@ ReplyTaker = Callable[[list[bytes], list[bytes]], None]
 """Takes properties and bodies of replies to one requester, in order; there may be no room for them."""
 
 
-class TransactionRoom:
-    """Room in memory for transactions that are under way: `limits.TRANSACTION_BYTES_MAX` for all clients."""
+class Room:
+    """A bound on what all clients have at a time of something."""
 
-    __slots__ = ("_taken_bytes",)
+    __slots__ = ("_most", "_reason", "_taken")
 
-    def __init__(self) -> None:
-        self._taken_bytes = 0
+    def __init__(self, most: int, reason: str) -> None:
+        """`reason`: what is told where there is no room."""
+        self._most = most
+        self._reason = reason
+        self._taken = 0
 
-    def take(self, size_bytes: int) -> None:
-        """Take room; raises LimitReached if there is none."""
-        if self._taken_bytes + size_bytes > limits.TRANSACTION_BYTES_MAX:
-            raise LimitReached(
-                f"transactions under way hold more than {limits.TRANSACTION_BYTES_MAX} bytes: commit sooner"
-            )
-        self._taken_bytes += size_bytes
+    def check(self, count: int = 1) -> None:
+        """Raise LimitReached if there is no room for so much more."""
+        if self._taken + count > self._most:
+            raise LimitReached(self._reason)
 
-    def give_back(self, size_bytes: int) -> None:
-        """Give back the room of a transaction that ended."""
-        self._taken_bytes -= size_bytes
+    def take(self, count: int = 1) -> None:
+        """Take room; raises LimitReached as `check`."""
+        self.check(count)
+        self._taken += count
 
-
-class BrowseSlots:
-    """How many pages are being read for all clients: `limits.BROWSES_AT_ONCE_MAX` at most."""
-
-    __slots__ = ("_taken_count",)
-
-    def __init__(self) -> None:
-        self._taken_count = 0
-
-    def check(self) -> None:
-        """Raise LimitReached if there is none left."""
-        if self._taken_count >= limits.BROWSES_AT_ONCE_MAX:
-            raise LimitReached(f"{limits.BROWSES_AT_ONCE_MAX} pages are being read already: ask again later")
-
-    def take(self) -> None:
-        """Count a page that is begun."""
-        self._taken_count += 1
-
-    def give_back(self) -> None:
-        """Count a page that has ended."""
-        self._taken_count -= 1
+    def give_back(self, count: int = 1) -> None:
+        """Give back what was taken."""
+        self._taken -= count
 
 
 class Shared:
@@ -60,6 +43,9 @@ class Shared:
     __slots__ = ("browse_slots", "reply_takers", "transaction_room")
 
     def __init__(self) -> None:
-        self.browse_slots = BrowseSlots()
+        most = limits.BROWSES_AT_ONCE_MAX
+        self.browse_slots = Room(most, f"{most} pages are being read already: ask again later")
         self.reply_takers: dict[str, ReplyTaker] = {}
-        self.transaction_room = TransactionRoom()
+        most = limits.TRANSACTION_BYTES_MAX
+        reason = f"transactions under way hold more than {most} bytes: commit sooner"
+        self.transaction_room = Room(most, reason)

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import structlog
 
-from broker.amqp.connection.shared import BrowseSlots
+from broker.amqp.connection.shared import Room
 from broker.amqp.controls.replying import publish_json, publish_replies
 from broker.properties.amqp import bare, routing_key
 from broker.properties.templates import as_published
@@ -67,7 +67,7 @@ class Browse:
     def __init__(
         self,
         hub: Hub,
-        slots: BrowseSlots,
+        slots: Room,
         queue: str,
         caller: str,
         headers: dict[str, Any],

@@ -23,12 +23,17 @@ def _number(field: str, least: int = 0) -> tuple[_Holds, _Now]:
     )
 
 
+def _same(now: _Now) -> tuple[_Holds, _Now]:
+    """Return what is told as it is declared."""
+    return lambda declared, policy: bool(declared == now(policy)), now
+
+
 def _bound(field: str, field_of_stream: str) -> tuple[_Holds, _Now]:
     def now(policy: QueuePolicy) -> object:
         value = getattr(policy, field_of_stream if policy.stream else field)
         return 0 if value == NOTHING else value or None
 
-    return lambda declared, policy: bool(declared == now(policy)), now
+    return _same(now)
 
 
 def _expires(policy: QueuePolicy) -> object:
@@ -57,17 +62,14 @@ def _attempts(declared: Any) -> int:
 
 _ARGUMENTS: Final[Mapping[str, tuple[_Holds, _Now]]] = {
     "x-message-ttl": _number("message_ttl_ms", 1),
-    "x-expires": (lambda declared, policy: declared == _expires(policy), _expires),
+    "x-expires": _same(_expires),
     "x-max-length": _bound("depth_max", "retention_count"),
     "x-max-length-bytes": _bound("bytes_max", "retention_bytes"),
     "x-overflow": (
         lambda declared, policy: not _is_bounded(policy) or declared == _overflow(policy),
         _overflow,
     ),
-    "x-dead-letter-exchange": (
-        lambda declared, policy: declared == _dead_letter_exchange(policy),
-        _dead_letter_exchange,
-    ),
+    "x-dead-letter-exchange": _same(_dead_letter_exchange),
     "x-dead-letter-routing-key": (
         lambda declared, policy: declared == policy.dead_letter,
         lambda policy: policy.dead_letter or None,
@@ -76,14 +78,8 @@ _ARGUMENTS: Final[Mapping[str, tuple[_Holds, _Now]]] = {
         lambda declared, policy: _attempts(declared) == policy.attempts_max,
         lambda policy: policy.attempts_max - 1 if policy.attempts_max else None,
     ),
-    "x-single-active-consumer": (
-        lambda declared, policy: declared == policy.single_active,
-        lambda policy: policy.single_active,
-    ),
-    "x-message-groups": (
-        lambda declared, policy: declared == (policy.message_groups or "off"),
-        lambda policy: policy.message_groups or "off",
-    ),
+    "x-single-active-consumer": _same(lambda policy: policy.single_active),
+    "x-message-groups": _same(lambda policy: policy.message_groups or "off"),
     "x-deduplication-window": _number("deduplication_window_ms"),
     "x-visibility-timeout": _number("visibility_timeout_ms"),
     "x-consumer-timeout": _number("consumer_timeout_ms"),

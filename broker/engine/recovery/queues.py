@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.engine.log_steps import scan_records
 from queue_manager.cursor.cursor import Cursor
@@ -75,17 +75,12 @@ def _storage_ids(queue: Queue, group_id: str) -> list[str]:
     return [layout.group_queue_id(part.log.name, group_id) for part in queue.parts]
 
 
-class _Places:
+class _Places(NamedTuple):
     """How far each group was, by its storage ID."""
 
-    __slots__ = ("claims", "cursors", "positions")
-
-    def __init__(
-        self, cursors: dict[str, int], claims: dict[str, ClaimState], positions: dict[str, int]
-    ) -> None:
-        self.cursors = cursors
-        self.claims = claims
-        self.positions = positions
+    cursors: dict[str, int]
+    claims: dict[str, ClaimState]
+    positions: dict[str, int]
 
     def of(self, storage_id: str, specs: dict[str, QueueSpec]) -> StoredCursor:
         """Return what the records tell of one group in one log."""

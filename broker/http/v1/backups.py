@@ -38,7 +38,7 @@ async def make_cut(site: Site) -> MadeCut:
         id=cut.id,
         sequence=cut.sequence,
         made_at=iso_time(site.hub.clock.now_ms()),
-        storage=absolute_url(site.settings.storage.url),
+        storage=absolute_url(site.admin.settings.storage.url),
         lifetime_s=limits.CUT_LIFETIME_S,
     )
 

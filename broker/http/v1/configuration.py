@@ -26,7 +26,7 @@ class Problems:
 @configuration.endpoint("GET", "/configuration")
 async def show_configuration(site: Site) -> dict[str, Any]:
     """Show the settings in force, with every default."""
-    return site.settings.model_dump(mode="json")
+    return site.admin.settings.model_dump(mode="json")
 
 
 @configuration.endpoint("POST", "/configuration/reload")
