@@ -35,7 +35,9 @@ RELATIVE_EXPIRY_MAX: Final = 1 << 40  # an expires_at below it counts from recei
 PROPERTIES_NONE: Final = 0
 PROPERTIES_AMQP: Final = 1  # an AMQP 0.9.1 content header after the body size: property flags and list
 PROPERTIES_MQTT: Final = 2  # an MQTT 5 PUBLISH property block without its length
-PROPERTIES_MSGPACK: Final = 3
+PROPERTIES_AMQP10: Final = (
+    3  # a message of AMQP 1.0 without what is its body: `broker.properties.amqp10_sections`
+)
 
 _HEAD: Final = struct.Struct("<BBQq")
 _HEAD_BYTES: Final = _HEAD.size
@@ -96,7 +98,7 @@ class EnvelopeTemplate:
         exchange: str = "",
         context: Any = None,
     ) -> None:
-        if not 0 <= properties_kind <= PROPERTIES_MSGPACK:
+        if not 0 <= properties_kind <= PROPERTIES_AMQP10:
             raise ValueError(f"properties kind {properties_kind}")
         if properties and properties_kind == PROPERTIES_NONE:
             raise ValueError("properties without a kind")

@@ -58,6 +58,7 @@ DEATHS_HEADER: Final = "x-death"
 OWN_HEADERS: Final = (DELIVERY_COUNT_HEADER, DEATHS_HEADER)
 """Headers that only the broker sets; a publisher's move under another name."""
 ORIGINAL_PREFIX: Final = "x-original-"
+ENCODED_TYPE: Final = "amqp-1.0"  # of a body that is sections of AMQP 1.0
 COPIES: Final = "CC"  # further routing keys of a publish
 BLIND_COPIES: Final = "BCC"  # the same, and consumers are not told
 _COPIES_NAME: Final = b"\x02CC"
@@ -82,6 +83,8 @@ def read(raw: bytes, **known: Any) -> MessageProperties:
         attribute = _ATTRIBUTES.get(name)
         if attribute is not None:
             known[attribute] = value
+            if attribute == "subject":
+                known["is_encoded"] = value == ENCODED_TYPE
         elif name == "headers":
             known |= _read_headers(value)
         elif name == "delivery_mode":
@@ -121,7 +124,7 @@ def write(properties: MessageProperties) -> bytes:
         content_encoding=_short(properties.content_encoding, "x-content-encoding", headers),
         message_id=_short(properties.message_id, "x-message-id", headers),
         timestamp=_timestamp(properties.created_at_ms),
-        message_type=None if "subject" in implied else _short(properties.subject, "x-type", headers),
+        message_type=_message_type(properties, headers),
         user_id=_short(properties.user_id, "x-user-id", headers),
         app_id=_short(properties.app_id, "x-app-id", headers),
     )
@@ -136,10 +139,23 @@ def write(properties: MessageProperties) -> bytes:
         for name, value in headers
         if len(name.encode(errors="replace")) <= SHORT_STRING_BYTES_MAX
     ]
+    if properties.deaths:
+        # when it last died is told by AMQP 1.0 alone
+        history = [
+            {name: _field_value(value) for name, value in death.items() if name != "last-time"}
+            for death in properties.deaths
+        ]
+        kept.append((DEATHS_HEADER, history))
     raw = content.encode_properties(fields, kept or None)
     if routing_key(properties.topic) != properties.topic:
         raw = content.append_headers(raw, [(TOPIC_HEADER, properties.topic)])
     return raw
+
+
+def _message_type(properties: MessageProperties, headers: list[Header]) -> str | None:
+    if properties.is_encoded:
+        return ENCODED_TYPE
+    return None if "subject" in properties.implied else _short(properties.subject, "x-type", headers)
 
 
 def without_shadows(raw: bytes) -> bytes:
@@ -327,7 +343,7 @@ def _short(value: Identifier | None, header: str, headers: list[Header]) -> str 
     if isinstance(value, bytes):
         text = _text(value)
     else:
-        text = str(value)
+        text = value.urn if isinstance(value, UUID) else str(value)
         if len(text.encode(errors="replace")) > SHORT_STRING_BYTES_MAX:
             text = None
     if text is None:

@@ -3,8 +3,9 @@
 The tables of `x-death` have more here: `group` and `attempts` of the death; `topic` and `offset`, in the one
 where the message died first since it was published or redriven; `copies`, see `_copies`, in the newest one.
 
-A history is a table, which MQTT's user properties cannot hold: so the copy has AMQP properties, whatever
-protocol the message came by, and MQTT clients see them as user properties.
+A history is a table, which MQTT's user properties cannot hold: so the copy of what came by MQTT has
+properties of AMQP 0.9.1, and MQTT clients see them as user properties. What came by AMQP 1.0 stays as it is,
+with the annotation `x-opt-deaths`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Final
 
 import structlog
 
-from broker.properties import amqp, templates
+from broker.properties import amqp, amqp10, templates
 from broker.properties.neutral_model import Header, HeaderMap, HeaderValue
 from config import limits
 from queue_manager.address import local_name
 from queue_manager.cursor.reasons import REJECTED
 from queue_manager.rules.dead_letters import Death, Origin, Stamped
-from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
+from storage.envelope import PROPERTIES_AMQP, PROPERTIES_AMQP10, EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.dead_letters")
 
@@ -47,11 +48,17 @@ def stamp(death: Death) -> Stamped:
     without a reject since, and all, where so too many copies of it were made.
     """
     template = death.message.template
-    raw = templates.as_amqp(template)
-    headers = amqp.read(raw).header_values()
-    history = _history(headers.get(DEATHS))
+    is_amqp10 = template.properties_kind == PROPERTIES_AMQP10
+    raw = template.properties if is_amqp10 else templates.as_amqp(template)
+    if is_amqp10:
+        properties = templates.read(template)
+        history = list(properties.deaths)
+        expiration = b"" if properties.ttl_ms is None else b"%d" % properties.ttl_ms
+    else:
+        history = _history(amqp.read(raw).header_values().get(DEATHS))
+        expiration = amqp.expiration_of(raw)
     at = datetime.fromtimestamp(death.at_ms / 1000, UTC)
-    deaths = _with_death(history, death, at, amqp.expiration_of(raw))
+    deaths = _with_death(history, death, at, expiration)
     avoided = {each for each in _died_in(deaths) if each in death.targets}
     target_count = len(death.targets) - len(avoided)
     copies = _copies(history, death, target_count)
@@ -59,14 +66,18 @@ def stamp(death: Death) -> Stamped:
         avoided.update(death.targets)
     if copies > 1:
         deaths[0] = {**deaths[0], COPIES: copies}
-    added: list[Header] = [(DEATHS, deaths)]
+    added: list[Header] = []
     what = (("reason", death.reason), ("queue", death.queue), ("exchange", template.exchange))
     if not history:
         added += [(FIRST + name, value) for name, value in what]
     added += [(LAST + name, value) for name, value in what]
+    if is_amqp10:
+        if death.is_readdressed:
+            raw = amqp10.without_copies(raw)
+        return Stamped(PROPERTIES_AMQP10, amqp10.stamp(raw, added, deaths, death.at_ms), avoided)
     if death.is_readdressed and amqp.may_copy(raw):
         raw = amqp.without_headers(raw, (amqp.COPIES,))
-    return Stamped(PROPERTIES_AMQP, amqp.stamp(raw, added), avoided)
+    return Stamped(PROPERTIES_AMQP, amqp.stamp(raw, [(DEATHS, deaths), *added]), avoided)
 
 
 def _history(value: HeaderValue) -> list[HeaderMap]:
@@ -121,11 +132,13 @@ def _copies(history: list[HeaderMap], death: Death, target_count: int) -> int:
 
 def origin_of(template: EnvelopeTemplate) -> Origin | None:
     """Return where a dead letter came from and what it was like there; None if it is no dead letter."""
-    if template.properties_kind != PROPERTIES_AMQP:
+    kind, raw = template.properties_kind, template.properties
+    if kind == PROPERTIES_AMQP:
+        history = _history(amqp.read(raw).header_values().get(DEATHS))
+    elif kind == PROPERTIES_AMQP10:
+        history = list(templates.read(template).deaths)
+    else:
         return None
-    raw = template.properties
-    headers = amqp.read(raw).header_values()
-    history = _history(headers.get(DEATHS))
     if not history:  # whatever else its publisher said
         return None
     first = next((known for known in history if TOPIC in known), history[-1])
@@ -136,4 +149,5 @@ def origin_of(template: EnvelopeTemplate) -> Origin | None:
     if not isinstance(topic, str):
         topic = queue
     left = [{key: known[key] for key in known if key not in OWN_FIELDS} for known in history]
-    return Origin(queue, topic, exchange, PROPERTIES_AMQP, amqp.stamp(raw, [(DEATHS, left)]))
+    restored = amqp.stamp(raw, [(DEATHS, left)]) if kind == PROPERTIES_AMQP else amqp10.stamp(raw, (), left)
+    return Origin(queue, topic, exchange, kind, restored)

@@ -8,17 +8,19 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from broker.properties import templates
+from broker.properties import amqp10, amqp10_sections, templates
 from broker.properties.neutral_model import MessageProperties
 from config import limits
 from queue_manager.filters.field_access import APPLICATION_PREFIX, HEADER_PRIORITY, Fields
-from storage.envelope import EnvelopeTemplate
+from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate
 
 PRIORITY_DEFAULT: Final = 4  # Jakarta Messaging 3.1, 3.4.10
 
 
 def fields_of(template: EnvelopeTemplate) -> Fields:
     """Return the fields all messages of the template share."""
+    if template.properties_kind == PROPERTIES_AMQP10:
+        return _amqp10_fields(template)
     fields: dict[str, object] = {}
     priority: int | None = template.priority or None
     if template.properties and len(template.properties) <= limits.FILTER_PROPERTIES_BYTES_MAX:
@@ -29,6 +31,21 @@ def fields_of(template: EnvelopeTemplate) -> Fields:
     fields["JMSPriority"] = fields[HEADER_PRIORITY] = PRIORITY_DEFAULT if priority is None else priority
     fields["JMSDeliveryMode"] = "PERSISTENT" if template.persistent else "NON_PERSISTENT"
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _amqp10_fields(template: EnvelopeTemplate) -> Fields:
+    block = template.properties
+    if len(block) > limits.FILTER_PROPERTIES_BYTES_MAX:
+        block = amqp10_sections.EMPTY
+    priority, _ = amqp10_sections.read_block(block).header()
+    if priority is None:
+        priority = template.priority or None
+    others: dict[str, object] = {
+        "JMSDeliveryMode": "PERSISTENT" if template.persistent else "NON_PERSISTENT",
+        "JMSPriority": PRIORITY_DEFAULT if priority is None else priority,
+    }
+    others[HEADER_PRIORITY] = others["JMSPriority"]
+    return amqp10.FilterFields(block, others)
 
 
 def _add(fields: dict[str, object], properties: MessageProperties) -> None:

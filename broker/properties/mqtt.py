@@ -33,6 +33,9 @@ GROUP_PROPERTY: Final = "group-id"
 GROUP_SEQUENCE_PROPERTY: Final = "group-sequence"
 SUBJECT_PROPERTIES: Final = ("subject", "type")
 
+ENCODED_TYPE: Final = "message/vnd.rabbitmq.amqp"
+"""The content type of a payload that is sections of AMQP 1.0."""
+
 DELIVERY_PROPERTIES: Final = (
     "message-id", "group-id", "queue", "offset", "attempts", "original-topic", "x-stream-offset",
     "x-stream-timestamp", "x-stream-gap", "x-work-group", "x-work-committed-offset", "x-work-acked",
@@ -69,6 +72,7 @@ def read(block: bytes, **known: Any) -> MessageProperties:
         payload_format=source.payload_format_indicator,
         correlation_id=source.correlation_data,
         reply_to=source.response_topic,
+        response_topic=source.response_topic,
         ttl_ms=None if expiry_s is None else expiry_s * 1000,
         **known,
     )
@@ -78,24 +82,29 @@ def write(properties: MessageProperties) -> bytes:
     """Return the property block of a message, whatever its properties were read from."""
     named: list[tuple[str, HeaderValue]] = []
     response_topic = properties.reply_to or None
-    if response_topic is not None and not _is_topic(response_topic):
-        named.append(("reply-to", response_topic))
+    if properties.response_topic is not None:
+        response_topic = properties.response_topic or None
+    if response_topic is None or not _is_topic(response_topic):
         response_topic = None
+        if properties.reply_to:
+            named.append(("reply-to", properties.reply_to))
     expiry_s = None if properties.ttl_ms is None else -(-properties.ttl_ms // 1000)
     if expiry_s is not None and expiry_s > EXPIRY_S_MAX:
         named.append(("expiration", properties.ttl_ms))
         expiry_s = None
     named += properties.headers
+    if properties.deaths:
+        named.append(("x-death", properties.deaths))
     seconds = None if properties.created_at_ms is None else properties.created_at_ms // 1000
     implied = properties.implied
     for name, field, value in (
         ("content-encoding", "", properties.content_encoding),
         (PRIORITY_PROPERTY, "priority", properties.priority),
-        ("x-message-id", "", properties.message_id),
+        ("x-message-id", "", _identifier(properties.message_id)),
         ("timestamp", "", seconds),
         ("type", "subject", properties.subject),
         ("user-id", "", properties.user_id),
-        ("app-id", "", properties.app_id),
+        ("app-id", "", None if properties.app_id == properties.group_id else properties.app_id),
         (GROUP_PROPERTY, "group_id", properties.group_id),
         (GROUP_SEQUENCE_PROPERTY, "group_sequence", properties.group_sequence),
     ):
@@ -105,7 +114,7 @@ def write(properties: MessageProperties) -> bytes:
     result = Properties(
         payload_format_indicator=properties.payload_format,
         message_expiry_interval_s=expiry_s,
-        content_type=_content_type(properties.content_type),
+        content_type=ENCODED_TYPE if properties.is_encoded else _content_type(properties.content_type),
         response_topic=response_topic,
         correlation_data=_correlation_data(properties.correlation_id),
         user_properties=[(name, text) for name, text in cleaned if _fits(name) and _fits(text)],
@@ -200,8 +209,12 @@ def _content_type(text: str | None) -> str | None:
 def _correlation_data(value: Identifier | None) -> bytes | None:
     if value is None:
         return None
-    data = value if isinstance(value, bytes) else str(value).encode()
+    data = value if isinstance(value, bytes) else str(_identifier(value)).encode()
     return data if len(data) <= TEXT_BYTES_MAX else None
+
+
+def _identifier(value: Identifier | None) -> Identifier | None:
+    return value.urn if isinstance(value, UUID) else value
 
 
 def _is_topic(text: str) -> bool:

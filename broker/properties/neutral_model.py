@@ -37,7 +37,9 @@ class MessageProperties:
 
     `topic` is a topic or a routing key. `persistent` is delivery mode, durability or QoS. `ttl_ms` counts
     from the publish, `created_at_ms` is a time in ms since 1970. `subject` is AMQP 0.9.1's `type`.
-    `payload_format` is MQTT's indicator: 0 bytes, 1 text.
+    `payload_format` is MQTT's indicator: 0 bytes, 1 text. `response_topic` is the topic that `reply_to`
+    stands for; "" if it stands for none, None if it may be taken for one. `is_encoded`: the body is sections
+    of AMQP 1.0. `deaths` is a history of dead-lettering that is not among the headers, as `x-death` has it.
     """
 
     # defaults of the class: most messages have few of these, and many have properties of their own
@@ -49,6 +51,7 @@ class MessageProperties:
     message_id: Identifier | None = None
     correlation_id: Identifier | None = None
     reply_to: str | None = None
+    response_topic: str | None = None
     subject: str | None = None
     priority: int | None = None
     ttl_ms: int | None = None
@@ -59,6 +62,8 @@ class MessageProperties:
     group_sequence: HeaderValue = None
     headers: Sequence[Header] = ()
     last_header_counts: bool = False
+    is_encoded: bool = False
+    deaths: Sequence[HeaderMap] = ()
     implied: frozenset[str] = frozenset()
 
     def __init__(self, **given: Any) -> None:

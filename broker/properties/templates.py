@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.properties import amqp, mqtt
+from broker.properties import amqp, amqp10, mqtt
+from broker.properties.amqp10_sections import Delivery, are_body_sections
 from broker.properties.neutral_model import HeaderMap, MessageProperties
 from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
-from storage.envelope import PROPERTIES_AMQP, PROPERTIES_MQTT, EnvelopeTemplate, expires_at_ms
+from storage.envelope import (
+    PROPERTIES_AMQP,
+    PROPERTIES_AMQP10,
+    PROPERTIES_MQTT,
+    EnvelopeTemplate,
+    expires_at_ms,
+)
 
 _MQTT_DELIVERY: Final = "block of MQTT deliveries"
+_AMQP10_DELIVERY: Final = "AMQP 1.0 delivery"
+_AMQP10_AS_DATA: Final = "AMQP 1.0 delivery of data"
 
 
 def made_of(template: EnvelopeTemplate) -> dict[object, Any]:
@@ -32,6 +41,8 @@ def read(template: EnvelopeTemplate) -> MessageProperties:
         return amqp.read(template.properties, topic=topic)
     if template.properties_kind == PROPERTIES_MQTT:
         return mqtt.read(template.properties, topic=topic, persistent=persistent)
+    if template.properties_kind == PROPERTIES_AMQP10:
+        return amqp10.read(template.properties, topic=topic, persistent=persistent or None)
     return MessageProperties(topic=topic, persistent=persistent or None)
 
 
@@ -45,10 +56,12 @@ def headers_of(template: EnvelopeTemplate) -> HeaderMap:
 def copies_of(template: EnvelopeTemplate) -> list[str]:
     """Return the further routing keys that a message was published with; blind ones are gone."""
     raw = template.properties
-    if template.properties_kind != PROPERTIES_AMQP or not amqp.may_copy(raw):
-        return []
     try:
-        return amqp.copy_keys(raw)
+        if template.properties_kind == PROPERTIES_AMQP10:
+            return amqp10.copy_keys(raw)
+        if template.properties_kind == PROPERTIES_AMQP and amqp.may_copy(raw):
+            return amqp.copy_keys(raw)
+        return []
     except InvalidArgument:  # it came by a way that knows no copies
         return []
 
@@ -85,6 +98,34 @@ def as_mqtt(template: EnvelopeTemplate) -> bytes:
     if template.properties_kind == PROPERTIES_MQTT:
         return template.properties
     return _translated(template, PROPERTIES_MQTT)
+
+
+def as_amqp10(template: EnvelopeTemplate, body: bytes) -> Delivery:
+    """Return how a message of this template with this body looks to consumers of AMQP 1.0.
+
+    One object for all messages of a template, but where 0.9.1 says that bodies are sections of AMQP 1.0:
+    those that are not are data.
+    """
+    made = template.context or made_of(template)
+    known: Delivery | None = made.get(_AMQP10_DELIVERY)
+    if known is None:
+        known = made[_AMQP10_DELIVERY] = _amqp10_delivery(template)
+    if known.is_checked or are_body_sections(body):
+        return known
+    known = made.get(_AMQP10_AS_DATA)
+    if known is None:
+        properties = read(template)
+        properties.is_encoded = False
+        known = made[_AMQP10_AS_DATA] = amqp10.write(properties, template.exchange)
+    return known
+
+
+def _amqp10_delivery(template: EnvelopeTemplate) -> Delivery:
+    if template.properties_kind != PROPERTIES_AMQP10:
+        return amqp10.write(read(template), template.exchange)
+    return amqp10.as_published(
+        template.properties, template.topic, template.exchange, persistent=template.persistent
+    )
 
 
 def as_mqtt_at(template: EnvelopeTemplate, received_at_ms: int, now_ms: int) -> bytes:

@@ -84,7 +84,7 @@ def test_what_only_other_protocols_have_becomes_amqp_headers_and_texts() -> None
     raw = amqp.write(made)
     content.check_properties(raw)
     found = content.decode_properties(raw)
-    assert (found.message_id, found.correlation_id, found.message_type) == (str(NAME), "5", "order")
+    assert (found.message_id, found.correlation_id, found.message_type) == (NAME.urn, "5", "order")
     assert (found.priority, found.timestamp, found.expiration) == (9, AT, "1500")
     assert content.decode_headers(raw) == [
         ("id", str(NAME)),
@@ -110,7 +110,7 @@ def test_what_only_other_protocols_have_becomes_user_properties() -> None:
         ("id", str(NAME)),
         ("at", "1767323045"),
         ("priority", "9"),
-        ("x-message-id", str(NAME)),
+        ("x-message-id", NAME.urn),
         ("timestamp", "1767323045"),
         ("type", "order"),
         ("user-id", "me"),
