@@ -159,6 +159,7 @@ class Group:
     consumers: list[Consumer] = field(default_factory=list)
     pattern: str = "#"
     too_long: bool = False
+    made_at: float = 0.0
     _active: Consumer | None = None
 
     def active(self) -> Consumer:
@@ -193,7 +194,11 @@ class Group:
         """Whether no more is told to wait than its pattern takes: without a length consumers that are slow
         have yet to come to the rest.
         """
-        return self.pattern == "#" or not self.consumers or self.queue.settings.max_length is not None
+        if self.pattern == "#":
+            return True
+        if time.time() < self.made_at + LATE_S:  # a late one has yet to come to what is kept for others
+            return False
+        return not self.consumers or self.queue.settings.max_length is not None
 
     def find(self, body: str, state: str, death: tuple[str, ...] | None = None) -> Item | None:
         """The item with this body; of several (it died into its own queue) one with this last death.
@@ -248,7 +253,7 @@ class Queue:
         group = self.groups.get(name)
         if group is not None:
             return group
-        group = Group(self, name, pattern=pattern)
+        group = Group(self, name, pattern=pattern, made_at=now)
         group.items = self._kept_for(group)
         unwanted = self.groups[BY_QUEUE]
         for item in list(unwanted.items):

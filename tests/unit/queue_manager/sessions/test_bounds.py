@@ -31,6 +31,9 @@ class Taker:
         self.packet_id += 1
         return self.packet_id
 
+    def forget(self, packet_ids):
+        pass
+
     def deliver(self, deliveries: list[Delivery]):
         self.bodies += [d.merged.message.body for d in deliveries]
         self.session.acknowledge([d.packet_id for d in deliveries], self.clock.ms)

@@ -11,8 +11,8 @@ from tests.model.harness import FakeClock, load, open_shard, run
 TEMPLATE = EnvelopeTemplate("a", persistent=True)
 
 
-def options(qos, identifier=0):
-    return SubscriptionOptions(qos, False, False, 0, identifier, b"")
+def options(qos, identifier=0, no_local=False):
+    return SubscriptionOptions(qos, no_local, False, 0, identifier, b"")
 
 
 class Taker:
@@ -25,6 +25,7 @@ class Taker:
         self.got = []
         self.released = []
         self.forgotten = []
+        self.queued_when_told = None
 
     def room(self):
         return self.room_left
@@ -42,6 +43,7 @@ class Taker:
 
     def forget(self, packet_ids):
         self.forgotten += packet_ids
+        self.queued_when_told = self.session.queued
 
     def seen(self):
         return [(d.merged.message.body, d.qos, d.packet_id, d.is_repeated) for d in self.got]
@@ -273,3 +275,15 @@ def test_a_session_that_ends_leaves_nothing_of_ended_filters(broker):
     broker.settle()
     for record in (filter_log, filter_log_entry, session_subscription):
         assert broker.rows(record) == []
+
+
+def test_client_is_told_of_room_that_what_it_does_not_want_had_taken(broker):
+    """Else what it waits for beside its session, from a `$share` group, would wait on."""
+    taker = broker.attach()
+    broker.sessions.subscribe(taker.session, "a", options(1, no_local=True), is_logged=True)
+    broker.settle()
+    logs = list(broker.sessions.logs)
+    broker.sessions.logs.publish(logs, TEMPLATE, 1, False, taker.session, [b"1", b"2"], 0)
+    broker.settle()
+    assert taker.got == []
+    assert taker.queued_when_told == (0, 0)
