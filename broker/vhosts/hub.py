@@ -54,7 +54,7 @@ class Hub:
         self._vhost_calls: Final[list[VhostCall]] = []
         self.bodies: BodyRoom[Peer] = BodyRoom(limits.UNFINISHED_BYTES_MAX)
         self.bodies_of_strangers: BodyRoom[Peer] = BodyRoom(limits.UNFINISHED_OF_STRANGERS_BYTES_MAX)
-        self._connections: Final = Connections(loop, self._settle_left, self._announce)
+        self._connections: Final = Connections(loop, self._settle_left, client.turns.announce)
         self.transports = self._connections.transports
         self.connected = self._connections.connected
         self.disconnected = self._connections.disconnected
@@ -64,9 +64,7 @@ class Hub:
         self.hold_back = self._connections.hold_back
         self.want_flush = self._connections.want_flush
         self.want_answer = self._connections.want_answer
-        self.has_work = (
-            client.turns.has_work
-        )  # whether `settle_turn` has anything to do; asked for each chunk
+        self.has_work = client.turns.has_work  # for `settle_turn`; asked for each chunk
         self.want_settle = self._connections.want_settle
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
@@ -129,9 +127,6 @@ class Hub:
     def settle_turn(self) -> None:
         """Deliver what can be delivered and commit what must be, after something was done to the core."""
         self.client.turns.settle()
-
-    def _announce(self) -> None:
-        self.client.turns.announce()
 
     def _settle_left(self) -> None:
         if self.has_work():
