@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "extension: tests what only SluiceMQ does; skipped when another broker is tested"
     )
+    config.addinivalue_line("markers", "timed: its broker is one whose clocks `pass_time` puts forward")
     gc.disable()
 
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.copied_process import PROJECT, SOURCE, CopiedProcess
-from tests.waiting import until
+from tests.e2e.copied_process import AHEAD_VARIABLE, PROJECT, SOURCE, CopiedProcess
+from tests.waiting import pass_time, until
 
 INSTALLED_PYTHON = os.environ.get("INSTALLED_PYTHON", "")  # of an environment with the wheel: make test-wheel
 # an installed broker runs where modules of others have names of ours
 WORKING_DIRECTORY = PROJECT / "tests" / "wheel" / "hostile" if INSTALLED_PYTHON else PROJECT
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
+AT_ONCE_S_MAX = 10.0  # by which the clocks of a broker are put forward
 
 Process = subprocess.Popen[bytes] | CopiedProcess
 
@@ -54,7 +55,8 @@ class BrokerProcess:
     """One broker and its storage directory; may be stopped, killed and started again on the same storage.
 
     `config` overrides the defaults of the configuration file, section by section; `arguments` are further
-    options of `serve`, `before_exec` is called in the process before it becomes the broker. The attributes
+    options of `serve`, `before_exec` is called in the process before it becomes the broker. What is `timed`
+    has `pass_time` put its clocks forward. The attributes
     `ports` (by listener name) and `pid` hold while it runs. Every start takes new free ports, unless
     `ports_wanted` or `restart` say otherwise.
     """
@@ -69,6 +71,7 @@ class BrokerProcess:
         arguments: Sequence[str] = (),
         before_exec: Callable[[], None] | None = None,
         working_directory: Path = WORKING_DIRECTORY,
+        timed: bool = False,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -78,6 +81,9 @@ class BrokerProcess:
         self.arguments = arguments
         self.before_exec = before_exec
         self.working_directory = working_directory
+        self.timed = timed
+        self._ahead_file = directory / "ahead"
+        self._ahead_s = 0.0
         self.config_file = directory / "sluicemq.yaml"
         self.ready_file = directory / "ready.json"
         self.log_file = directory / "broker.log"
@@ -118,6 +124,8 @@ class BrokerProcess:
         arguments += ["--ready-file", str(self.ready_file), *self.arguments]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         if self._may_be_copied():
+            if self.timed:
+                environment[AHEAD_VARIABLE] = str(self._ahead_file)
             self.process = SOURCE.start(arguments, self.working_directory, environment, self.log_file)
         else:
             with self.log_file.open("ab") as log:
@@ -194,6 +202,26 @@ class BrokerProcess:
         if self.process is not None:
             _kill_group(self.process)
 
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass for the broker: at once if its clocks can be put forward.
+
+        What is due by then has begun when this returns, and is done when the broker has answered a few times.
+        Waits for the store go on, too, so put them forward by no more than `AT_ONCE_S_MAX`.
+        """
+        if not self.timed or not self._may_be_copied():
+            pass_time(seconds)
+            return
+        assert seconds < AT_ONCE_S_MAX, "what waits for the disk would be out of time"
+        self._ahead_s += seconds
+        whole = self._ahead_file.with_suffix(".new")
+        whole.write_text(str(self._ahead_s))
+        whole.replace(self._ahead_file)
+        if self.alive:
+            assert self.process is not None
+            self.process.send_signal(signal.SIGUSR2)
+            seen = self._ahead_file.with_suffix(".seen")
+            until(lambda: seen.exists() and seen.read_text() == str(self._ahead_s))
+
     def restart(
         self, *, kill: bool = False, same_amqp_port: bool = False, timeout_s: float = START_TIMEOUT_S
     ) -> "BrokerProcess":
@@ -218,6 +246,9 @@ class ForeignBroker:
         self.amqp_port = amqp_port
         self.mqtt_port = mqtt_port
         self.ports = {"amqp": amqp_port, "mqtt": mqtt_port}
+
+    def pass_time(self, seconds: float) -> None:
+        pass_time(seconds)
 
     @classmethod
     def from_environment(cls) -> "ForeignBroker | None":

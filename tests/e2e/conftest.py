@@ -30,15 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class SharedBroker:
     """One broker for many tests, started at the first use and again when a test brought it down."""
 
-    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], *, timed: bool = False) -> None:
         self._directory = directory
         self._config = config
+        self._timed = timed
         self._starts = itertools.count()
         self._process: BrokerProcess | None = None
 
     def running(self) -> BrokerProcess:
         if self._process is None or not self._process.alive:
-            self._process = BrokerProcess(self._directory / str(next(self._starts)), self._config)
+            self._process = BrokerProcess(
+                self._directory / str(next(self._starts)), self._config, timed=self._timed
+            )
             self._process.start()
         return self._process
 
@@ -57,7 +60,14 @@ def _shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedB
 @pytest.fixture(scope="session")
 def _impatient_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
     config = {"queue_manager": {"visibility_timeout": "1s"}}
-    shared = SharedBroker(tmp_path_factory.mktemp("impatient"), config)
+    shared = SharedBroker(tmp_path_factory.mktemp("impatient"), config, timed=True)
+    yield shared
+    shared.end()
+
+
+@pytest.fixture(scope="session")
+def _timed_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    shared = SharedBroker(tmp_path_factory.mktemp("timed"), {}, timed=True)
     yield shared
     shared.end()
 
@@ -77,14 +87,18 @@ def _survives(broker: Broker) -> Iterator[Broker]:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker with the default configuration, shared by tests: use queue names of your own."""
+    """A broker with the default configuration, shared by tests: use queue names of your own.
+
+    Tests that are marked `timed` have one with other clocks: ahead of ours by what has passed in them.
+    """
     foreign = ForeignBroker.from_environment()
-    yield from _survives(foreign or request.getfixturevalue("_shared_broker").running())
+    shared = "_timed_broker" if request.node.get_closest_marker("timed") else "_shared_broker"
+    yield from _survives(foreign or request.getfixturevalue(shared).running())
 
 
 @pytest.fixture
 def impatient_broker(_impatient_broker: SharedBroker) -> Iterator[Broker]:
-    """As `broker`, with a visibility timeout of one second."""
+    """As the broker of tests marked `timed`, with a visibility timeout of one second."""
     yield from _survives(_impatient_broker.running())
 
 

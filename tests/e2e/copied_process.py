@@ -2,11 +2,13 @@
 
 A start costs a second of processor, nearly all of it for imports, and the tests start hundreds of brokers.
 Here one process imports, and forks for each start: a copy runs the same command on the same arguments, in a
-session of its own, and ends as any process does. What has to be a new interpreter is started by `subprocess`.
+session of its own, and ends as any process does. Its clocks may be put forward (`_follow`). What has to be a
+new interpreter is started by `subprocess`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import importlib
@@ -24,6 +26,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 MESSAGE_BYTES_MAX = 1 << 20
+AHEAD_VARIABLE = "TESTED_BROKER_AHEAD_FILE"
 
 
 class CopiedProcess:
@@ -180,6 +183,33 @@ def _become(arguments: list[str], directory: str, environment: dict[str, str], l
     return arguments
 
 
+def _follow(ahead: Path) -> None:
+    """Have the broker's clocks be ahead by the seconds in the file, read at the start and at each SIGUSR2.
+
+    Timers of uvloop are not to be moved: the loop is that of asyncio, which a signal wakes. SlateDB and the
+    times of its files stay as they are.
+    """
+    import uvloop
+
+    from broker.clock import Clock
+
+    ahead_s = 0.0
+    monotonic, time_ns = time.monotonic, time.time_ns
+
+    def read(*_: object) -> None:
+        nonlocal ahead_s
+        if ahead.exists():
+            ahead_s = float(ahead.read_text())
+            ahead.with_suffix(".seen").write_text(str(ahead_s))
+
+    read()
+    signal.signal(signal.SIGUSR2, read)
+    time.monotonic = lambda: monotonic() + ahead_s
+    time.time_ns = lambda: time_ns() + int(ahead_s * 1_000_000_000)
+    Clock.monotonic = staticmethod(time.monotonic)
+    uvloop.new_event_loop = asyncio.SelectorEventLoop
+
+
 def main() -> None:
     from typer.main import get_command
 
@@ -195,6 +225,8 @@ def main() -> None:
     gc.freeze()  # no copy goes through all of that at its end
 
     sys.argv[1:] = _copies(socket.socket(fileno=int(sys.argv[1])))
+    if ahead := os.environ.pop(AHEAD_VARIABLE, None):
+        _follow(Path(ahead))
     command(prog_name="sluicemq")
 
 

@@ -6,7 +6,7 @@ from pamqp import commands
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
 from tests.e2e.raw_amqp import method_frame
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 
 def test_consumer_receives_waiting_and_new_messages(channel, queue):
@@ -20,11 +20,13 @@ def test_consumer_receives_waiting_and_new_messages(channel, queue):
     assert consumer.deliveries[0].method.consumer_tag == consumer.tag
 
 
-def test_consumer_receives_a_message_after_a_pause(channel, queue):
+@pytest.mark.timed
+def test_consumer_receives_a_message_after_a_pause(broker, channel, queue):
     consumer = Collector(channel, queue, ack=True)
     amqp.publish(channel, queue, "first")
     consumer.wait(1)
-    consumer.listen(1.6)
+    broker.pass_time(8)
+    consumer.wait_quiet()
     amqp.publish(channel, queue, "after the pause")
     consumer.wait(2)
     assert consumer.bodies() == ["first", "after the pause"]
@@ -158,14 +160,18 @@ def test_get_returns_messages_in_order_then_empty(channel, queue):
     assert [channel.basic_get(queue, auto_ack=True)[2] for _ in range(3)] == [b"b", b"c", None]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("no_ack", [True, False])
-def test_get_from_a_queue_that_was_deleted_and_made_again_gives_what_the_new_one_has(channel, name, no_ack):
+def test_get_from_a_queue_that_was_deleted_and_made_again_gives_what_the_new_one_has(
+    broker, channel, name, no_ack
+):
     for body in ("first", "second"):
         channel.queue_declare(name)
         amqp.publish(channel, name, body)
         _, _, got = channel.basic_get(name, auto_ack=no_ack)
         assert got == body.encode()
-        pass_time(1.2)  # the lease loop looks at who holds nothing any more
+        broker.pass_time(1.2)  # the lease loop looks at who holds nothing any more
+        amqp.count(channel, name)
         channel.queue_delete(name)
 
 

@@ -17,7 +17,8 @@ def test_slow_amqp_consumer_keeps_its_message_beyond_the_visibility_timeout(
     slow = Collector(channel, name)
     idle = Collector(amqp_connect(impatient_broker).channel(), name)
     slow.wait(1)
-    for _ in range(4):
+    for _ in range(3):
+        impatient_broker.pass_time(0.6)
         slow.wait_quiet()
         idle.wait_quiet()
     assert (len(slow.deliveries), len(idle.deliveries)) == (1, 0)
@@ -26,12 +27,13 @@ def test_slow_amqp_consumer_keeps_its_message_beyond_the_visibility_timeout(
 
 
 def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, amqp_connect):
-    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
+    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}}, timed=True)
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", durable=True)
     consumer = Collector(channel, "jobs")
     amqp.publish(channel, "jobs", "stuck")
     first = consumer.wait(1)[0]
+    process.pass_time(1.1)
     second = consumer.wait(2)[1]
     assert (second.body, second.method.redelivered) == (b"stuck", True)
     channel.basic_ack(first.tag)  # too late, which is no error
@@ -39,25 +41,31 @@ def test_consumer_timeout_returns_one_message_and_keeps_the_channel(own_broker, 
     amqp.publish(channel, "jobs", "next")
     assert consumer.wait(3)[2].body == b"next"
     channel.basic_ack(consumer.deliveries[2].tag)
-    consumer.listen(1.5)
+    consumer.wait_quiet()  # so that it has come
+    process.pass_time(1.5)
+    consumer.wait_quiet()
     assert consumer.bodies() == ["stuck", "stuck", "next"]
     assert channel.is_open
 
 
-def test_consumer_timeout_of_a_consumer_overrides_that_of_the_queue(channel, name):
-    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 300})
+@pytest.mark.timed
+def test_consumer_timeout_of_a_consumer_overrides_that_of_the_queue(broker, channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 5_000})
     amqp.publish(channel, name, "a")
     of_the_queue = Collector(channel, name)
+    of_the_queue.wait(1)
+    broker.pass_time(5.1)
     channel.basic_ack(of_the_queue.wait(2)[1].tag)
     of_the_queue.cancel()
     consumer = Collector(channel, name, arguments={"x-consumer-timeout": 60_000})
     amqp.publish(channel, name, "b")
     consumer.wait(1)
-    assert len(consumer.listen(1.2)) == 1
+    broker.pass_time(8)
+    assert len(consumer.wait_quiet()) == 1
 
 
 def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker, amqp_connect):
-    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}})
+    process = own_broker({"queue_manager": {"consumer_timeout": "1s"}}, timed=True)
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", durable=True)
     hung = amqp_connect(process).channel()
@@ -68,11 +76,13 @@ def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker,
     channel.basic_qos(prefetch_count=1)
     busy = Collector(channel, "jobs")
     busy.wait(1)
-    busy.listen(0.7)
+    process.pass_time(0.7)
+    busy.wait_quiet()
     channel.basic_ack(busy.deliveries[0].tag)
     amqp.publish(channel, "jobs", "d")
     busy.wait(2)  # its one credit is gone when the leases end
-    stuck.listen(0.7)
+    process.pass_time(0.5)
+    stuck.wait_quiet()
     for count in (3, 4):
         channel.basic_ack(busy.deliveries[-1].tag)
         busy.wait(count)
@@ -81,7 +91,7 @@ def test_messages_of_a_hung_consumer_go_to_a_busy_one_without_credit(own_broker,
 
 
 def test_consumer_that_acknowledges_too_late_receives_messages_again(own_broker, amqp_connect):
-    process = own_broker({"queue_manager": {"consumer_timeout": "2s"}})
+    process = own_broker({"queue_manager": {"consumer_timeout": "2s"}}, timed=True)
     channel = amqp_connect(process).channel()
     channel.queue_declare("jobs", durable=True)
     slow_channel = amqp_connect(process).channel()
@@ -91,9 +101,10 @@ def test_consumer_that_acknowledges_too_late_receives_messages_again(own_broker,
     slow.wait(1)
     channel.basic_qos(prefetch_count=1)
     other = Collector(channel, "jobs")
+    process.pass_time(2.1)
     other.wait(1)  # the lease ended
     amqp.publish(channel, "jobs", "b")
     assert slow.wait_quiet()[1:] == []
     slow_channel.basic_ack(slow.deliveries[0].tag)
-    slow.wait(2, timeout_s=1)
+    slow.wait(2)
     assert slow.bodies() == ["a", "b"]

@@ -1,6 +1,5 @@
 """`$nack` with a delay and `$extend` over AMQP, of deliveries the channel holds."""
 
-import time
 from decimal import Decimal
 
 import pika
@@ -20,15 +19,20 @@ def settle(channel, queue, verb, **headers):
     channel.basic_publish("", f"$queue/{queue}/{verb}", b"", pika.BasicProperties(headers=named))
 
 
-def test_nack_with_delay_returns_the_message_after_that_time(channel, queue):
+@pytest.mark.timed
+def test_nack_with_delay_returns_the_message_after_that_time(broker, channel, queue):
     consumer = Collector(channel, queue)
     amqp.publish(channel, queue, "later", "sooner")
     first, second = consumer.wait(2)
-    begin = time.monotonic()
-    settle(channel, queue, "$nack", delivery_tag=first.tag, delay=700)
-    assert call(channel, queue, "$nack", **{"delivery-tag": second.tag, "delay": 300}) == {"status": "ok"}
+    settle(channel, queue, "$nack", delivery_tag=first.tag, delay=7_000)
+    assert call(channel, queue, "$nack", **{"delivery-tag": second.tag, "delay": 3_000}) == {"status": "ok"}
+    broker.pass_time(2)
+    assert len(consumer.wait_quiet()) == 2
+    broker.pass_time(1.5)
+    consumer.wait(3)
+    assert len(consumer.wait_quiet()) == 3
+    broker.pass_time(4)
     again = consumer.wait(4)[2:]
-    assert 0.65 < time.monotonic() - begin < 2
     assert amqp.bodies(again) == ["sooner", "later"]
     assert [delivery.headers["x-delivery-count"] for delivery in again] == [1, 1]
     for delivery in again:
@@ -37,31 +41,35 @@ def test_nack_with_delay_returns_the_message_after_that_time(channel, queue):
 
 
 def test_nack_delay_survives_a_kill(own_broker, amqp_connect):
-    broker = own_broker({"queues": [{"name": "jobs", "max_priority": 3}]})
+    broker = own_broker({"queues": [{"name": "jobs", "max_priority": 3}]}, timed=True)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
     amqp.publish(channel, "jobs", "a", priority=2)
     tag = Collector(channel, "jobs").wait(1)[0].tag
     channel.queue_declare("declared", durable=True, arguments=BACK_OFF)
-    nacked = time.time()
-    settle(channel, "jobs", "$nack", delivery_tag=tag, delay=2_500)
+    settle(channel, "jobs", "$nack", delivery_tag=tag, delay=6_000)
     amqp.until_settled(channel, "declared")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     channel.queue_declare("declared", durable=True, arguments=BACK_OFF)
     consumer = Collector(channel, "jobs")
-    assert consumer.wait(1, timeout_s=20)[0].body == b"a"
-    assert time.time() - nacked > 2.4
+    broker.pass_time(3)
+    assert consumer.wait_quiet() == []
+    broker.pass_time(3.1)
+    assert consumer.wait(1)[0].body == b"a"
 
 
-def test_extended_lease_ends_after_its_new_time(channel, name):
-    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 400})
+@pytest.mark.timed
+def test_extended_lease_ends_after_its_new_time(broker, channel, name):
+    channel.queue_declare(name, durable=True, arguments={"x-consumer-timeout": 2_000})
     consumer = Collector(channel, name)
     amqp.publish(channel, name, "a")
     tag = consumer.wait(1)[0].tag
     settle(channel, name, "$extend", delivery_tag=tag, lease=60_000)
-    assert len(consumer.listen(1.4)) == 1
+    broker.pass_time(4)
+    assert len(consumer.wait_quiet()) == 1
     settle(channel, name, "$extend", delivery_tag=tag)  # as the queue has it, from now
+    broker.pass_time(2.1)
     assert consumer.wait(2)[1].method.redelivered
     answer = call(channel, name, "$extend", **{"delivery-tag": tag})
     assert answer["reason"] == f"the lease of delivery tag {tag} ended"

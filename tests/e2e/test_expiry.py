@@ -9,7 +9,7 @@ from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess, ForeignBroker
 from tests.e2e.mqtt import user_property
 from tests.e2e.test_dead_letters import declare_pair, died_in, get
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 BEYOND_32_BITS_MS = (1 << 32) + 60_000
 QUOTA_EXCEEDED = 0x97
@@ -17,9 +17,8 @@ QUOTA_EXCEEDED = 0x97
 
 def until_expired(broker, channel, name):
     """Asking for a queue over AMQP is using it: HTTP tells when it is gone."""
-    if isinstance(broker, ForeignBroker):
-        pass_time(1.5)
-    else:
+    broker.pass_time(1.5)
+    if not isinstance(broker, ForeignBroker):
         url = f"{broker.http_url}/api/v1/queues/{name}"
         until(lambda: httpx.get(url, trust_env=False, timeout=20).status_code == 404)
     with pytest.raises(ChannelClosedByBroker, match="404"):
@@ -55,11 +54,12 @@ def test_message_ttl_expires_beyond_the_head_of_the_queue(channel, name):
     assert consumer.wait(2)[1].properties.expiration == str(BEYOND_32_BITS_MS)
 
 
-def test_claimed_message_expires_when_it_returns(channel, name):
+@pytest.mark.timed
+def test_claimed_message_expires_when_it_returns(broker, channel, name):
     queue, dead = declare_pair(channel, name)
-    amqp.publish(channel, queue, "x", expiration="150")
+    amqp.publish(channel, queue, "x", expiration="2000")
     held = get(channel, queue)
-    pass_time(0.16)
+    broker.pass_time(2.1)
     assert amqp.count(channel, dead) == 0
     channel.basic_nack(held.tag, requeue=True)
     assert died_in(get(channel, dead)) == [(queue, "expired", 1)]
@@ -134,22 +134,24 @@ def test_reject_publish_dlx_refuses_and_dead_letters(channel, name):
     assert (letter.body, died_in(letter)) == (b"b", [(queue, "maxlen", 1)])
 
 
+@pytest.mark.timed
 def test_unused_queue_is_deleted_after_x_expires(broker, channel, name):
-    channel.queue_declare(name, durable=True, arguments={"x-expires": 300})
+    channel.queue_declare(name, durable=True, arguments={"x-expires": 1_000})
     consumer = Collector(channel, name)
-    pass_time(0.5)
+    broker.pass_time(1.5)
     amqp.count(channel, name)
     consumer.cancel()
     until_expired(broker, channel, name)
 
 
+@pytest.mark.timed
 @pytest.mark.extension
-def test_mqtt_delivery_has_the_remaining_expiry_interval(mqtt, name):
+def test_mqtt_delivery_has_the_remaining_expiry_interval(broker, mqtt, name):
     client = mqtt()
     client.publish(f"$queue/{name}/a", "x", MessageExpiryInterval=100)
     client.publish(f"$queue/{name}/b", "y", MessageExpiryInterval=1)
     client.publish(f"$queue/{name}/c", "z", MessageExpiryInterval=BEYOND_32_BITS_MS // 1000)
-    pass_time(1.05)
+    broker.pass_time(1.05)
     client.subscribe(f"$queue/{name}", user=[("consumer-group", "g")])
     first, second = client.take(2)
     assert (first.payload, second.payload) == (b"x", b"z")
@@ -169,7 +171,7 @@ def test_expiry_and_limits_hold_over_a_kill(tmp_path, amqp_connect):
             {"name": "mixed"},
         ]
     }
-    broker = BrokerProcess(tmp_path, config).start()
+    broker = BrokerProcess(tmp_path, config, timed=True).start()
     try:
         channel = amqp_connect(broker).channel()
         channel.confirm_delivery()
@@ -185,6 +187,7 @@ def test_expiry_and_limits_hold_over_a_kill(tmp_path, amqp_connect):
         with pytest.raises(NackError):
             amqp.publish(channel, "bytes", b"x" * 41)
         amqp.publish(channel, "bytes", b"x" * 40)
+        broker.pass_time(1.5)
         assert [get(channel, "work-dead").body for _ in range(2)] == [b"a", b"b"]
         wait_for_count(channel, "mixed", 2)
         until_expired(broker, channel, "unused")
@@ -200,7 +203,7 @@ def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amq
             {"name": "young", "retention": {"max_age": "1500ms"}, "dlq": "dead"},
         ]
     }
-    broker = BrokerProcess(tmp_path, config).start()
+    broker = BrokerProcess(tmp_path, config, timed=True).start()
     try:
         channel = amqp_connect(broker).channel()
         channel.confirm_delivery()
@@ -213,6 +216,7 @@ def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amq
         assert amqp.count(channel, "two") == 2
         amqp.publish(channel, "two", "d")
         wait_for_count(channel, "two", 2)
+        broker.pass_time(1.5)
         wait_for_count(channel, "young", 0)
         assert get(channel, "two").body == b"c"
         amqp.publish(channel, "two", "e", "f")
@@ -222,10 +226,11 @@ def test_retention_ends_with_the_first_group_and_holds_over_a_kill(tmp_path, amq
         broker.kill9()
 
 
+@pytest.mark.timed
 def test_passive_declare_renews_x_expires(broker, channel, name):
-    channel.queue_declare(name, durable=True, arguments={"x-expires": 600})
+    channel.queue_declare(name, durable=True, arguments={"x-expires": 1_000})
     for _ in range(4):
-        pass_time(0.3)
+        broker.pass_time(0.5)
         channel.queue_declare(name, passive=True)
     until_expired(broker, channel, name)
 

@@ -15,7 +15,7 @@ from broker.cli import app
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import V5, V311, payloads
 from tests.e2e.test_mqtt5_features import will_of
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 
@@ -77,13 +77,15 @@ def test_clean_start_ends_the_session(mqtt, name, version):
     assert not lasting(mqtt, version, name).session_present
 
 
-def test_session_expires_to_the_second(mqtt, name):
+@pytest.mark.timed
+def test_session_expires_to_the_second(broker, mqtt, name):
     """Section 3.1.2.11.2: also when DISCONNECT says how long."""
-    for granted in (1, 0):
+    for granted in (2, 0):
         client = lasting(mqtt, V5, name)
         client.subscribe(f"{name}/t")
         client.disconnect(SessionExpiryInterval=granted)
-        pass_time(granted + 0.05)
+        mqtt()  # has its answer when the DISCONNECT has been read
+        broker.pass_time(granted + 0.05)
         after = mqtt(client_id=name, clean=False)
         assert not after.session_present
         after.disconnect()
@@ -289,7 +291,8 @@ def test_qos_2_to_a_client_is_delivered_once_over_a_kill_9(own_broker, raw_mqtt,
     assert payload_of(client.expect(wire.PUBLISH)) == b"y"
 
 
-def test_message_expiry_runs_on_in_the_backlog(mqtt, name):
+@pytest.mark.timed
+def test_message_expiry_runs_on_in_the_backlog(broker, mqtt, name):
     """[MQTT-3.3.2-5], [MQTT-3.3.2-6]"""
     client = lasting(mqtt, V5, name)
     client.subscribe(f"{name}/t", 1)
@@ -297,7 +300,7 @@ def test_message_expiry_runs_on_in_the_backlog(mqtt, name):
     sender = mqtt()
     sender.publish(f"{name}/t", "short", MessageExpiryInterval=1)
     sender.publish(f"{name}/t", "long", MessageExpiryInterval=100)
-    pass_time(1.05)
+    broker.pass_time(1.05)
     received = lasting(mqtt, V5, name).take_one()
     assert received.payload == b"long"
     assert 90 <= received.properties.MessageExpiryInterval <= 99
@@ -405,16 +408,16 @@ def test_aiomqtt_and_amqtt_have_sessions(broker, mqtt, name):
 @pytest.mark.parametrize("kill", [True, False], ids=["kill -9", "stop"])
 def test_wills_with_a_delay_outlive_the_broker(own_broker, mqtt, kill):
     """[MQTT-3.1.2-8], [MQTT-3.1.3-9]: due after the restart, once, unless the client is back in time"""
-    broker = own_broker()
+    broker = own_broker(timed=True)
     watcher = lasting(mqtt, V5, "watcher", broker)
     watcher.subscribe("#", 1)
     watcher.disconnect()
     for client_id, delay_s, expiry_s, is_there in (
-        ("away", 3, 60, False),
-        ("there", 2, 60, True),
+        ("away", 6, 60, False),
+        ("there", 4, 60, True),
         ("back", 60, 60, False),
-        ("ends", 60, 2, False),
-        ("said-goodbye", 2, 60, False),
+        ("ends", 60, 4, False),
+        ("said-goodbye", 4, 60, False),
     ):
         options = {"will": will_of(client_id, delay_s), "SessionExpiryInterval": expiry_s}
         client = mqtt(broker, client_id=client_id, **options)
@@ -426,7 +429,8 @@ def test_wills_with_a_delay_outlive_the_broker(own_broker, mqtt, kill):
     broker.restart(kill=kill)
     assert mqtt(broker, client_id="back", clean=False, SessionExpiryInterval=60).session_present
     watcher = lasting(mqtt, V5, "watcher", broker)
-    topics = {message.topic for message in watcher.take(4, 10)}
+    broker.pass_time(6.1)
+    topics = {message.topic for message in watcher.take(4)}
     assert topics == {"waits until all of that is stored", "away", "there", "ends"}
     assert broker.stop() == 0
     inspected = CliRunner().invoke(app, ["store", "inspect", "--storage", broker.storage, "--json"])
