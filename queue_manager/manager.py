@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from config import limits
 from queue_manager.errors import InvalidArgument, PreconditionFailed
@@ -22,10 +22,9 @@ from queue_manager.rules.schedule import Key
 from queue_manager.sessions.all_sessions import VhostSessions
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS, Context, DuePurge
-from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
-from storage.records import CommittedEpoch, payload, scheduled
+from storage.records import payload, scheduled
 from storage.sequence import SequenceAllocator
 
 
@@ -197,10 +196,6 @@ class QueueManager:
             queue.stream_group(group.name, group.pattern, group.selector).cursor.seek(start)
         return group
 
-    def delete_group(self, queue: Queue, group_id: str, now_ms: int, *, force: bool = False) -> None:
-        """Remove a group, see `Groups.delete`."""
-        queue.groups.delete(group_id, now_ms, force=force)
-
     # streams
 
     def anchor_group(self, queue: Queue, group_name: str, start: StreamStart | None) -> int | None:
@@ -227,57 +222,6 @@ class QueueManager:
         if not isinstance(queue, Stream):
             raise InvalidArgument(f"queue {queue.name!r} is no stream: there is nothing to commit")
         queue.commit_offset(group_id, offset)
-
-    # staged epochs
-
-    def commit_epoch(
-        self,
-        queue: Queue,
-        producer: str,
-        epoch: int,
-        parts: Sequence[EpochPart],
-        now_ms: int,
-        checksum: str = "",
-    ) -> tuple[CommittedEpoch, bool]:
-        """Make exactly the named attempts of an epoch part of the queue, in the order of their parts.
-
-        Gives what is committed, and whether it was before: then nothing changed. Durable with the open
-        commit; the rows follow. Raises PreconditionFailed when the epoch is older than the last or the
-        attempts do not have so many rows, InvalidArgument, LimitReached.
-        """
-        if not queue.durable:
-            raise PreconditionFailed(f"queue {queue.name!r} is kept in memory: nothing can be staged in it")
-        return queue.rules.stage.commit(producer, epoch, parts, checksum, now_ms)
-
-    def abort_epoch(
-        self,
-        queue: Queue,
-        producer: str,
-        epoch: int,
-        now_ms: int,
-        attempts: Container[tuple[int, str]] | None = None,
-    ) -> int:
-        """Drop what is staged for an epoch that is not committed, or only these (part, attempt) of it.
-
-        Gives how many attempts it were.
-        """
-        return queue.rules.stage.abort(producer, epoch, now_ms, attempts) if queue.rules.has_stage else 0
-
-    def staged_rows(self, queue: Queue, tag: StageTag) -> int:
-        """How many rows an attempt has staged, those of the open commit included."""
-        return queue.rules.stage.row_count(tag) if queue.rules.has_stage else 0
-
-    def forget_producer(self, queue: Queue, producer: str, now_ms: int) -> bool:
-        """Forget the last epoch of a producer and drop what it staged; False if it was not known."""
-        return queue.rules.has_stage and queue.rules.stage.forget(producer, now_ms)
-
-    def is_moving(self, queue: Queue, producer: str) -> bool:
-        """Whether committed rows of a producer are still on their way into the queue."""
-        return queue.rules.has_stage and queue.rules.stage.sweeps.moves(producer)
-
-    def last_epoch(self, queue: Queue, producer: str) -> CommittedEpoch | None:
-        """The last epoch a producer committed, None if that is not known."""
-        return queue.rules.stage.last_epoch(producer) if queue.rules.has_stage else None
 
     # scheduled messages
 

@@ -291,7 +291,7 @@ class Groups:
                 raise PreconditionFailed(f"consumer group {group_id!r} has messages in flight")
         return group
 
-    def delete(self, group_id: str, now_ms: int, *, force: bool) -> None:
+    def delete(self, group_id: str, now_ms: int, *, force: bool = False) -> None:
         """Remove a group: its consumers are cancelled, its claims end, what only it kept goes.
 
         Of the queue's last group what it had not done stays with the queue, with what it did not want. Raises

@@ -39,12 +39,3 @@ class Bounds(NamedTuple):
     def slack_bytes(self) -> int:
         """Return the same in bytes."""
         return self.bytes_max // 8 + limits.SESSION_TRIM_SLACK_BYTES
-
-
-class BoundsInForce:
-    """The bounds of all sessions."""
-
-    __slots__ = ("bounds",)
-
-    def __init__(self) -> None:
-        self.bounds = Bounds()

@@ -5,9 +5,29 @@ from __future__ import annotations
 from config import limits
 from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
-from queue_manager.sessions.bounds import BoundsInForce
-from queue_manager.sessions.losses import Losses
+from queue_manager.sessions.bounds import Bounds
 from queue_manager.shard.context import Context
+
+
+class Losses:
+    """What sessions that outlive their connection never got, all of them together.
+
+    Messages since the start: `dropped` had no room, `expired` waited for too long.
+    """
+
+    __slots__ = ("dropped", "expired")
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.expired = 0
+
+    def drop(self, count: int) -> None:
+        """Count so many that had no room."""
+        self.dropped += count
+
+    def expire(self, count: int) -> None:
+        """Count so many that had expired."""
+        self.expired += count
 
 
 class Common:
@@ -18,9 +38,13 @@ class Common:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.blocks = Blocks()
-        self.bounds = BoundsInForce()
+        self.bounds = Bounds()
         self.losses = Losses()
         self._count = 0
+
+    def limit(self, bounds: Bounds) -> None:
+        """Let so much wait for each session."""
+        self.bounds = bounds
 
     def check_room(self) -> None:
         """Raise LimitReached if there may be no session more."""

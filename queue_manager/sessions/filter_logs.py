@@ -26,12 +26,11 @@ class FilterLogs:
     the client identifier of the session that `has_room` found full last.
     """
 
-    __slots__ = ("_bounds", "_by_filter", "_common", "_context", "_told", "full_session")
+    __slots__ = ("_by_filter", "_common", "_context", "_told", "full_session")
 
     def __init__(self, common: Common) -> None:
         self._common = common
         self._context = common.context
-        self._bounds = common.bounds
         self._by_filter: dict[str, FilterLog] = {}
         self._told: LogCall = lambda log, begins: None
         self.full_session = ""
@@ -112,7 +111,7 @@ class FilterLogs:
         have asked `has_room` before.
         """
         context = self._context
-        if self._bounds.bounds.drop == NEWEST:
+        if self._common.bounds.drop == NEWEST:
             logs = self._with_room(logs, len(bodies))
             if not logs:
                 return
@@ -137,7 +136,7 @@ class FilterLogs:
         """Return whether all sessions that read these logs take so many messages of so many bytes in all, if
         publishers are to be told. They count for each of the logs that a session reads, as in `queued`.
         """
-        bounds = self._bounds.bounds
+        bounds = self._common.bounds
         for session, times in self._refusing_readers(logs).items():
             queued_count, queued_bytes = session.queued
             ahead_count, ahead_bytes = ahead.get(session, (0, 0))
@@ -157,7 +156,7 @@ class FilterLogs:
 
     def _refusing_readers(self, logs: Sequence[FilterLog]) -> Counter[Session]:
         """Return the sessions whose bounds publishers are told, each with how many of the logs it reads."""
-        if self._bounds.bounds.drop != REJECT:
+        if self._common.bounds.drop != REJECT:
             return Counter()
         readers = [cast(SessionSubscription, reader) for log in logs for reader in log.readers]
         return Counter(cast(Session, reader.session) for reader in readers)
@@ -185,7 +184,7 @@ class FilterLogs:
 
     def _trim(self, log: FilterLog) -> None:
         """Have the oldest deleted that no session would get, now and then."""
-        bounds = self._bounds.bounds
+        bounds = self._common.bounds
         if bounds.drop != OLDEST:
             return
         count, body_bytes = log.end_count - log.head_count, log.end_bytes - log.head_bytes
@@ -196,7 +195,7 @@ class FilterLogs:
 
     def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog]:
         """Return the logs that a session has room in; the others have dropped so many messages."""
-        bounds = self._bounds.bounds
+        bounds = self._common.bounds
         taking = []
         for log in logs:
             sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds, BoundsInForce
+from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds
+from queue_manager.sessions.common import Common
 from queue_manager.sessions.merging import Merged
-from queue_manager.shard.context import Context
 
 
 class GivingWay:
     """Looked at when the session reads: the oldest give way, or the newest, as the bounds say."""
 
-    __slots__ = ("_bounds", "_context", "_kept_newest")
+    __slots__ = ("_common", "_kept_newest")
 
-    def __init__(self, context: Context, bounds: BoundsInForce) -> None:
-        self._context = context
-        self._bounds = bounds
+    def __init__(self, common: Common) -> None:
+        self._common = common
         self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
 
     def keep(self, merged: list[Merged], count: int, body_bytes: int) -> list[Merged]:
         """Keep, of what is read next and is among `count` that wait, what does not give way."""
-        bounds = self._bounds.bounds
+        bounds = self._common.bounds
         if bounds.drop != OLDEST:
             return self._without_newest(merged, bounds, count, body_bytes)
         kept = []
@@ -40,7 +39,7 @@ class GivingWay:
             mean_bytes = max(1, body_bytes // max(1, count))
             by_bytes = bounds.bytes_max // mean_bytes if bounds.bytes_max else count
             room = min(bounds.messages_max or count, by_bytes)
-            self._kept_newest = room, self._context.message_ids.next_value
+            self._kept_newest = room, self._common.context.message_ids.next_value
         room, end_id = self._kept_newest
         kept = []
         for each in merged:

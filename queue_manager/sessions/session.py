@@ -108,7 +108,7 @@ class Session:
     ) -> None:
         """`key` is what it is stored under."""
         self._context = common.context
-        self._giving_way = GivingWay(common.context, common.bounds)
+        self._giving_way = GivingWay(common)
         self._losses = common.losses
         self._key = key
         self.client_id = client_id

@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from queue_manager.address import qualified_name
 from queue_manager.sessions.bounds import OLDEST, Bounds
-from queue_manager.sessions.common import Common
+from queue_manager.sessions.common import Common, Losses
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.filter_logs import FilterLogs
-from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.session_subscription import SessionSubscription, SubscriptionOptions, options_of
 from queue_manager.sessions.wills import KeptWills
@@ -44,7 +43,6 @@ class Sessions:
     def __init__(self, common: Common, vhost: str) -> None:
         self._common = common
         self._context = common.context
-        self._bounds = common.bounds
         self._vhost = vhost
         self.wills = KeptWills(common.context, vhost)
         self._by_client: dict[str, Session] = {}
@@ -177,7 +175,7 @@ class Sessions:
         """
         if session.is_over or topic_filter not in session.subscriptions:
             return False
-        bounds = self._bounds.bounds
+        bounds = self._common.bounds
         if bounds.drop != OLDEST and bounds.is_full(*session.queued):
             if retain:
                 session.note_dropped(len(messages))
@@ -202,7 +200,7 @@ class Sessions:
 
     def limit(self, bounds: Bounds) -> None:
         """Let so much wait for each session, of whatever virtual host."""
-        self._bounds.bounds = bounds
+        self._common.limit(bounds)
 
     @property
     def _next_id(self) -> int:

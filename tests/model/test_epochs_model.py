@@ -184,15 +184,15 @@ class EpochsModel(ShardModel):
         manager = self.manager
         queue = manager.queues.find(name)
         if known is not None and number == known[0]:
-            done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+            done, before = queue.rules.stage.commit(who, number, parts, self.clock.ms)
             assert before
             assert (done.epoch, done.row_count) == known
             return
         if wrong or (known is not None and number < known[0]):
             with pytest.raises(PreconditionFailed):
-                manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+                queue.rules.stage.commit(who, number, parts, self.clock.ms)
             return
-        done, before = manager.commit_epoch(queue, who, number, parts, self.clock.ms)
+        done, before = queue.rules.stage.commit(who, number, parts, self.clock.ms)
         assert not before
         self.oracle.last[name, who] = (number, len(rows))
         self.oracle.logs[name] += [body for body in rows if not due_ms_of(body)]
@@ -228,7 +228,7 @@ class EpochsModel(ShardModel):
         number = self.epoch(name, who, ahead)
         keys = [key for key in self.oracle.of(name, who) if key[1].epoch == number]
         manager = self.manager
-        assert manager.abort_epoch(manager.queues.find(name), who, number, self.clock.ms) == len(keys)
+        assert manager.queues.find(name).rules.stage.abort(who, number, self.clock.ms) == len(keys)
         self.given_up |= self.oracle.drop(keys)
 
     @rule(name=names, who=producers)
@@ -236,11 +236,11 @@ class EpochsModel(ShardModel):
         manager = self.manager
         if any(sweep.producer == who for sweep in self.moving_in(name)):
             with pytest.raises(PreconditionFailed):
-                manager.forget_producer(manager.queues.find(name), who, self.clock.ms)
+                manager.queues.find(name).rules.stage.forget(who, self.clock.ms)
             return
         keys = self.oracle.of(name, who)
         known = self.oracle.last.pop((name, who), None) is not None or bool(keys)
-        assert manager.forget_producer(manager.queues.find(name), who, self.clock.ms) == known
+        assert manager.queues.find(name).rules.stage.forget(who, self.clock.ms) == known
         self.given_up |= self.oracle.drop(keys)
 
     @rule(ms=st.sampled_from([1, 500, 31_000]))

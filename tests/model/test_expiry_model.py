@@ -344,11 +344,11 @@ class ExpiryModel(ShardModel):
         parts = [EpochPart(0, "x", len(drafts))]
         if self.is_full(len(drafts), sum(len(draft.body) for draft in drafts)):
             with pytest.raises(LimitReached):
-                self.manager.commit_epoch(self.queue, "job", self.epoch, parts, self.clock.ms)
-            assert self.manager.abort_epoch(self.queue, "job", self.epoch, self.clock.ms) == 1
+                self.queue.rules.stage.commit("job", self.epoch, parts, self.clock.ms)
+            assert self.queue.rules.stage.abort("job", self.epoch, self.clock.ms) == 1
             drafts = []
         else:
-            self.manager.commit_epoch(self.queue, "job", self.epoch, parts, self.clock.ms)
+            self.queue.rules.stage.commit("job", self.epoch, parts, self.clock.ms)
         while self.queue.rules.stage.sweeps._pending:
             self.commit()
         for draft in drafts:
@@ -387,7 +387,7 @@ class ExpiryModel(ShardModel):
             return
         name = self.groups[0]
         self.sweep()
-        self.manager.delete_group(self.queue, self.group(name).group_id, self.clock.ms, force=True)
+        self.queue.groups.delete(self.group(name).group_id, self.clock.ms, force=True)
         self.groups.clear()
         del self.consumers[name]
         self.late.discard(name)

@@ -318,7 +318,7 @@ class GroupModel(ShardModel):
             return
         items = self.groups[group_id]
         position = self._real(group_id).position
-        self.manager.delete_group(self.queue, group_id, self.clock.ms, force=True)
+        self.queue.groups.delete(group_id, self.clock.ms, force=True)
         if len(self._group_ids()) == 1:
             kept = self.groups.pop(KEPT, {})
             for offset in range(position):

@@ -9,6 +9,8 @@ from broker.engine.call_names import Name
 from broker.engine.client.queues import find
 from broker.engine.shard import Shard
 from queue_manager.api import CommittedEpoch, EpochPart, EpochStatus, ProducerView, StageTag
+from queue_manager.queue.queue import Queue
+from queue_manager.rules.staging.stage import Stage
 
 
 class EpochClient:
@@ -28,9 +30,7 @@ class EpochClient:
         """
         shard = self._shard
         found = find(shard, queue, caller)
-        committed, before = shard.manager.commit_epoch(
-            found, producer, epoch, parts, shard.clock.now_ms(), checksum
-        )
+        committed, before = found.rules.stage.commit(producer, epoch, parts, shard.clock.now_ms(), checksum)
         return CommittedEpoch(committed.epoch, committed.row_count, committed.checksum, before)
 
     @answered
@@ -46,42 +46,43 @@ class EpochClient:
         how many attempts it were.
         """
         shard = self._shard
-        found = find(shard, queue, caller)
-        return shard.manager.abort_epoch(found, producer, epoch, shard.clock.now_ms(), attempts)
+        stage = _stage_of(find(shard, queue, caller))
+        return 0 if stage is None else stage.abort(producer, epoch, shard.clock.now_ms(), attempts)
 
     @answered
     def status(self, queue: Name, caller: str, producer: str, tag: StageTag | None) -> EpochStatus:
         """Return the last epoch of a producer, and how many rows an attempt has staged."""
-        manager = self._shard.manager
-        found = find(self._shard, queue, caller)
-        last = manager.last_epoch(found, producer)
+        stage = _stage_of(find(self._shard, queue, caller))
+        if stage is None:
+            return EpochStatus(None, None if tag is None else 0, False)
+        last = stage.last_epoch(producer)
         return EpochStatus(
             None if last is None else CommittedEpoch(last.epoch, last.row_count, last.checksum),
-            None if tag is None else manager.staged_rows(found, tag),
-            manager.is_moving(found, producer),
+            None if tag is None else stage.row_count(tag),
+            stage.sweeps.moves(producer),
         )
 
     def producers(self, queue: Name) -> list[str]:
         """Return the producers whose last epoch is known or that staged rows, in no order; raises
         QueueNotFound.
         """
-        found = find(self._shard, queue)
-        return found.rules.stage.producers if found.rules.has_stage else []
+        stage = _stage_of(find(self._shard, queue))
+        return [] if stage is None else stage.producers
 
     def views(self, queue: Name, producers: Collection[str]) -> list[ProducerView]:
         """Return what is known of these producers, in their order; raises QueueNotFound."""
-        found = find(self._shard, queue)
-        if not found.rules.has_stage:
+        stage = _stage_of(find(self._shard, queue))
+        if stage is None:
             return []
         views = []
-        for producer, staged in found.rules.stage.staged_by(producers).items():
-            last = found.rules.stage.last_epoch(producer)
+        for producer, staged in stage.staged_by(producers).items():
+            last = stage.last_epoch(producer)
             view = ProducerView(
                 producer=producer,
                 epoch=None if last is None else last.epoch,
                 row_count=None if last is None else last.row_count,
                 committed_at_ms=None if last is None else last.committed_at_ms,
-                is_moving=found.rules.stage.sweeps.moves(producer),
+                is_moving=stage.sweeps.moves(producer),
                 staged_attempts=staged.attempts,
                 staged_rows=staged.row_count,
                 staged_bytes=staged.byte_count,
@@ -96,4 +97,10 @@ class EpochClient:
         Comes to PreconditionFailed while the rows of that epoch are still on their way into the queue.
         """
         shard = self._shard
-        return shard.manager.forget_producer(find(shard, queue, caller), producer, shard.clock.now_ms())
+        stage = _stage_of(find(shard, queue, caller))
+        return stage is not None and stage.forget(producer, shard.clock.now_ms())
+
+
+def _stage_of(queue: Queue) -> Stage | None:
+    """Return what is staged in a queue; None: nothing ever was."""
+    return queue.rules.stage if queue.rules.has_stage else None

@@ -132,7 +132,7 @@ class GroupClient:
         await shard.sweeper.retention_known()
         async with shard.redriving:
             _check_there(found)
-            shard.manager.delete_group(found, group, shard.clock.now_ms(), force=force)
+            found.groups.delete(group, shard.clock.now_ms(), force=force)
         await self._commits.durable()
 
     async def delete_passing(self) -> int:
@@ -147,7 +147,7 @@ class GroupClient:
         async with shard.redriving:
             for queue, group in left:
                 if not queue.deleted and queue.groups.get(group.group_id) is group:
-                    shard.manager.delete_group(queue, group.group_id, shard.clock.now_ms(), force=True)
+                    queue.groups.delete(group.group_id, shard.clock.now_ms(), force=True)
         return len(left)
 
     async def view(self, queue: Name, group: str) -> GroupView:

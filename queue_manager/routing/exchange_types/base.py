@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from queue_manager.routing.binding import Binding
 
@@ -16,17 +16,17 @@ PROPERTY_KEYS: Final = {name: f"\0{name}" for name in ("message_id", "correlatio
 """Keys that stand for properties, which no header should be called."""
 
 
-class Matcher(Protocol):
+class Matcher:
     """The bindings of one exchange, and which of them take a message.
 
     `reads_headers`: what `match` gives depends on the headers. `varies`: it may differ for messages alike.
     """
 
-    reads_headers: bool
-    varies: bool
+    reads_headers = False
+    varies = False
 
     def check(self, key: str, arguments: Headers) -> None:
-        """Raise InvalidArgument if nothing can be bound so."""
+        """Raise InvalidArgument if nothing can be bound so; by itself an exchange takes every binding."""
 
     def add(self, binding: Binding) -> None:
         """Take in a binding that passed `check` and is not there."""
@@ -38,3 +38,4 @@ class Matcher(Protocol):
         """Return the bindings that take a message with these routing keys (one, and what CC and BCC add); one
         may come more than once.
         """
+        raise NotImplementedError

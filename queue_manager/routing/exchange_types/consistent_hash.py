@@ -15,7 +15,7 @@ from typing import Final
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import PROPERTY_KEYS, Headers
+from queue_manager.routing.exchange_types.base import PROPERTY_KEYS, Headers, Matcher
 from storage.typed_values import encode_value
 
 HASH_HEADER: Final = "hash-header"
@@ -24,10 +24,8 @@ HASH_PROPERTY: Final = "hash-property"
 _MASK: Final = (1 << 64) - 1
 
 
-class ConsistentHashMatcher:
-    """See `Matcher`. By the routing key, or by a header or a property of the message."""
-
-    varies = False
+class ConsistentHashMatcher(Matcher):
+    """By the routing key, or by a header or a property of the message."""
 
     def __init__(self, arguments: Headers) -> None:
         """Take the arguments. Raises InvalidArgument for what messages cannot be hashed by."""

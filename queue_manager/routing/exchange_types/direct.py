@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.exchange_types.base import Headers, Matcher
 
 
-class DirectMatcher:
-    """See `Matcher`."""
-
-    reads_headers = False
-    varies = False
+class DirectMatcher(Matcher):
+    """Finds bindings by their key."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, dict[Binding, None]] = {}
-
-    def check(self, key: str, arguments: Headers) -> None:
-        """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
         self._by_key.setdefault(binding.key, {})[binding] = None

@@ -12,7 +12,7 @@ from typing import Final
 
 from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.exchange_types.base import Headers, Matcher
 from storage.encoding import encode_var_bytes
 from storage.typed_values import TEXT, encode_value
 
@@ -52,15 +52,14 @@ class _Wanted:
         ]
 
 
-class HeadersMatcher:
-    """See `Matcher`.
+class HeadersMatcher(Matcher):
+    """Compares the arguments of bindings with headers.
 
     A binding is listed under one of its conditions if it wants all of them, under each if it wants any: a
     message costs by its headers, not by the number of bindings.
     """
 
     reads_headers = True
-    varies = False
 
     def __init__(self) -> None:
         self._wanted: dict[Binding, _Wanted] = {}

@@ -6,25 +6,21 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.exchange_types.base import Headers, Matcher
 
 _MULTIPLIER: Final = 6_364_136_223_846_793_005  # of Knuth's linear congruential generator
 _INCREMENT: Final = 1_442_695_040_888_963_407
 _MASK: Final = (1 << 64) - 1
 
 
-class RandomMatcher:
-    """See `Matcher`. The core has no source of chance: the numbers are a sequence that looks random."""
+class RandomMatcher(Matcher):
+    """The core has no source of chance: the numbers are a sequence that looks random."""
 
-    reads_headers = False
     varies = True
 
     def __init__(self) -> None:
         self._bindings: list[Binding] = []
         self._state = 0
-
-    def check(self, key: str, arguments: Headers) -> None:
-        """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
         self._bindings.append(binding)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.exchange_types.base import Headers
+from queue_manager.routing.exchange_types.base import Headers, Matcher
 
 ONE_WORD: Final = "*"
 ANY_WORDS: Final = "#"
@@ -30,17 +30,11 @@ class _Node:
         self.bindings: dict[Binding, None] = {}
 
 
-class TopicMatcher:
-    """See `Matcher`. The patterns are a trie, so that a key costs by its words and not by the patterns."""
-
-    reads_headers = False
-    varies = False
+class TopicMatcher(Matcher):
+    """The patterns are a trie, so that a key costs by its words and not by the patterns."""
 
     def __init__(self) -> None:
         self._root = _Node()
-
-    def check(self, key: str, arguments: Headers) -> None:
-        """See `Matcher`."""
 
     def add(self, binding: Binding) -> None:
         node = self._root

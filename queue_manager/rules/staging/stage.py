@@ -158,13 +158,16 @@ class Stage:
     # deciding
 
     def commit(
-        self, producer: str, epoch: int, parts: Sequence[EpochPart], checksum: str, now_ms: int
+        self, producer: str, epoch: int, parts: Sequence[EpochPart], now_ms: int, checksum: str = ""
     ) -> tuple[CommittedEpoch, bool]:
         """Make exactly these attempts part of the queue, with the open commit; the rest of the epoch goes.
 
         Gives what is committed, and whether it was before. Raises PreconditionFailed, InvalidArgument,
         LimitReached, and changes nothing then.
         """
+        name = self._queue.name
+        if not self._queue.durable:
+            raise PreconditionFailed(f"queue {name!r} is kept in memory: nothing can be staged in it")
         last = self._producers.get(producer)
         if last is not None:
             if epoch == last.epoch:
@@ -190,7 +193,6 @@ class Stage:
             )
         committed = CommittedEpoch(epoch, now_ms, row_count, checksum)
         self._producers[producer] = committed
-        name = self._queue.name
         open_commit = self._queue.context.commit
         open_commit.put(committed_epoch.key(name, producer), committed_epoch.encode(*committed))
         named = tuple((part.part, part.attempt) for part in parts if part.row_count)

@@ -36,8 +36,8 @@ from queue_manager.retained_messages import RetainedMessage
 from queue_manager.routing.bindings import Route
 from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
+from queue_manager.sessions.common import Losses
 from queue_manager.sessions.filter_log import FilterLog
-from queue_manager.sessions.losses import Losses
 from queue_manager.sessions.matching import Matched
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished

@@ -95,6 +95,6 @@ def test_what_the_last_group_had_not_done_at_a_purge_stays_for_the_next() -> Non
     life.consume("a", credit_max=2)
     life.queue.purge(life.clock.ms)
     life.settle()
-    life.shard.manager.delete_group(life.queue, "a", life.clock.ms, force=True)
+    life.queue.groups.delete("a", life.clock.ms, force=True)
     life.settle()
     assert life.consume("b").offsets == [0, 1]

@@ -215,7 +215,7 @@ def test_a_failed_message_of_a_deleted_group_goes_though_its_queue_is_deleted_at
     manager.dispatch(clock.ms)
     manager.reject(sink.claims, clock.ms)
     drive(shard.commit_once(everything=True))
-    manager.delete_group(one, "a", clock.ms, force=True)
+    one.groups.delete("a", clock.ms, force=True)
     manager.queues.delete(one, clock.ms)
     for _ in range(3):
         drive(shard.sweep_once())

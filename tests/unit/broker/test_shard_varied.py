@@ -45,7 +45,7 @@ def test_rows_of_attempts_that_take_turns(crashes: bool, priority_max: int) -> N
         stage(shard, clock, part, names)
     drive(shard.commit_once(everything=True))
     parts = [EpochPart(0, "a", 3), EpochPart(1, "a", 6)]
-    shard.manager.commit_epoch(queue, "job", 1, parts, clock.ms)
+    queue.rules.stage.commit("job", 1, parts, clock.ms)
     for _ in range(6):
         drive(shard.commit_once(everything=True))
         shard.manager.fire_timers(clock.ms)

@@ -103,7 +103,7 @@ def test_last_group_leaves_what_it_did_not_want_to_the_queue(manager: QueueManag
     manager.dispatch(NOW_MS)
     manager.ack(sink.claims, NOW_MS)
     manager.consumption.unsubscribe(consumer, NOW_MS)
-    manager.delete_group(queue, "w@eu/#", NOW_MS, force=True)
+    queue.groups.delete("w@eu/#", NOW_MS, force=True)
     assert queue.groups.keeper is None
     assert group(manager, queue, "") == "us/1 eu/2 us/2"
 

@@ -299,7 +299,7 @@ class Stager:
         self.epoch += 1
         send(self.manager, *["row"] * count, size=10, stage=StageTag("job", self.epoch, 0, "x"), **options)
         self.rows |= finish(self.manager)
-        self.manager.commit_epoch(queue, "job", self.epoch, [EpochPart(0, "x", count)], now_ms)
+        queue.rules.stage.commit("job", self.epoch, [EpochPart(0, "x", count)], now_ms)
 
     def sweep(self, now_ms: int) -> None:
         """Let the rows enter the queue."""

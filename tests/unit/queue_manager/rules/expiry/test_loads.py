@@ -136,7 +136,7 @@ def test_what_the_last_group_held_expires_without_it(
     clock.ms += 1_000
     settle(shard, clock)
     shard.manager.ack(sink.claims[-1:], clock.ms)
-    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    queue.groups.delete("a", clock.ms, force=True)
     assert waiting_bytes(queue) == 5
     for _ in range(2):
         drive(shard.commit_once(everything=True))
@@ -184,7 +184,7 @@ def test_what_the_last_group_finished_stays_away(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(StorageError):
         drive(shard.sweep_once())
     assert queue.log.head_offset == 3
-    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    queue.groups.delete("a", clock.ms, force=True)
     drive(shard.commit_once(everything=True))
     shard, clock = open_shard(store.crash(), clock)
     assert shard.manager.queues.find("jobs").ready_count() == 0
@@ -200,7 +200,7 @@ def test_what_the_last_group_finished_out_of_order_does_not_expire() -> None:
     settle(shard, clock)
     shard.manager.dispatch(clock.ms)
     shard.manager.ack(sink.claims[1:3], clock.ms)
-    shard.manager.delete_group(queue, "a", clock.ms, force=True)
+    queue.groups.delete("a", clock.ms, force=True)
     clock.ms += TTL_MS
     settle(shard, clock)
     assert (queue.ready_count(), dead.ready_count()) == (0, 2)

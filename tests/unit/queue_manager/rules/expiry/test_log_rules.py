@@ -241,6 +241,6 @@ def test_what_the_last_group_held_may_be_too_much(manager: QueueManager) -> None
     manager.dispatch(NOW_MS)
     publish(manager, 2)
     manager.fire_timers(NOW_MS)
-    manager.delete_group(queue, "a", NOW_MS, force=True)
+    queue.groups.delete("a", NOW_MS, force=True)
     manager.fire_timers(NOW_MS)
     assert queue.ready_count() == 2

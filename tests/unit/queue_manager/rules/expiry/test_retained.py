@@ -135,7 +135,7 @@ def test_it_applies_again_when_no_group_is_left(manager: QueueManager, durable: 
     send(manager, "d", now_ms=NOW_MS + 500)
     manager.fire_timers(NOW_MS + 1_000)
     assert queue.ready_count() == 4
-    manager.delete_group(queue, "", NOW_MS + 1_000)
+    queue.groups.delete("", NOW_MS + 1_000)
     manager.fire_timers(NOW_MS + 1_000)
     assert (queue.ready_count(), queue.log.head_offset) == (1, 3)
     send(manager, "e", "f", now_ms=NOW_MS + 1_001)
@@ -151,7 +151,7 @@ def test_what_a_deleted_group_had_done_does_not_count(manager: QueueManager, by_
     send(manager, "a0", "b1", "c2", "d3", "e4")
     manager.dispatch(NOW_MS)
     manager.ack(sink.claims[1:], NOW_MS)
-    manager.delete_group(queue, "", NOW_MS, force=True)
+    queue.groups.delete("", NOW_MS, force=True)
     manager.fire_timers(NOW_MS)
     assert queue.ready_count() == 2
     send(manager, "f5")
@@ -168,7 +168,7 @@ def test_what_a_deleted_group_had_done_does_not_count_for_the_next_one(manager: 
     manager.dispatch(NOW_MS)
     manager.ack(sink.claims[1:3], NOW_MS)
     manager.reject(sink.claims[3:], NOW_MS)
-    manager.delete_group(queue, "", NOW_MS, force=True)
+    queue.groups.delete("", NOW_MS, force=True)
     consume(manager, queue, "next", credit_max=0)
     assert queue.ready_count() == queue.depth() == queue.groups.find("next").ready_count() == 2
 

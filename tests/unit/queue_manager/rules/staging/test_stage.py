@@ -25,7 +25,7 @@ def stage(manager, queue, *bodies, tag=TAG, now_ms=NOW_MS):
 
 
 def commit(manager, queue, *parts, epoch=0, now_ms=NOW_MS):
-    return manager.commit_epoch(queue, "job", epoch, [EpochPart(*part) for part in parts], now_ms)
+    return queue.rules.stage.commit("job", epoch, [EpochPart(*part) for part in parts], now_ms)
 
 
 def finish(manager, now_ms=NOW_MS):
@@ -150,26 +150,26 @@ def test_an_epoch_too_large_for_the_queue_is_refused_whole(manager):
     commit(manager, queue, (0, "a", 2))
     with pytest.raises(LimitReached, match="no room for the 2 rows"):
         commit(manager, queue, (0, "a", 2), epoch=1)
-    assert manager.last_epoch(queue, "job").epoch == 0
+    assert queue.rules.stage.last_epoch("job").epoch == 0
 
 
 def test_producers_are_bounded_and_forgotten(manager, queue, monkeypatch):
     monkeypatch.setattr(limits, "STAGE_PRODUCERS_PER_QUEUE_MAX", 1)
     commit(manager, queue)
     with pytest.raises(LimitReached, match="remembers 1 producers"):
-        manager.commit_epoch(queue, "second", 0, [], NOW_MS)
+        queue.rules.stage.commit("second", 0, [], NOW_MS)
     manager.fire_timers(NOW_MS + limits.STAGE_PRODUCER_LIFETIME_MS + 1)
-    assert manager.last_epoch(queue, "job") is None
-    manager.commit_epoch(queue, "second", 0, [], NOW_MS)
+    assert queue.rules.stage.last_epoch("job") is None
+    queue.rules.stage.commit("second", 0, [], NOW_MS)
 
 
 def test_what_nobody_commits_goes(manager, queue):
     stage(manager, queue, b"x")
     late = NOW_MS + limits.STAGED_LIFETIME_MS
     manager.fire_timers(late - 1)
-    assert manager.staged_rows(queue, TAG) == 1
+    assert queue.rules.stage.row_count(TAG) == 1
     manager.fire_timers(late + limits.STAGE_CHECK_INTERVAL_MS)
-    assert manager.staged_rows(queue, TAG) == 0
+    assert queue.rules.stage.row_count(TAG) == 0
     with pytest.raises(PreconditionFailed, match="given up"):
         stage(manager, queue, b"y", now_ms=late)
 
@@ -177,7 +177,7 @@ def test_what_nobody_commits_goes(manager, queue):
 def test_an_epoch_aborted_and_written_again_leaves_nothing(manager, queue, monkeypatch):
     stage(manager, queue, b"x")
     finish(manager)
-    assert manager.abort_epoch(queue, "job", 0, NOW_MS) == 1
+    assert queue.rules.stage.abort("job", 0, NOW_MS) == 1
     stage(manager, queue, b"y", tag=TAG._replace(attempt="b"))
     commit(manager, queue, (0, "b", 1))
     for _ in range(6):
@@ -190,7 +190,7 @@ def test_an_epoch_aborted_and_written_again_leaves_nothing(manager, queue, monke
     monkeypatch.setattr(limits, "STAGED_BYTES_PER_QUEUE_MAX", 1)
     monkeypatch.setattr(limits, "STAGED_ATTEMPTS_PER_QUEUE_MAX", 1)
     assert stage(manager, queue, b"z", tag=TAG._replace(epoch=1)) == ACCEPTED, "nothing of epoch 0 is counted"
-    assert manager.forget_producer(queue, "job", NOW_MS), "nothing of epoch 0 is on its way"
+    assert queue.rules.stage.forget("job", NOW_MS), "nothing of epoch 0 is on its way"
 
 
 @pytest.mark.parametrize(
