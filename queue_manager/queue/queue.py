@@ -20,10 +20,10 @@ from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue_groups import Groups, Place
 from queue_manager.queue.queue_rules import QueueRules
-from queue_manager.queue.use import Use
 from queue_manager.rules.dead_letters import DeadLetterBook, DeadLetters, Directory
 from queue_manager.rules.expiry.log_rules import Levels
 from queue_manager.shard.context import Context
+from queue_manager.shard.timers import Timers
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
@@ -56,7 +56,7 @@ class Queue:
     It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
     memory of all (`InMemory`) and administration ask of a queue, and kinds of queues differ in those. What
     has state of its own is an object beside it: groups, rules, use, parts.
-    Implements `queue_manager.queue.use.Used` and `rules.dead_letters.Target` and `rules.host.Host`.
+    Implements `rules.dead_letters.Target` and `rules.host.Host`.
     """
 
     __slots__ = (
@@ -207,6 +207,7 @@ class Queue:
         self.use.watch()
 
     def go_unused(self, now_ms: int) -> None:
+        """Go: the queue was not used for as long as its policy says."""
         self._surroundings.on_unused(self, now_ms)
 
     # groups
@@ -409,3 +410,47 @@ class Queue:
             part.delete(tuple(dict.fromkeys(storage_ids)), now_ms, is_untouched=is_untouched)
         for group in self.groups.with_keeper():
             group.delete(f"queue {local_name(self.name)!r} was deleted")
+
+
+class Use:
+    """When a queue was used last, and whether it ever had a consumer: what is not used for too long goes."""
+
+    __slots__ = ("_queue", "_timers", "had_consumer", "unused_since_ms")
+
+    def __init__(self, queue: Queue, timers: Timers, now_ms: int) -> None:
+        self._queue = queue
+        self._timers = timers
+        self.had_consumer = False
+        self.unused_since_ms = now_ms
+
+    def joined(self) -> None:
+        """Note that a consumer came."""
+        self.had_consumer = True
+
+    def note(self, now_ms: int) -> None:
+        """Note that the queue was used now."""
+        self.unused_since_ms = now_ms
+
+    def watch(self) -> None:
+        """Have it looked at when it will have been unused for too long."""
+        expires_ms = self._expires_ms()
+        if expires_ms and self._queue.owner is None:
+            self._timers.set(self, self.unused_since_ms + expires_ms)
+
+    def _expires_ms(self) -> int:
+        policy = self._queue.policy
+        return policy.unused_max_ms if self._queue.durable else policy.expires_ms
+
+    def on_timer(self, now_ms: int) -> None:
+        """Go, if it was not used for as long as its policy says."""
+        if self._queue.deleted or self._queue.consumer_count():
+            return
+        expires_ms = self._expires_ms()
+        if expires_ms and self.unused_since_ms + expires_ms <= now_ms:
+            self._queue.go_unused(now_ms)
+        else:
+            self.watch()
+
+    def end(self) -> None:
+        """Forget the queue, which is gone."""
+        self._timers.forget(self)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final, Protocol
@@ -54,82 +55,49 @@ ENDED: Final = OWN + OWN
 """Begins the names of subscriptions that ended with messages in flight, or waiting."""
 
 
+@dataclass(eq=False, slots=True)
 class FilterLog:
     """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
 
     `readers` are the subscriptions to the filter, `live` those of sessions with a connection; `holders` are
     subscriptions that ended and of which messages are in flight, or wait. `last_id`: no message
     has a higher ID. `end_count` and `end_bytes`: what it ever got; `head_count` and `head_bytes`:
-    what of that is known to be gone. Implements `queue_manager.shard.context.Appended`.
+    what of that is known to be gone. `next_id`: the ID the next message of the broker gets; `_unused` is
+    called when nothing reads it any more. Implements `queue_manager.shard.context.Appended`.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_context",
-        "_is_removed",
-        "_is_trimming",
-        "_loading_from",
-        "_memory_id",
-        "_rows",
-        "_scan_rows",
-        "_tail",
-        "_tail_bytes",
-        "_unused",
-        "_unwritten",
-        "durable_id",
-        "end_bytes",
-        "end_count",
-        "filter",
-        "head_bytes",
-        "head_count",
-        "holders",
-        "is_closed",
-        "is_own",
-        "last_id",
-        "live",
-        "number",
-        "readers",
-        "waiting",
-    )
+    _context: Context
+    _blocks: Blocks
+    number: int
+    filter: str
+    next_id: InitVar[int]
+    _unused: Callable[[FilterLog], None]
+    end_count: int = 0
+    end_bytes: int = 0
+    is_own: bool = field(init=False)  # of one subscription, and nothing is published to it
+    readers: dict[LogReader, None] = field(default_factory=dict, init=False)
+    live: dict[LogReader, None] = field(default_factory=dict, init=False)
+    holders: dict[LogReader, None] = field(default_factory=dict, init=False)
+    is_closed: bool = field(default=False, init=False)
+    waiting: dict[LogReader, None] = field(default_factory=dict, init=False)
+    last_id: int = field(init=False)
+    durable_id: int = field(init=False)
+    head_count: int = field(default=0, init=False)
+    head_bytes: int = field(default=0, init=False)
+    _memory_id: int = field(init=False)  # from this ID on everything is in the tail
+    _tail: list[Kept] = field(default_factory=list, init=False)
+    _tail_bytes: int = field(default=0, init=False)
+    _unwritten: int = field(default=0, init=False)  # index of the first message of the tail in no commit
+    _rows: list[tuple[int, int]] = field(default_factory=list, init=False)  # (first, last message) as known
+    _scan_rows: int = field(default=limits.FILTER_LOG_ROWS_PER_SCAN_MIN, init=False)
+    _loading_from: int | None = field(default=None, init=False)
+    _is_trimming: bool = field(default=False, init=False)
+    _is_removed: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        context: Context,
-        blocks: Blocks,
-        number: int,
-        topic_filter: str,
-        next_id: int,
-        unused: Callable[[FilterLog], None],
-        end_count: int = 0,
-        end_bytes: int = 0,
-    ) -> None:
-        """`next_id`: the ID the next message of the broker gets; `unused` is called when nobody reads it."""
-        self._context = context
-        self._blocks = blocks
-        self._unused = unused
-        self.number = number
-        self.filter = topic_filter
-        self.is_own = topic_filter.startswith(OWN)  # of one subscription, and nothing is published to it
-        self.readers: dict[LogReader, None] = {}
-        self.live: dict[LogReader, None] = {}
-        self.holders: dict[LogReader, None] = {}
-        self.is_closed = False
-        self.waiting: dict[LogReader, None] = {}
+    def __post_init__(self, next_id: int) -> None:
+        self.is_own = self.filter.startswith(OWN)
         self.last_id = next_id - 1
-        self.durable_id = next_id
-        self.end_count = end_count
-        self.end_bytes = end_bytes
-        self.head_count = 0
-        self.head_bytes = 0
-        self._memory_id = next_id  # from this ID on everything is in the tail
-        self._tail: list[Kept] = []
-        self._tail_bytes = 0
-        self._unwritten = 0  # index of the first message of the tail that is in no commit
-        self._rows: list[tuple[int, int]] = []  # (first, last message) of rows that are known
-        self._scan_rows = limits.FILTER_LOG_ROWS_PER_SCAN_MIN
-        self._loading_from: int | None = None
-        self._is_trimming = False
-        self._is_removed = False
+        self.durable_id = self._memory_id = next_id
 
     # appending
 
@@ -305,27 +273,39 @@ class FilterLog:
         if self._is_trimming or self._is_removed:
             return
         self._is_trimming = True
-        self._drop_from(filter_log_entry.prefix(self.number), bounds)
 
-    def _drop_from(self, start: bytes, bounds: Bounds) -> None:
+        def is_too_much(key: bytes, value: bytes) -> bool:
+            head = decode_entry_head(value)
+            count, body_bytes = head.first_count + head.message_count, head.first_bytes + head.body_bytes
+            if not bounds.excess(self.end_count - count + 1, self.end_bytes - body_bytes + 1):
+                self._context.trimmable[self] = None
+                return False
+            self._context.commit.delete(key)
+            self.begin_head(count, body_bytes)
+            return True
+
+        def done() -> None:
+            self._is_trimming = False
+
+        end = filter_log_entry.key(self.number, self.durable_id)
+        self._walk(filter_log_entry.prefix(self.number), end, is_too_much, done)
+
+    def _walk(
+        self,
+        start: bytes,
+        end: bytes | None,
+        goes_on: Callable[[bytes, bytes], bool],
+        done: Callable[[], None],
+    ) -> None:
+        """Go through entries, some at a time, until `goes_on` says no or there are none; then call `done`."""
         limit = limits.FILTER_LOG_ROWS_PER_TRIM
 
         def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
-            for key, value in rows:
-                head = decode_entry_head(value)
-                count, body_bytes = head.first_count + head.message_count, head.first_bytes + head.body_bytes
-                if not bounds.excess(self.end_count - count + 1, self.end_bytes - body_bytes + 1):
-                    self._is_trimming = False
-                    self._context.trimmable[self] = None
-                    return
-                self._context.commit.delete(key)
-                self.begin_head(count, body_bytes)
-            if len(rows) < limit:
-                self._is_trimming = False
+            if all(goes_on(*row) for row in rows) and len(rows) == limit:
+                self._walk(rows[-1][0] + b"\x00", end, goes_on, done)
             else:
-                self._drop_from(rows[-1][0] + b"\x00", bounds)
+                done()
 
-        end = filter_log_entry.key(self.number, self.durable_id)
         self._context.loads.append(ScanLoad(start, end, limit, then))
 
     def trim(self) -> None:
@@ -334,26 +314,24 @@ class FilterLog:
         if self._is_trimming or self._is_removed:
             return
         low = self._low_id()
-        end = filter_log_entry.key(self.number, min(low, self.durable_id))
         self._is_trimming = True
-        self._trim_from(filter_log_entry.prefix(self.number), end, low)
+        self._trim_to(filter_log_entry.key(self.number, min(low, self.durable_id)), low)
 
-    def _trim_from(self, start: bytes, end: bytes, low: int) -> None:
-        limit = limits.FILTER_LOG_ROWS_PER_TRIM
+    def _trim_to(self, end: bytes | None, low: int) -> None:
+        """Delete the entries before `end` of which all messages have IDs below `low`."""
 
-        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
-            for key, value in rows:
-                first_id = filter_log_entry.parse_key(key)[1]
-                if first_id + decode_entry_head(value).last_delta < low:
-                    self._context.commit.delete(key)
-            if len(rows) == limit:
-                self._trim_from(rows[-1][0] + b"\x00", end, low)
-                return
+        def let_go(key: bytes, value: bytes) -> bool:
+            first_id = filter_log_entry.parse_key(key)[1]
+            if first_id + decode_entry_head(value).last_delta < low:
+                self._context.commit.delete(key)
+            return True
+
+        def done() -> None:
             self._is_trimming = False
             if self._is_removed:
                 self._context.commit.delete(filter_log.key(self.number))
 
-        self._context.loads.append(ScanLoad(start, end, limit, then))
+        self._walk(filter_log_entry.prefix(self.number), end, let_go, done)
 
     def close(self, name: str) -> None:
         """Keep it for its holders only: nothing comes into it any more, it has another name, and what came
@@ -381,16 +359,12 @@ class FilterLog:
 
     def _delete_from(self, start: bytes) -> None:
         """Delete the entries from that key on; the commits that write them are over."""
-        limit = limits.FILTER_LOG_ROWS_PER_TRIM
 
-        def then(rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
-            for key, _ in rows:
-                self._context.commit.delete(key)
-            if len(rows) == limit and not self._is_removed:
-                self._delete_from(rows[-1][0] + b"\x00")
+        def delete(key: bytes, value: bytes) -> bool:
+            self._context.commit.delete(key)
+            return not self._is_removed
 
-        end = prefix_end(filter_log_entry.prefix(self.number))
-        self._context.loads.append(ScanLoad(start, end, limit, then))
+        self._walk(start, prefix_end(filter_log_entry.prefix(self.number)), delete, lambda: None)
 
     def remove(self) -> None:
         """Delete all of it, what is on its way to the store too: it has no subscription any more."""
@@ -404,11 +378,8 @@ class FilterLog:
         self._context.commit.wait(_Written(self._remove_rows), 0)
 
     def _remove_rows(self) -> None:
-        """See `remove`; the commits with rows of it have been written."""
-        start = filter_log_entry.prefix(self.number)
-        end = prefix_end(start)
-        assert end is not None
-        self._trim_from(start, end, END)
+        """Delete what is on the store: the commits with rows of it have been written."""
+        self._trim_to(prefix_end(filter_log_entry.prefix(self.number)), END)
 
 
 class _Written:

@@ -5,7 +5,7 @@ commits.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from slatedb.uniffi import WriteBatch
 
@@ -16,6 +16,7 @@ from storage.journal.due import Due
 from storage.journal.filling import filled_batch
 from storage.journal.frames import EndRecord
 from storage.journal.waiting_commits import ABSENT, Portion, Rows, Waiting
+from storage.slate_store import SlateStore
 
 
 class _Filled(NamedTuple):
@@ -23,18 +24,6 @@ class _Filled(NamedTuple):
 
     batch: WriteBatch
     portion: Portion
-
-
-class Database(Protocol):
-    """The calls of a `storage.slate_store.SlateStore` for the journal before it."""
-
-    async def apply(self, batch: WriteBatch) -> None:
-        """Have reads see the batch, durable or not."""
-        ...
-
-    async def make_durable(self) -> None:
-        """Put everything applied so far on disk."""
-        ...
 
 
 class Behind:
@@ -47,7 +36,7 @@ class Behind:
 
     def __init__(
         self,
-        database: Database,
+        database: SlateStore,
         database_id: int,
         *,
         on_durable: Callable[[int], Coroutine[Any, Any, None]] | None = None,

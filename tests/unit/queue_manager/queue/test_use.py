@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from queue_manager.policy import QueuePolicy
-from queue_manager.queue.use import Use
+from queue_manager.queue.queue import Use
 from queue_manager.shard.timers import Timers
 from tests.unit.queue_manager.managers import NOW_MS, make_policy
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds, BoundsInForce
+from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
+from queue_manager.sessions.common import Common
 from queue_manager.sessions.giving_way import GivingWay
 
 
@@ -17,10 +18,10 @@ def merged(message_id: int) -> Any:
 
 def begin(bounds: Bounds, next_id: int = 100) -> GivingWay:
     """For a session of a shard that gives out `next_id` next."""
-    in_force = BoundsInForce()
-    in_force.bounds = bounds
     context: Any = SimpleNamespace(message_ids=SimpleNamespace(next_value=next_id))
-    return GivingWay(context, in_force)
+    common = Common(context)
+    common.limit(bounds)
+    return GivingWay(common)
 
 
 def kept(giving_way: GivingWay, ids: range, waiting_count: int) -> list[int]:
