@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from queue_manager.outcomes import ACCEPTED, REFUSED_SESSION, UNROUTED
@@ -78,19 +79,15 @@ class TopicSpaces:
         return _Awaited(self, vhost, keys, template) if topics is None else topics.audience(keys, template)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Awaited:
     """The audience of messages in a virtual host that no subscriber was in yet. Implements `Audience`."""
 
-    __slots__ = ("_found", "_keys", "_spaces", "_template", "_vhost")
-
-    def __init__(
-        self, spaces: TopicSpaces, vhost: str, keys: Sequence[str], template: EnvelopeTemplate
-    ) -> None:
-        self._spaces = spaces
-        self._vhost = vhost
-        self._keys = keys
-        self._template = template
-        self._found: Audience | None = None
+    _spaces: TopicSpaces
+    _vhost: str
+    _keys: Sequence[str]
+    _template: EnvelopeTemplate
+    _found: Audience | None = field(default=None, init=False)
 
     def _audience(self) -> Audience | None:
         if self._found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
 from config import limits
@@ -29,6 +30,7 @@ class BacklogOwner(Protocol):
         """Note, where account is kept of what waits, that these are nothing for the group."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Backlog(Generic[H]):
     """Takes messages in order, and passes what is unwanted, expired, or gone.
 
@@ -38,39 +40,19 @@ class Backlog(Generic[H]):
     been given what is not durable below this offset; until that is, nothing is handed out (0: it is open).
     """
 
-    __slots__ = (
-        "_owner",
-        "_retention",
-        "_skipped",
-        "_stored",
-        "closed_until",
-        "log",
-        "progress",
-        "reader",
-        "waits",
-        "wants",
-    )
+    _owner: BacklogOwner
+    _retention: Retention[H]
+    progress: Progress
+    reader: Reader
+    _stored: StoredState
+    _skipped: SkippedRows[H]
+    wants: Wanted | None
+    log: QueueLog = field(init=False)
+    waits: bool = field(default=False, init=False)
+    closed_until: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        owner: BacklogOwner,
-        retention: Retention[H],
-        progress: Progress,
-        reader: Reader,
-        stored: StoredState,
-        skipped: SkippedRows[H],
-        wants: Wanted | None,
-    ) -> None:
-        self._owner = owner
-        self._retention = retention
-        self._stored = stored
-        self._skipped = skipped
-        self.log: QueueLog = retention.log
-        self.progress = progress
-        self.reader = reader
-        self.wants = wants
-        self.waits = False
-        self.closed_until = 0
+    def __post_init__(self) -> None:
+        self.log = self._retention.log
 
     @property
     def position(self) -> int:

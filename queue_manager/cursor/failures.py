@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from queue_manager.claims.claim import Bucket, Claim
@@ -24,6 +25,7 @@ class DeadLetters(Protocol):
         """Append a copy there; whether the original may be let go of, which has to be in the same commit."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Failures(Generic[H]):
     """Sends it to the dead letters, or keeps it as failed.
 
@@ -31,21 +33,11 @@ class Failures(Generic[H]):
     for it. Where dead letters are wanted, bodies must be in memory.
     """
 
-    __slots__ = ("_claims", "_dead_letters", "_holder", "_retention", "_stored")
-
-    def __init__(
-        self,
-        holder: H,
-        retention: Retention[H],
-        claims: Claims,
-        stored: StoredState,
-        dead_letters: DeadLetters,
-    ) -> None:
-        self._holder = holder
-        self._retention = retention
-        self._claims = claims
-        self._stored = stored
-        self._dead_letters = dead_letters
+    _holder: H
+    _retention: Retention[H]
+    _claims: Claims
+    _stored: StoredState
+    _dead_letters: DeadLetters
 
     @property
     def are_dead_lettered(self) -> bool:

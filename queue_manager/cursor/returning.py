@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol
 
@@ -45,6 +46,7 @@ class Home(Protocol):
         """Note that the last one of very many is in its place."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Returning(Generic[H]):
     """Puts claims back; of very many what has yet to be put, oldest request first, a step at a time.
 
@@ -52,30 +54,15 @@ class Returning(Generic[H]):
     Implements `queue_manager.shard.steps.Work`.
     """
 
-    __slots__ = (
-        "_claims",
-        "_failures",
-        "_home",
-        "_is_paused",
-        "_log",
-        "_put_count",
-        "_stored",
-        "_waiting",
-        "count",
-    )
-
-    def __init__(
-        self, home: Home, log: QueueLog, claims: Claims, failures: Failures[H], stored: StoredState
-    ) -> None:
-        self._home = home
-        self._stored = stored
-        self._log = log
-        self._claims = claims
-        self._failures = failures
-        self._waiting: list[tuple[Verdict, deque[Claim]]] = []
-        self.count = 0
-        self._put_count = 0  # since the state of the cursor was written
-        self._is_paused = False
+    _home: Home
+    _log: QueueLog
+    _claims: Claims
+    _failures: Failures[H]
+    _stored: StoredState
+    _waiting: list[tuple[Verdict, deque[Claim]]] = field(default_factory=list, init=False)
+    count: int = field(default=0, init=False)
+    _put_count: int = field(default=0, init=False)  # since the state of the cursor was written
+    _is_paused: bool = field(default=False, init=False)
 
     def requeue(
         self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None

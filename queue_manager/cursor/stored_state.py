@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+
 from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.shard.commit import Commit
@@ -9,6 +11,7 @@ from queue_manager.shard.context import WHOLE, Stateful
 from storage.records import group_position, log_cursor
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StoredState:
     """Has a cursor written when something changed, at most once in `limits.STATE_FLUSH_INTERVAL_MS`.
 
@@ -18,28 +21,20 @@ class StoredState:
     position are written when they are others than before.
     """
 
-    __slots__ = (
-        "_cursor",
-        "_flushed_at_ms",
-        "_is_awaited",
-        "_is_kept",
-        "_log",
-        "_position",
-        "_sequence",
-        "_storage_id",
-        "is_dirty",
-    )
+    _cursor: Stateful
+    _log: QueueLog
+    _storage_id: str
+    _: KW_ONLY
+    is_kept: InitVar[bool] = True
+    _is_kept: bool = field(init=False)
+    is_dirty: bool = field(default=False, init=False)
+    _flushed_at_ms: int = field(default=0, init=False)
+    _is_awaited: bool = field(default=False, init=False)
+    _sequence: int = field(default=-1, init=False)
+    _position: int = field(default=-1, init=False)
 
-    def __init__(self, cursor: Stateful, log: QueueLog, storage_id: str, *, is_kept: bool = True) -> None:
-        self._cursor = cursor
-        self._log = log
-        self._storage_id = storage_id
-        self._is_kept = is_kept and log.durable
-        self.is_dirty = False
-        self._flushed_at_ms = 0
-        self._is_awaited = False
-        self._sequence = -1
-        self._position = -1
+    def __post_init__(self, is_kept: bool) -> None:
+        self._is_kept = is_kept and self._log.durable
 
     def mark_dirty(self) -> None:
         """Have position and claims written with one of the next commits, if they are kept at all."""

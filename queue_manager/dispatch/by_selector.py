@@ -8,6 +8,7 @@ out of order any more.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
@@ -18,10 +19,12 @@ from queue_manager.dispatch.view_scan import OFFSET_END, Scan
 from queue_manager.errors import LimitReached
 from queue_manager.filters import MessageFilter
 from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.log.claimed import ClaimedBitmap
 from queue_manager.model import Message
 from queue_manager.shard.loads import LogLoad
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BySelector(Dispatcher):
     """Hands out the messages of one cursor.
 
@@ -31,34 +34,26 @@ class BySelector(Dispatcher):
     order again.
     """
 
-    __slots__ = (
-        "_claimed",
-        "_consumers",
-        "_cursor",
-        "_on_end",
-        "_scan",
-        "_turn",
-        "_views",
-        "_views_of",
-        "_waiting",
-    )
+    _cursor: Cursor
+    _consumers: Consumers
+    _on_end: Callable[[Cursor], None]
+    _claimed: ClaimedBitmap = field(init=False)
+    _views: Views = field(init=False)
+    _views_of: dict[Consumer, View] = field(default_factory=dict, init=False)
+    _waiting: dict[int, Claim] = field(default_factory=dict, init=False)
+    _turn: int = field(default=0, init=False)
+    _scan: Scan = field(init=False)
 
-    def __init__(self, cursor: Cursor, consumers: Consumers, on_end: Callable[[Cursor], None]) -> None:
-        self._cursor = cursor
-        self._consumers = consumers
-        self._on_end = on_end
+    def __post_init__(self) -> None:
+        cursor = self._cursor
         self._views = Views(cursor.log.context.fields)
-        self._views_of: dict[Consumer, View] = {}
-        self._waiting: dict[int, Claim] = {}
-        self._turn = 0
         cursor.reader.forget()
-        has_gaps = cursor.progress.gaps is not None
-        self._claimed = claimed = cursor.progress.begin_bitmap()
-        if has_gaps:
+        if cursor.progress.gaps is not None:
             cursor.stored.mark_dirty()
-        self._scan = Scan(cursor, claimed, self._views)
+        self._claimed = cursor.progress.begin_bitmap()
+        self._scan = Scan(cursor, self._claimed, self._views)
         cursor.backlog.pass_expired()
-        for consumer in consumers.members:
+        for consumer in self._consumers.members:
             self.join(consumer)
 
     # what is wanted

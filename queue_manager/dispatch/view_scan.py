@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
@@ -18,6 +19,7 @@ from queue_manager.shard.loads import LogLoad
 OFFSET_END: Final = 1 << 63  # beyond every offset
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Scan:
     """How the views of a cursor move through its log.
 
@@ -27,32 +29,17 @@ class Scan:
     at in this dispatch, `_wanting` the views that need something read back.
     """
 
-    __slots__ = (
-        "_block",
-        "_block_end",
-        "_block_offsets",
-        "_block_start",
-        "_budget",
-        "_claimed",
-        "_cursor",
-        "_found_bytes",
-        "_load_count",
-        "_views",
-        "_wanting",
-    )
-
-    def __init__(self, cursor: Cursor, claimed: ClaimedBitmap, views: Views) -> None:
-        self._cursor = cursor
-        self._claimed = claimed
-        self._views = views
-        self._block: list[Message] = []
-        self._block_offsets: list[int] = []
-        self._block_start = 0
-        self._block_end = 0
-        self._budget = 0
-        self._found_bytes = 0
-        self._load_count = 0
-        self._wanting: dict[View, None] = {}
+    _cursor: Cursor
+    _claimed: ClaimedBitmap
+    _views: Views
+    _block: list[Message] = field(default_factory=list, init=False)
+    _block_offsets: list[int] = field(default_factory=list, init=False)
+    _block_start: int = field(default=0, init=False)
+    _block_end: int = field(default=0, init=False)
+    _budget: int = field(default=0, init=False)
+    _found_bytes: int = field(default=0, init=False)
+    _load_count: int = field(default=0, init=False)
+    _wanting: dict[View, None] = field(default_factory=dict, init=False)
 
     def begin(self) -> None:
         """Begin a dispatch."""

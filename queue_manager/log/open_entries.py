@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from config import limits
@@ -12,6 +13,7 @@ _NO_RUN: Final = -1
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class OpenEntries:
     """Log entries of one queue: `rows` (first offset and record), and one that is still open.
 
@@ -20,30 +22,16 @@ class OpenEntries:
     loop turn make one run, whichever connections they came from.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_bytes",
-        "_count",
-        "_next_id",
-        "_run_begin",
-        "_run_end_max",
-        "_run_ms",
-        "_run_offset",
-        "_run_template",
-        "rows",
-    )
-
-    def __init__(self) -> None:
-        self.rows: tuple[tuple[int, bytes], ...] = ()
-        self._blocks: list[bytes] = []
-        self._count = 0  # messages of the open entry, with those of the run
-        self._bytes = 0  # without those of the run
-        self._run_begin = 0  # `_count` when the run began, and what it may become by the run
-        self._run_end_max = 0
-        self._run_template = _NO_TEMPLATE
-        self._run_offset = 0
-        self._run_ms = 0
-        self._next_id = _NO_RUN  # what the next message of the run would have
+    rows: tuple[tuple[int, bytes], ...] = field(default=(), init=False)
+    _blocks: list[bytes] = field(default_factory=list, init=False)
+    _count: int = field(default=0, init=False)  # messages of the open entry, with those of the run
+    _bytes: int = field(default=0, init=False)  # without those of the run
+    _run_begin: int = field(default=0, init=False)  # `_count` when the run began ...
+    _run_end_max: int = field(default=0, init=False)  # ... and what it may become by the run
+    _run_template: EnvelopeTemplate = field(default=_NO_TEMPLATE, init=False)
+    _run_offset: int = field(default=0, init=False)
+    _run_ms: int = field(default=0, init=False)
+    _next_id: int = field(default=_NO_RUN, init=False)  # what the next message of the run would have
 
     def add(self, template: EnvelopeTemplate, first_id: int, offset: int, now_ms: int, count: int) -> None:
         """Add messages alike, the first of them at `offset`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import repeat
 
 from config import limits
@@ -17,72 +18,42 @@ from storage.envelope import EnvelopeTemplate
 from storage.records import queue_meta
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class QueueLog:
     """The newest messages in memory, those on the store, and where the log begins.
 
     `name` is what its records are stored under, `title` the name of the queue. `head_offset` is the lowest
     offset still kept and `head_sequence` the metadata-log sequence to begin reading at. `durable_offset`:
-    everything below is durable. `recovered_end`: log entries below it may hold payloads that a crash kept
-    from being deleted. `mixes_payloads`: some may be in other queues too, or have IDs out of order.
-    `is_held`: nothing of it is given to consumers. `tells_offsets`: messages in it may tell the offsets of
-    others, as dead letters do.
-    `has_large`: there were messages with bodies above `limits.DONE_BODY_BYTES_MAX`.
+    everything below is durable, in the beginning all there is. `recovered_end`: log entries below it may hold
+    payloads that a crash kept from being deleted. `mixes_payloads`: some may be in other queues too, or have
+    IDs out of order. `is_held`: nothing of it is given to consumers. `tells_offsets`: messages in it may tell
+    the offsets of others, as dead letters do. `has_large`: there were messages with bodies above
+    `limits.DONE_BODY_BYTES_MAX`.
     """
 
-    __slots__ = (
-        "_index",
-        "_open",
-        "context",
-        "deleted",
-        "durable",
-        "durable_offset",
-        "has_large",
-        "head_offset",
-        "head_sequence",
-        "is_held",
-        "log_id",
-        "mixes_payloads",
-        "name",
-        "policy",
-        "recovered_end",
-        "tail",
-        "tells_offsets",
-        "title",
-    )
+    context: Context
+    name: str
+    title: str
+    _: KW_ONLY
+    durable: bool
+    policy: QueuePolicy
+    log_id: str
+    durable_offset: int = 0
+    head_offset: int = 0
+    head_sequence: int = 0
+    mixes_payloads: bool = False
+    recovered_end: int = 0
+    tail: Tail = field(init=False)
+    has_large: bool = field(default=False, init=False)
+    deleted: bool = field(default=False, init=False)
+    is_held: bool = field(default=False, init=False)
+    tells_offsets: bool = field(default=False, init=False)
+    _index: list[tuple[int, int]] = field(default_factory=list, init=False)
+    """First offset and sequence of the newest log entries."""
+    _open: OpenEntries = field(default_factory=OpenEntries, init=False)
 
-    def __init__(
-        self,
-        context: Context,
-        name: str,
-        title: str,
-        *,
-        durable: bool,
-        policy: QueuePolicy,
-        log_id: str,
-        next_offset: int = 0,
-        head_offset: int = 0,
-        head_sequence: int = 0,
-        mixes_payloads: bool = False,
-        recovered_end: int = 0,
-    ) -> None:
-        self.context = context
-        self.name = name
-        self.title = title
-        self.durable = durable
-        self.policy = policy
-        self.log_id = log_id
-        self.tail = Tail(next_offset)
-        self.durable_offset = next_offset
-        self.head_offset = head_offset
-        self.head_sequence = head_sequence
-        self.mixes_payloads = mixes_payloads
-        self.has_large = False
-        self.recovered_end = recovered_end
-        self.deleted = False
-        self.is_held = False
-        self.tells_offsets = False
-        self._index: list[tuple[int, int]] = []  # (first offset, sequence) of the newest log entries
-        self._open = OpenEntries()
+    def __post_init__(self) -> None:
+        self.tail = Tail(self.durable_offset)
         self._prepare()
 
     def _prepare(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from config import limits
@@ -13,6 +14,7 @@ from queue_manager.model import Message
 from queue_manager.shard.loads import LoadTarget, LogLoad
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Reader:
     """The place of one reader in a log.
 
@@ -22,30 +24,16 @@ class Reader:
     is on its way, or has to wait until it is known what there is.
     """
 
-    __slots__ = (
-        "_loaded",
-        "_loaded_end",
-        "_loaded_next",
-        "_loaded_sequence",
-        "_log",
-        "_marks",
-        "_progress",
-        "_target",
-        "is_loading",
-        "sequence",
-    )
-
-    def __init__(self, log: QueueLog, progress: Progress, target: LoadTarget, sequence: int) -> None:
-        self._log = log
-        self._progress = progress
-        self._target = target
-        self.sequence = sequence  # of a log entry at or before the one that holds the position
-        self.is_loading = False
-        self._loaded: Sequence[Message] = ()
-        self._loaded_next = 0
-        self._loaded_end = 0
-        self._loaded_sequence = 0
-        self._marks: list[tuple[int, int]] = []
+    _log: QueueLog
+    _progress: Progress
+    _target: LoadTarget
+    sequence: int  # of a log entry at or before the one that holds the position
+    is_loading: bool = field(default=False, init=False)
+    _loaded: Sequence[Message] = field(default=(), init=False)
+    _loaded_next: int = field(default=0, init=False)
+    _loaded_end: int = field(default=0, init=False)
+    _loaded_sequence: int = field(default=0, init=False)
+    _marks: list[tuple[int, int]] = field(default_factory=list, init=False)
 
     # in memory; each may have more read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from queue_manager.cursor.cursor import NO_RULES, Cursor, Rules
 from queue_manager.group.group import Group
@@ -21,6 +22,7 @@ from storage.envelope import EnvelopeTemplate
 from storage.records import Released, queue_meta, queue_spec, released_offsets, removal
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Part:
     """A log, who has let go of what in it, its rules if it has any, and where its dead letters go.
 
@@ -29,39 +31,24 @@ class Part:
     Implements `queue_manager.shard.context.Appended`.
     """
 
-    __slots__ = (
-        "_has_choosers",
-        "_levels",
-        "_keeping",
-        "_purging",
-        "_rules",
-        "cursors",
-        "dead_letters",
-        "log",
-        "purged_to",
-        "retention",
-    )
-
     lets_expire = True
     """Whether messages expire that ask for it."""
 
-    def __init__(
-        self,
-        retention: Retention[Cursor],
-        dead_letters: DeadLetters,
-        levels: Levels,
-    ) -> None:
-        self.log: QueueLog = retention.log
-        self.retention = retention
-        self.cursors: dict[str, Cursor] = retention.members
-        self.dead_letters = dead_letters
-        self._levels = levels
-        self._rules: LogRules | None = None
-        self._purging: Purging | None = None  # once something was purged
-        self.purged_to = 0
-        """What is kept below was there at the last purge: it is claimed, or done."""
-        self._keeping: Keeping | None = None
-        self._has_choosers = False  # once a group was for certain messages only
+    retention: Retention[Cursor]
+    dead_letters: DeadLetters
+    _levels: Levels
+    log: QueueLog = field(init=False)
+    cursors: dict[str, Cursor] = field(init=False)
+    _rules: LogRules | None = field(default=None, init=False)
+    _purging: Purging | None = field(default=None, init=False)  # once something was purged
+    purged_to: int = field(default=0, init=False)
+    """What is kept below was there at the last purge: it is claimed, or done."""
+    _keeping: Keeping | None = field(default=None, init=False)
+    _has_choosers: bool = field(default=False, init=False)  # once a group was for certain messages only
+
+    def __post_init__(self) -> None:
+        self.log = self.retention.log
+        self.cursors = self.retention.members
         self._follow_policy()
 
     # rules

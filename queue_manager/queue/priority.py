@@ -41,7 +41,7 @@ class PriorityQueue(Queue):
             durable=self.durable,
             policy=self.policy,
             log_id=log_id,
-            next_offset=first_offset(priority),
+            durable_offset=first_offset(priority),
             head_offset=first_offset(priority),
             head_sequence=head_sequence,
             mixes_payloads=True,

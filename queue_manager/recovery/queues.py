@@ -76,7 +76,7 @@ def _restore_log(context: Context, name: str, stored_log: StoredLog) -> QueueLog
         durable=True,
         policy=stored.policy,
         log_id=stored.log_id,
-        next_offset=next_offset,
+        durable_offset=next_offset,
         head_offset=head_offset,
         head_sequence=0 if meta is None else meta.head_sequence,
         mixes_payloads=True,  # as far as this process knows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Protocol
 
 from storage.records import TO_EXCHANGE, BindingKey, binding_digest
@@ -15,28 +16,26 @@ class Destination(Protocol):
     durable: bool
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Binding:
-    """From an exchange, by its name, to a destination. `identity` is what tells it from others."""
+    """From an exchange, by its name, to a destination. `identity` is what tells it from others.
 
-    __slots__ = ("arguments", "destination", "identity", "is_durable", "key", "source")
+    `kind` is `TO_QUEUE` or `TO_EXCHANGE`. Raises ValueError for arguments that cannot be stored.
+    """
 
-    def __init__(
-        self,
-        source: str,
-        destination: Destination,
-        kind: int,
-        key: str,
-        arguments: Mapping[str, object],
-        *,
-        is_durable: bool,
-    ) -> None:
-        """`kind` is `TO_QUEUE` or `TO_EXCHANGE`. Raises ValueError for arguments that cannot be stored."""
-        self.source = source
-        self.destination = destination
-        self.key = key
-        self.arguments = arguments
-        self.is_durable = is_durable
-        self.identity = BindingKey(source, kind, destination.name, key, binding_digest(arguments))
+    source: str
+    destination: Destination
+    kind: InitVar[int]
+    key: str
+    arguments: Mapping[str, object]
+    _: KW_ONLY
+    is_durable: bool
+    identity: BindingKey = field(init=False)
+
+    def __post_init__(self, kind: int) -> None:
+        self.identity = BindingKey(
+            self.source, kind, self.destination.name, self.key, binding_digest(self.arguments)
+        )
 
     @property
     def is_to_exchange(self) -> bool:

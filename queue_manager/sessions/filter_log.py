@@ -89,7 +89,7 @@ class FilterLog:
     _tail_bytes: int = field(default=0, init=False)
     _unwritten: int = field(default=0, init=False)  # index of the first message of the tail in no commit
     _rows: list[tuple[int, int]] = field(default_factory=list, init=False)  # (first, last message) as known
-    _scan_rows: int = field(default=limits.FILTER_LOG_ROWS_PER_SCAN_MIN, init=False)
+    _scan_rows: int = field(default_factory=lambda: limits.FILTER_LOG_ROWS_PER_SCAN_MIN, init=False)
     _loading_from: int | None = field(default=None, init=False)
     _is_trimming: bool = field(default=False, init=False)
     _is_removed: bool = field(default=False, init=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 from config import limits
 from queue_manager.sessions.blocks import END
-from queue_manager.sessions.common import Common
+from queue_manager.sessions.common import Common, Losses
 from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
 from queue_manager.sessions.matching import Matched, Matching
@@ -16,6 +17,7 @@ from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session_subscription import SessionSubscription
 from queue_manager.shard.commit import Commit
+from queue_manager.shard.context import Context
 from storage.envelope import expires_at_ms
 from storage.records import CONNECTED, NEVER_S, SessionValue, session, session_progress
 from storage.records.filter_log_entries import RETAIN
@@ -57,84 +59,63 @@ class Link(Protocol):
         """Forget these: they are not in use any more."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Session:
     """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
 
     It is what its connection sees, so it has all that a client says and is sent; what is beside that has
     objects of its own (`Unfinished`, `Received`, `GivingWay`, the logs). `link` is its connection, None while
-    it is away. `ended_at_ms`: since when it is away.
+    it is away. `ended_at_ms`: since when it is away. `_key` is what it is stored under.
     Implements `queue_manager.sessions.session_subscription.Subscriber`.
     """
 
-    __slots__ = (
-        "_behind",
-        "_beside_count",
-        "_context",
-        "_ended",
-        "_giving_way",
-        "_held",
-        "_key",
-        "_losses",
-        "_matching",
-        "_next_id",
-        "_on_end",
-        "_progress_due_ms",
-        "_read",
-        "_touched",
-        "_unrepeated",
-        "client_id",
-        "dropped_count",
-        "ended_at_ms",
-        "expiry_s",
-        "expired_count",
-        "is_over",
-        "link",
-        "number",
-        "read_to",
-        "received",
-        "subscriptions",
-        "unfinished",
-        "user",
-    )
+    common: InitVar[Common]
+    client_id: str
+    _key: bytes
+    value: InitVar[SessionValue]
+    read_to: int
+    sent: InitVar[Iterable[Sent]] = ()
+    _context: Context = field(init=False)
+    _giving_way: GivingWay = field(init=False)
+    _losses: Losses = field(init=False)
+    number: int = field(init=False)
+    expiry_s: int = field(init=False)
+    ended_at_ms: int = field(init=False)
+    user: str = field(init=False)
+    unfinished: Unfinished = field(init=False)
+    received: Received = field(init=False)
+    subscriptions: dict[str, SessionSubscription] = field(default_factory=dict, init=False)
+    _beside_count: int = field(default=0, init=False)  # of the subscriptions, those without a log
+    _ended: dict[str, SessionSubscription] = field(default_factory=dict, init=False)
+    """Those that have messages in flight, or waiting."""
+    _matching: Matching | None = field(default=None, init=False)
+    link: Link | None = field(default=None, init=False)
+    is_over: bool = field(default=False, init=False)
+    _on_end: list[Callable[[], None]] = field(default_factory=list, init=False)
+    dropped_count: int = field(default=0, init=False)
+    expired_count: int = field(default=0, init=False)
+    _next_id: int = field(init=False)
+    _behind: dict[SessionSubscription, None] = field(default_factory=dict, init=False)
+    _touched: dict[FilterLog, None] = field(default_factory=dict, init=False)
+    _read: dict[SessionSubscription, None] = field(default_factory=dict, init=False)
+    """Those whose counts are to be written."""
+    _held: object = field(default=None, init=False)  # waits for its place in the unfinished to be durable
+    _progress_due_ms: int | None = field(default=None, init=False)
+    """When what changed is written; None: nothing did."""
+    _unrepeated: set[int] = field(default_factory=set, init=False)
+    """Unfinished messages this client has not been sent again."""
 
-    def __init__(
-        self,
-        common: Common,
-        client_id: str,
-        key: bytes,
-        value: SessionValue,
-        read_to: int,
-        sent: Iterable[Sent] = (),
-    ) -> None:
-        """`key` is what it is stored under."""
+    def __post_init__(self, common: Common, value: SessionValue, sent: Iterable[Sent]) -> None:
         self._context = common.context
         self._giving_way = GivingWay(common)
         self._losses = common.losses
-        self._key = key
-        self.client_id = client_id
         self.number = value.number
         self.expiry_s = value.expiry_s
         self.ended_at_ms = value.ended_at_ms
         self.user = value.user
-        self.read_to = read_to
         self.unfinished = Unfinished(sent)
         self.received = Received(common.context, value.number)
-        self.subscriptions: dict[str, SessionSubscription] = {}
-        self._beside_count = 0  # of the subscriptions, those without a log
-        self._ended: dict[str, SessionSubscription] = {}  # that have messages in flight, or waiting
-        self._matching: Matching | None = None
-        self.link: Link | None = None
-        self.is_over = False
-        self._on_end: list[Callable[[], None]] = []
-        self.dropped_count = 0
-        self.expired_count = 0
-        self._next_id = read_to
-        self._behind: dict[SessionSubscription, None] = {}
-        self._touched: dict[FilterLog, None] = {}
-        self._read: dict[SessionSubscription, None] = {}  # whose counts are to be written
-        self._held: object = None  # what waits for its place in the unfinished to be durable
-        self._progress_due_ms: int | None = None  # when what changed is written; None: nothing did
-        self._unrepeated: set[int] = set()  # unfinished messages this client has not been sent again
+        self._next_id = self.read_to
 
     @property
     def position(self) -> int:

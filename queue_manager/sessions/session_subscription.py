@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from queue_manager.sessions.blocks import END
@@ -46,6 +47,7 @@ class Subscriber(Protocol):
         """Count so many messages of its log that were dropped before they were read."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class SessionSubscription:
     """One session's subscription to one filter, as it was subscribed to.
 
@@ -55,35 +57,20 @@ class SessionSubscription:
     Implements `queue_manager.sessions.filter_log.LogReader`.
     """
 
-    __slots__ = (
-        "_ended_at",
-        "end_id",
-        "filter",
-        "from_id",
-        "log",
-        "options",
-        "read_bytes",
-        "read_count",
-        "session",
-    )
+    session: Subscriber
+    filter: str
+    options: SubscriptionOptions
+    log: FilterLog | None
+    from_id: int
+    end_id: int = field(init=False)
+    _ended_at: tuple[int, int] | None = field(init=False)
+    read_count: int = field(default=0, init=False)
+    read_bytes: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        session: Subscriber,
-        topic_filter: str,
-        options: SubscriptionOptions,
-        log: FilterLog | None,
-        from_id: int,
-    ) -> None:
-        self.session = session
-        self.filter = topic_filter
-        self.options = options
-        self.log = log
-        self.from_id = from_id
-        self.end_id = int(topic_filter.rpartition(OWN)[2]) if topic_filter.startswith(ENDED) else END
+    def __post_init__(self) -> None:
+        log = self.log
+        self.end_id = int(self.filter.rpartition(OWN)[2]) if self.filter.startswith(ENDED) else END
         self._ended_at = None if log is None or self.end_id == END else (log.end_count, log.end_bytes)
-        self.read_count = 0
-        self.read_bytes = 0
 
     @property
     def is_logged(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop
 from typing import Any, Final, Protocol, overload
 
@@ -27,6 +28,7 @@ class Home(Protocol):
         """Have the group hand out messages."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BindingTable:
     """The keys and consumers of one group, in all priorities of its queue.
 
@@ -34,30 +36,16 @@ class BindingTable:
     these are of which priority. `_ended` are bindings that may have come to their end.
     """
 
-    __slots__ = (
-        "_consumers",
-        "_ended",
-        "_home",
-        "_key_of",
-        "_placed_in",
-        "_sweep_at",
-        "bindings",
-        "placed_bytes",
-        "placed_count",
-        "seats",
-    )
-
-    def __init__(self, home: Home, consumers: Consumers, key_of: GroupKeyOf) -> None:
-        self._home = home
-        self._consumers = consumers
-        self._key_of = key_of
-        self.bindings: dict[str, Binding] = {}
-        self.seats: dict[Consumer, Seat] = {}
-        self.placed_count = 0
-        self.placed_bytes = 0
-        self._placed_in: dict[int, int] = {}
-        self._ended: dict[Binding, None] = {}
-        self._sweep_at = limits.MESSAGE_GROUPS_BOUND_MAX
+    _home: Home
+    _consumers: Consumers
+    _key_of: GroupKeyOf
+    bindings: dict[str, Binding] = field(default_factory=dict, init=False)
+    seats: dict[Consumer, Seat] = field(default_factory=dict, init=False)
+    placed_count: int = field(default=0, init=False)
+    placed_bytes: int = field(default=0, init=False)
+    _placed_in: dict[int, int] = field(default_factory=dict, init=False)
+    _ended: dict[Binding, None] = field(default_factory=dict, init=False)
+    _sweep_at: int = field(default_factory=lambda: limits.MESSAGE_GROUPS_BOUND_MAX, init=False)
 
     def key_of(self, claim: Claim) -> tuple[str, bool]:
         """Return the key of a message ("": it has none), and whether the binding ends with it."""

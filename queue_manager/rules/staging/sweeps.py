@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from config import limits
 from queue_manager.rules.host import Host
@@ -16,6 +17,7 @@ from storage.records import epoch as epoch_record
 from storage.records import payload_keys, staged_rows
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Sweeps:
     """Works off sweeps in order, one step at a time.
 
@@ -28,40 +30,18 @@ class Sweeps:
     Implements `queue_manager.shard.steps.Work`.
     """
 
-    __slots__ = (
-        "_is_stepping",
-        "_on_gone",
-        "_on_step",
-        "_pending",
-        "_queue",
-        "_read_records",
-        "_reads_on",
-        "_rows",
-        "_schedule",
-        "_templates",
-        "unmoved_bytes",
-        "unmoved_count",
-    )
-
-    def __init__(
-        self,
-        queue: Host,
-        schedule: Callable[[], Schedule],
-        on_step: Callable[[int], None],
-        on_gone: Callable[[list[StageTag]], None],
-    ) -> None:
-        self._queue = queue
-        self._schedule = schedule
-        self._on_step = on_step
-        self._on_gone = on_gone
-        self._pending: deque[Sweep] = deque()
-        self.unmoved_count = 0
-        self.unmoved_bytes = 0
-        self._is_stepping = False
-        self._rows: deque[tuple[bytes, bytes]] = deque()  # read, and not worked off
-        self._reads_on = False  # there may be more of the sweep than `_rows`
-        self._read_records = 1  # how large they are is not known yet
-        self._templates = TemplateCache()
+    _queue: Host
+    _schedule: Callable[[], Schedule]
+    _on_step: Callable[[int], None]
+    _on_gone: Callable[[list[StageTag]], None]
+    _pending: deque[Sweep] = field(default_factory=deque, init=False)
+    unmoved_count: int = field(default=0, init=False)
+    unmoved_bytes: int = field(default=0, init=False)
+    _is_stepping: bool = field(default=False, init=False)
+    _rows: deque[tuple[bytes, bytes]] = field(default_factory=deque, init=False)  # read, and not worked off
+    _reads_on: bool = field(default=False, init=False)  # there may be more of the sweep than `_rows`
+    _read_records: int = field(default=1, init=False)  # how large they are is not known yet
+    _templates: TemplateCache = field(default_factory=TemplateCache, init=False)
 
     def add(self, sweep: Sweep) -> None:
         """Have one more done."""
