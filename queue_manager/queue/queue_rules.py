@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from queue_manager.rules.deduplication import Identities
 from queue_manager.rules.host import Host
-from queue_manager.rules.schedule import Key, Schedule
+from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.stage import Stage
+from queue_manager.rules.window import Key
 from storage.envelope import EnvelopeTemplate
 
 
@@ -39,7 +40,7 @@ class QueueRules:
 
     def restore_schedule(self) -> None:
         """Note, after a start, that the store holds scheduled messages of this queue."""
-        self._schedule = Schedule(self._host, horizon=(0, 0))
+        self._schedule = Schedule(self._host)
         self._schedule.begin()
 
     def take_scheduled(self) -> list[tuple[Key, EnvelopeTemplate, bytes]]:

@@ -185,7 +185,7 @@ class Publisher:
             if judged.due_ms > now_ms:
                 first_id = self._store(plan, judged.takers, judged.bodies, judged.body_bytes)
                 for queue in judged.takers:
-                    queue.rules.schedule.add(plan.template, first_id, judged.bodies, judged.due_ms, now_ms)
+                    queue.rules.schedule.enter(plan.template, first_id, judged.bodies, judged.due_ms, now_ms)
             else:
                 self._append(plan, judged.takers, judged.bodies, judged.body_bytes, now_ms, judged.templates)
         if outcome in _TAKEN:

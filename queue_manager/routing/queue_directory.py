@@ -200,7 +200,7 @@ class QueueDirectory:
         self.exchanges.give_bindings(bound, queue)
         for (due_ms, _), template, body in planned:
             first_id = queue.store([body], len(body))
-            queue.rules.schedule.add(template, first_id, [body], due_ms, now_ms)
+            queue.rules.schedule.enter(template, first_id, [body], due_ms, now_ms)
         queue.rules.take_over_identities(old.rules)
         for message in messages:
             queue.append_one(message.template, message.body or b"", now_ms)

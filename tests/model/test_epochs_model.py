@@ -15,9 +15,9 @@ from queue_manager.errors import PreconditionFailed
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.rules.schedule import EVERYTHING
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.rules.window import EVERYTHING
 from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.records import committed_epoch, epoch, payload, staged_rows
@@ -369,7 +369,8 @@ class EpochsModel(ShardModel):
         schedule = self.manager.queues.find(name).rules._schedule
         if schedule is None:
             return False
-        is_due = bool(schedule.order) and schedule.order[0][0] <= self.clock.ms
+        first = schedule.first()
+        is_due = first is not None and first[0] <= self.clock.ms
         return is_due or schedule._is_scanning or schedule._counted_to != EVERYTHING
 
     def read_all(self, reader: Reader) -> list[bytes]:

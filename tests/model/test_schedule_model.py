@@ -14,7 +14,7 @@ from config import limits
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.rules.schedule import EVERYTHING
+from queue_manager.rules.window import EVERYTHING
 from queue_manager.spec_records import QueueDefinition
 from storage.records import payload, scheduled
 from tests.memory_store import MemoryStore
@@ -182,7 +182,7 @@ class ScheduleModel(ShardModel):
             assert queue.log.next_offset == len(self.oracle.logs[name]), name
             schedule = queue.rules._schedule
             if schedule is not None and schedule.horizon != EVERYTHING:
-                assert len(schedule.order) <= 2 * limits.SCHEDULE_WINDOW_MESSAGES
+                assert len(schedule.rows) <= 2 * limits.SCHEDULE_WINDOW_MESSAGES
 
     def finish(self) -> None:
         self.advance(10 * YEARS_MS)

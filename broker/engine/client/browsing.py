@@ -262,7 +262,7 @@ async def _scheduled(shard: Shard, queue: Queue, after: str | None) -> AsyncIter
         for item in page:
             body = None
             if not queue.durable:
-                row = queue.rules.schedule.planned.get((item.due_ms, item.message_id))
+                row = queue.rules.schedule.rows.get((item.due_ms, item.message_id))
                 body = None if row is None else row.body
             message = Message(item.message_id, -1, body, item.template, 0)
             yield Found(f"{item.due_ms}.{item.message_id}", message, 0, item.due_ms, "")

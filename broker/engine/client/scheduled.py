@@ -8,7 +8,7 @@ from broker.engine.payload_references import drop_reference
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.queue.queue import Queue
-from queue_manager.rules.schedule import Key
+from queue_manager.rules.window import Key
 from storage.encoding import prefix_end
 from storage.envelope import SHARED, EnvelopeTemplate, TemplateCache, read_head
 from storage.records import scheduled
@@ -60,7 +60,7 @@ async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_i
     queue = manager.queues.find(queue_name)
     key = (due_ms, message_id)
     if not queue.durable:
-        if queue.rules.schedule.planned.get(key) is None:
+        if queue.rules.schedule.rows.get(key) is None:
             return False
         queue.rules.schedule.cancel(key)
         queue.rules.schedule.cancelled(key)

@@ -7,7 +7,8 @@ from queue_manager.cursor.reasons import EXPIRED
 from queue_manager.model import Message
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level
-from queue_manager.rules.expiry.own_ttls import Expiring, Key, OwnTtls
+from queue_manager.rules.expiry.own_ttls import Expiring, OwnTtls
+from queue_manager.rules.window import Key
 from queue_manager.shard.loads import BodiesLoad
 from storage.envelope import EnvelopeTemplate
 from storage.records import UNKNOWN_BYTES, expiry
@@ -40,7 +41,7 @@ class OwnExpiry:
         self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
     ) -> None:
         """Note appended messages that expire by themselves."""
-        self._use().add(template, first_id, first_offset, bodies, now_ms)
+        self._use().append(template, first_id, first_offset, bodies, now_ms)
 
     def begin(self) -> None:
         """Note, after a start, that the store holds such messages."""

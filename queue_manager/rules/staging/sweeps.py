@@ -137,7 +137,7 @@ class Sweeps:
             self.unmoved_bytes -= body_bytes
             template = self._templates.find(envelope)
             if due_ms > now_ms:
-                self._schedule().add(template, first_id, bodies, due_ms, now_ms)
+                self._schedule().enter(template, first_id, bodies, due_ms, now_ms)
                 continue
             if len(bodies) == 1 and not template.expires_at_ms:
                 alone.add(template, first_id, bodies[0], now_ms)

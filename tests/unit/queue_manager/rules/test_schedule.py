@@ -16,7 +16,7 @@ def test_what_was_staged_before_a_start_is_counted_once_though_the_count_meets_i
     _, counting = manager.context.loads
     schedule = queue.rules.schedule
     for message_id, body in ((first, b"x"), (second, b"y")):  # handed over by an epoch that goes on
-        schedule.add(TEMPLATE, message_id, [body], DUE_MS, NOW_MS)
+        schedule.enter(TEMPLATE, message_id, [body], DUE_MS, NOW_MS)
     schedule.cancel((DUE_MS, first))
     assert schedule.count == 1
     counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)
