@@ -341,15 +341,16 @@ class ExpiryModel(ShardModel):
         for draft in drafts:
             assert self.send(draft, stage=StageTag("job", self.epoch, 0, "x")) == ACCEPTED
         self.commit()
+        stage = self.queue.rules.stage
         parts = [EpochPart(0, "x", len(drafts))]
         if self.is_full(len(drafts), sum(len(draft.body) for draft in drafts)):
             with pytest.raises(LimitReached):
-                self.queue.rules.stage.commit("job", self.epoch, parts, self.clock.ms)
-            assert self.queue.rules.stage.abort("job", self.epoch, self.clock.ms) == 1
+                stage.commit("job", self.epoch, parts, self.clock.ms)
+            assert stage.abort("job", self.epoch, self.clock.ms) == 1
             drafts = []
         else:
-            self.queue.rules.stage.commit("job", self.epoch, parts, self.clock.ms)
-        while self.queue.rules.stage.sweeps._pending:
+            stage.commit("job", self.epoch, parts, self.clock.ms)
+        while stage.sweeps._pending:
             self.commit()
         for draft in drafts:
             self.appended(draft)
