@@ -13,7 +13,7 @@ from tests.whole.admin_operations import AdminOperations
 from tests.whole.amqp_operations import AmqpOperations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.interruptions import Interruptions
-from tests.whole.queues import Either, Message, Mismatch
+from tests.whole.queues import HELD, Either, Message, Mismatch
 from tests.whole.routes import BUILT_IN
 from tests.whole.store import left_in_store
 from tests.whole.stream_operations import StreamOperations
@@ -142,6 +142,8 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
         """A stop publishes the wills of who is there, a kill does not; a delayed one of a session that lasts
         waits for the next start.
         """
+        for item in self.queues.items():
+            item.is_returning = item.state == HELD  # before the wills come, or after
         for name in list(self.wills.connected):
             session = self.sessions.sessions.get(name)
             will = self.wills.leave(name, session if session is not None and session.lasting else None)
