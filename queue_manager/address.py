@@ -40,18 +40,18 @@ class Address:
 
 
 def qualified_name(vhost: str, name: str) -> str:
-    """What a queue or exchange of a virtual host is called in the core and on the store."""
+    """Return the name that a queue or exchange of a virtual host has in the core and on the store."""
     return name if vhost == DEFAULT_VHOST else f"{vhost}{VHOST_SEPARATOR}{name}"
 
 
 def vhost_of(qualified: str) -> str:
-    """The virtual host that a name of the core is of."""
+    """Return the virtual host that a name of the core belongs to."""
     vhost, separator, _ = qualified.rpartition(VHOST_SEPARATOR)
     return vhost if separator else DEFAULT_VHOST
 
 
 def local_name(qualified: str) -> str:
-    """A name of the core as it is said in its virtual host."""
+    """Return a name of the core as its virtual host says it."""
     return qualified.rpartition(VHOST_SEPARATOR)[2]
 
 
@@ -61,7 +61,7 @@ def is_reserved(qualified: str) -> bool:
 
 
 def sibling(qualified: str, name: str) -> str:
-    """The core's name for what is called `name` in the virtual host of another name of the core."""
+    """Return the core's name for `name` in the virtual host that another name of the core belongs to."""
     return qualified_name(vhost_of(qualified), name)
 
 
@@ -90,19 +90,19 @@ def validate_queue_name(qualified: str) -> str:
 
 
 def address_of(qualified: str) -> str:
-    """The `$queue/...` address of a queue, in the core if that is how it is called."""
+    """Return the `$queue/...` address of a queue, with its virtual host if the name has that of the core."""
     vhost, separator, name = qualified.rpartition(VHOST_SEPARATOR)
     return f"{PREFIX}{vhost}{separator}{queue_level(name)}"
 
 
 def queue_of(topic: str) -> str:
-    """The name of the queue in a topic below `$queue/`, whether or not a queue may be called so."""
+    """Return the name of the queue in a topic below `$queue/`, whether or not a queue may be called so."""
     vhost, separator, level = topic[len(PREFIX) :].partition("/")[0].rpartition(VHOST_SEPARATOR)
     return f"{vhost}{separator}{queue_of_level(level)}"
 
 
 def canonical(topic: str) -> str:
-    """An address with its queue's name written as `address_of` does; any other topic as it is."""
+    """Return an address with its queue's name written as `address_of` does; any other topic as it is."""
     if "%" not in topic or not topic.startswith(PREFIX):
         return topic
     _, separator, rest = topic[len(PREFIX) :].partition("/")
@@ -151,7 +151,7 @@ def parse(topic: str) -> Address:
 
 
 def routing_key(topic: str, queue_name: str) -> str:
-    """The part of a message's topic that patterns of the queue's groups look at.
+    """Return the part of a message's topic that patterns of the queue's groups look at.
 
     An AMQP publish to the name of the queue has none, as an MQTT publish to its address.
     """

@@ -70,7 +70,7 @@ class TopicSpaces:
             self._by_vhost[vhost] = topics
 
     def of(self, vhost: str) -> Topics | None:
-        """The topics of a virtual host, once a client may subscribe there."""
+        """Return the topics of a virtual host, once a client may subscribe there."""
         return self._by_vhost.get(vhost)
 
     def audience(self, vhost: str, keys: Sequence[str], template: EnvelopeTemplate) -> Audience | None:

@@ -21,7 +21,7 @@ class QueueManagerError(Exception):
         self.reason = reason
 
     def at(self, place: str) -> QueueManagerError:
-        """The same refusal, told where it was met."""
+        """Return the same refusal, with the place where it was met before the reason."""
         found = type(self).__new__(type(self))
         QueueManagerError.__init__(found, f"{place}: {self.reason}")
         return found

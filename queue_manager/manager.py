@@ -199,7 +199,8 @@ class QueueManager:
     # streams
 
     def anchor_group(self, queue: Queue, group_name: str, start: StreamStart | None) -> int | None:
-        """The committed offset of a group; one that is not there is made at `start` (None: it is not made).
+        """Return the committed offset of a group; one that is not there is made at `start` (None: it is not
+        made).
 
         What is made is durable with the open commit. Raises InvalidArgument, InvalidAddress, LimitReached.
         """

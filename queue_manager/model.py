@@ -37,7 +37,7 @@ class Message:
         return replace(self, body=None)
 
     def envelope(self) -> bytes:
-        """The metadata of the message as records hold it."""
+        """Return the metadata of the message as records hold it."""
         template = self.template
         return _pack_head(template.head, self.offset, self.received_at_ms) + template.suffix
 

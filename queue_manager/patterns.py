@@ -24,7 +24,7 @@ def validate(pattern: str) -> str:
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """A predicate on topics for a validated pattern."""
+    """Return a predicate on topics for a validated pattern."""
     if pattern == MATCH_ALL:
         return lambda topic: True
     if "+" not in pattern:

@@ -31,7 +31,7 @@ class Pause:
         return Pause(self.publish or other.publish, self.deliver or other.deliver)
 
     def without(self, other: Pause) -> Pause:
-        """What is left when the other ends."""
+        """Return the pause that is left when the other ends."""
         return Pause(self.publish and not other.publish, self.deliver and not other.deliver)
 
 

@@ -53,7 +53,7 @@ class _Node:
         self.message: RetainedMessage | None = None
 
     def child(self, level: str) -> _Node:
-        """The level below, made if it is not there."""
+        """Return the level below, made if it is not there."""
         if self.children is None:
             self.children = {}
         child = self.children.get(level)
@@ -104,13 +104,13 @@ class RetainedMessages:
         return not body
 
     def restore(self, value: RetainedValue) -> None:
-        """A message that was stored."""
+        """Restore a message that was stored."""
         received_at_ms = read_head(value.envelope)[2]
         template = self._templates.find(value.envelope)
         self._enter(RetainedMessage(template, value.qos, value.body, received_at_ms))
 
     def matching(self, topic_filter: str, now_ms: int) -> Iterator[RetainedMessage | None]:
-        """The messages a filter matches; a leading wildcard does not match `$...` [MQTT-4.7.2-1].
+        """Yield the messages that a filter matches; a leading wildcard does not match `$...` [MQTT-4.7.2-1].
 
         May be gone through in steps: None is given after each `limits.RETAINED_TOPICS_PER_PAUSE` topics that
         were looked at. What is retained later than this call is not given.
@@ -207,7 +207,7 @@ def _matching(root: _Node, levels: list[str]) -> Iterator[RetainedMessage | None
 
 
 def _below(top: _Node, *, is_root: bool) -> Iterator[RetainedMessage | None]:
-    """A level's own message, and all deeper ones."""
+    """Yield a level's own message, and all deeper ones."""
     if top.message is not None:
         yield top.message
     nodes = [child for name, child in (top.children or {}).items() if not (is_root and name.startswith("$"))]

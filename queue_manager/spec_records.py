@@ -60,11 +60,11 @@ class QueueDefinition:
 
     @classmethod
     def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
-        """The definition of a queue made because its name was used."""
+        """Return the definition of a queue made because its name was used."""
         return cls(name, durable=False, policy=policy, auto_created=True)
 
     def difference(self, existing: QueueDefinition) -> QueueManagerError | None:
-        """The refusal of a redeclaration that contradicts an existing queue; None if it does not."""
+        """Return the refusal of a redeclaration that contradicts an existing queue; None if it does not."""
         if (self.owner is None) != (existing.owner is None):
             return ResourceLocked(self.name)
         mine, theirs = self.arguments, existing.arguments
@@ -87,7 +87,7 @@ class QueueDefinition:
 
 
 def declared_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """What was declared: also the arguments that need not be repeated."""
+    """Return all arguments that were declared, also those that need not be repeated."""
     given = {} if arguments is None else dict(arguments)
     given.pop(DURABLE, None)
     reported = given.pop(REPORTED, {})
@@ -110,7 +110,7 @@ def encode_queue_spec(
     awaits_history: bool,
     purged_to: int = 0,
 ) -> bytes:
-    """The spec record of a log of a queue, with its default group (`default_selector` None: there
+    """Return the spec record of a log of a queue, with its default group (`default_selector` None: there
     is none). `purged_to`: what is kept below was there at a purge; 0: nothing was.
     """
     fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments, "topics": topics}
@@ -126,7 +126,7 @@ def encode_queue_spec(
 def encode_group_spec(
     policy: QueuePolicy, queue_name: str, name: str, pattern: str, selector: str, *, awaits_history: bool
 ) -> bytes:
-    """The spec record of another group in a log of a queue."""
+    """Return the spec record of another group in a log of a queue."""
     extensions = {"group": _json({"name": name, "pattern": pattern})}
     filters = () if pattern == MATCH_ALL else (f"{address_of(queue_name)}/{pattern}", pattern)
     return _encode(policy, filters, selector, extensions, awaits_history=awaits_history)
@@ -174,7 +174,9 @@ class StoredQueue:
     )
 
     def __init__(self, spec: QueueSpec) -> None:
-        """Raises CorruptRecord, or FormatTooNew for a field that this program does not know."""
+        """Read a spec record; raises CorruptRecord, or FormatTooNew for a field that this program does not
+        know.
+        """
         stored = _stored(spec, "policy")
         try:
             self.log_id: str = stored.pop("log")
@@ -207,7 +209,7 @@ def _stored_pause(value: bytes) -> Pause:
 
 
 def stored_group(spec: QueueSpec) -> tuple[str, str]:
-    """The (name, pattern) of a group's spec record. Raises CorruptRecord, or FormatTooNew for a field that
+    """Return (name, pattern) of a group's spec record. Raises CorruptRecord, or FormatTooNew for a field that
     this program does not know.
     """
     stored = _stored(spec, "group")
@@ -229,7 +231,7 @@ def _stored(spec: QueueSpec, extension: str) -> dict[str, Any]:
 
 
 def _refuse_newer(extension: str, unknown: Set[str]) -> None:
-    """A field that is ignored would be lost, and the queue be another than it was made to be."""
+    """Raise FormatTooNew for unknown fields: ignored, they would be lost, and the queue be another."""
     if unknown:
         raise FormatTooNew(f"{queue_spec.name}: {extension} has {', '.join(sorted(unknown))}")
 

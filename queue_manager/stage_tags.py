@@ -37,7 +37,7 @@ class EpochPart(NamedTuple):
 
 
 def read_tag(values: Mapping[str, object]) -> StageTag | None:
-    """The tag of a publish, None if it has none; raises InvalidArgument naming what is wrong or missing."""
+    """Read the tag of a publish, None if it has none; raises InvalidArgument with what is wrong in it."""
     if not any(name in values for name in TAG_NAMES):
         return None
     return StageTag(
@@ -46,7 +46,7 @@ def read_tag(values: Mapping[str, object]) -> StageTag | None:
 
 
 def text(values: Mapping[str, object], name: str) -> str:
-    """A name of 1 to `limits.PUBLISH_OPTION_BYTES_MAX` bytes; raises InvalidArgument."""
+    """Read a name of 1 to `limits.PUBLISH_OPTION_BYTES_MAX` bytes; raises InvalidArgument."""
     value = values.get(name)
     bytes_max = limits.PUBLISH_OPTION_BYTES_MAX
     if isinstance(value, str) and 1 <= len(value.encode()) <= bytes_max and "\0" not in value:
@@ -55,7 +55,7 @@ def text(values: Mapping[str, object], name: str) -> str:
 
 
 def number(values: Mapping[str, object], name: str) -> int:
-    """A whole number, also as text; raises InvalidArgument."""
+    """Read a whole number, also as text; raises InvalidArgument."""
     value = values.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)

@@ -18,5 +18,5 @@ class Version:
         self.is_current = True
 
     def expire(self) -> None:
-        """The state is another one now."""
+        """Note that the state is another one now."""
         self.is_current = False

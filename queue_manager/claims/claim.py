@@ -86,7 +86,7 @@ class Claim:
         self.state = state
 
     def taken_again(self, consumer: Consumer, now_ms: int) -> None:
-        """It came back, and a consumer holds it now."""
+        """Hand a claim that came back to a consumer, as its next attempt."""
         self.move(IN_FLIGHT)
         self.attempts = min(self.attempts + 1, limits.ATTEMPTS_MAX)
         self.at_ms = now_ms
@@ -97,7 +97,7 @@ class Claim:
         consumer.hold_again(self)
 
     def untried(self) -> None:
-        """The attempt that is just under way does not count."""
+        """Take back the attempt that is just under way: it does not count."""
         self.attempts -= 1
 
     def extend(self, deadline_ms: int) -> bool:
@@ -111,11 +111,11 @@ class Claim:
         return True
 
     def wait_until(self, due_ms: int) -> None:
-        """It came back, and may be claimed again then; 0: at once."""
+        """Have a claim that came back available again at `due_ms`; 0: at once."""
         self.deadline_ms = due_ms
 
     def given_up(self, now_ms: int) -> None:
-        """It waits, and ends now."""
+        """Note that a claim that waits ends now."""
         self.at_ms = now_ms
         self.deadline_ms = 0
         if self.bucket is not None:
@@ -254,7 +254,7 @@ class Bucket:
         self.disturb()
 
     def revive(self) -> None:
-        """A failed claim waits again."""
+        """Count a failed claim as open: it waits again."""
         self.open_count += 1
 
     def drop(self, index: int) -> None:
@@ -286,7 +286,7 @@ class Bucket:
         self.failed_written = has_failed
 
     def write_begins(self) -> None:
-        """What changed is put into a commit now."""
+        """Begin to put into a commit what changed."""
         self.is_unwritten = False
 
     def write_whole(self, storage_id: str, commit: Commit) -> None:
@@ -329,12 +329,12 @@ class Bucket:
         )
 
     def note_settlements(self, key: bytes, *, has_done: bool) -> None:
-        """What was settled is on the store, under this key."""
+        """Note that what was settled is on the store, under this key."""
         self.settlement_keys.append(key)
         self.done_written |= has_done
 
     def encode_active(self) -> bytes | None:
-        """The value of the active record, or None when nothing is available or in flight."""
+        """Return the value of the active record, None if nothing is available or in flight."""
         self.is_active_changed = False
         if not self.open_count:
             return None
@@ -369,7 +369,9 @@ class Bucket:
         return active.encode(available, in_flight)
 
     def encode_settled(self, state: int) -> bytes | None:
-        """The value of the done (state DONE) or failed (FAILED) record, or None when there is none such."""
+        """Return the value of the done (state DONE) or failed (FAILED) record, None if no claim is in that
+        state.
+        """
         base = self.claim_base
         packed = [
             claim.packed or claim.pack(base)
@@ -379,7 +381,7 @@ class Bucket:
         return done.encode(packed) if packed else None
 
     def settled_message_ids(self) -> list[int]:
-        """The messages that were settled, or taken away, since the last writing."""
+        """Return the IDs of the messages that were settled, or taken away, since the last writing."""
         return [
             claim.message.message_id
             for claim in self.claims
@@ -387,7 +389,7 @@ class Bucket:
         ]
 
     def _pack_done(self) -> list[bytes]:
-        """The elements of the done record that were never packed before."""
+        """Return the elements of the done record that were never packed before."""
         base = self.claim_base
         return [
             claim.pack(base)
@@ -418,10 +420,10 @@ class Sink(Protocol):
         """
 
     def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """The leases of `claims` ended: their delivery tags mean nothing any more."""
+        """Forget the delivery tags of `claims`, whose leases ended."""
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """The consumer is gone because its queue or group is."""
+        """Tell the client that its consumer is gone, because its queue or group is."""
 
 
 class ConsumerGroup(Protocol):
@@ -450,7 +452,7 @@ class ConsumerGroup(Protocol):
         """Have the group look for messages again."""
 
     def credit_grew(self, consumer: Consumer) -> None:
-        """A consumer may have credit again; it is given nothing before the next dispatch."""
+        """Note that a consumer may have credit again; it is given nothing before the next dispatch."""
 
     def lacks_credit(self, consumer: Consumer) -> bool:
         """Whether a consumer was, or may have been, given less than there is for want of credit."""
@@ -462,7 +464,7 @@ class ConsumerGroup(Protocol):
         """Hand out what can be handed out."""
 
     def rank_again(self) -> None:
-        """A consumer takes part again that stood back."""
+        """Have a consumer that stood back take part again."""
 
     def cancel(self, consumer: Consumer) -> None:
         """Deliver nothing more to the consumer; what it holds stays with it."""
@@ -474,7 +476,7 @@ class ConsumerGroup(Protocol):
         """Whether a consumer keeps others out."""
 
     def drain(self, consumer: Consumer) -> None:
-        """A consumer pulls one by one."""
+        """Serve a consumer that pulls messages one by one."""
 
     def entitles(self, consumer: Consumer) -> bool:
         """Whether no other consumer comes before this one."""
@@ -522,7 +524,7 @@ class Pool(ABC):
         self.consumers.append(consumer)
 
     def leave(self, consumer: Consumer) -> None:
-        """A consumer takes no more messages."""
+        """Remove a consumer, which takes no more messages."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
 
@@ -701,7 +703,7 @@ class Consumer:
         self.bytes_in_flight -= body_bytes
 
     def expired(self, now_ms: int) -> list[Claim]:
-        """The claims whose lease has ended."""
+        """Return the claims whose lease has ended."""
         expired: list[Claim] = []
         extended = False
         for claim in self.in_flight.values():
@@ -737,11 +739,11 @@ class Consumer:
         self.group = group
 
     def let_lease_end(self) -> None:
-        """It is late from now on; what it let end it does not hold any more."""
+        """Note that the consumer is late from now on; claims whose lease ended it does not hold any more."""
         self.late_held = len(self.in_flight)
 
     def pardon(self) -> None:
-        """That it was late does not count any more."""
+        """Count the consumer as late no more."""
         self.late_held = -1
 
     def is_late(self) -> bool:
@@ -749,12 +751,12 @@ class Consumer:
         return 0 <= self.late_held <= len(self.in_flight)
 
     def came_late(self) -> None:
-        """It settled a claim it does not hold any more: it is slow, but at work."""
+        """Note that the consumer settled a claim it does not hold any more: it is slow, but at work."""
         if self.late_held >= 0:
             self.on_timer(0)
 
     def on_timer(self, now_ms: int) -> None:
-        """It was late for long enough: let it take part again."""
+        """Let the consumer take part again: it was late for long enough."""
         self.pardon()
         if self.active:
             self.group.rank_again()

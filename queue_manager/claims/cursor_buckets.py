@@ -91,7 +91,7 @@ class Buckets(dict[int, Bucket]):
             count -= room
 
     def make_one(self, message: Message, now_ms: int) -> Claim:
-        """An available claim, never tried, of a message from anywhere in the log."""
+        """Make an available claim, never tried, of a message from anywhere in the log."""
         number = self.next_claim
         self.next_claim = number + 1
         bucket = self._bucket(number) if self._log.durable else None
@@ -138,12 +138,12 @@ class Buckets(dict[int, Bucket]):
     # failed claims
 
     def note_failed(self, bucket: Bucket) -> None:
-        """A claim of it is kept as failed."""
+        """Count a claim of the bucket as ended, and as failed."""
         bucket.ended(1)
         self.failed_count += 1
 
     def note_revived(self, bucket: Bucket) -> None:
-        """A failed claim of it waits again."""
+        """Count a failed claim of the bucket as open again."""
         bucket.revive()
         self.failed_count -= 1
 
@@ -179,7 +179,7 @@ class Buckets(dict[int, Bucket]):
             self.begin_after(claim_end)
 
     def end_number(self) -> int:
-        """The first claim number behind all buckets."""
+        """Return the first claim number behind all buckets."""
         return -(-self.next_claim // self.capacity) * self.capacity
 
     def resize(self, policy: QueuePolicy) -> bool:
@@ -199,7 +199,7 @@ class Buckets(dict[int, Bucket]):
         )
 
     def close(self, bucket: Bucket) -> None:
-        """It is closed and written: forget it."""
+        """Forget a bucket that is closed and written."""
         del self[bucket.first]
 
     def write(self, commit: Commit, *, is_part: bool) -> tuple[list[Bucket], list[Run]]:

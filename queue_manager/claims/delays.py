@@ -77,7 +77,7 @@ class Delays:
             self._body_bytes = sum(len(claim.message.body or b"") for _, _, claim in kept)
 
     def claims(self) -> list[Claim]:
-        """What waits, in no particular order."""
+        """Return the claims that wait, in no particular order."""
         return [claim for _, _, claim in self.heap if claim.state == AVAILABLE]
 
     def clear(self) -> list[Claim]:

@@ -208,7 +208,7 @@ class Claims:
         return held
 
     def retire(self, waiting: Iterable[Claim]) -> None:
-        """The group is deleted or reset: what waits is not its any more."""
+        """Take from the group, which is deleted or reset, all claims that wait."""
         in_buckets = (claim for bucket in self.buckets.values() for claim in bucket.claims if claim)
         for claim in (*waiting, *in_buckets):
             if claim.state == AVAILABLE:
@@ -231,7 +231,7 @@ class Claims:
         self._want_dispatch()
 
     def waiting(self) -> list[Claim]:
-        """What waits at its place or for its time, in no particular order."""
+        """Return the claims that wait at their place or for their time, in no particular order."""
         return self.returned.available() + self.delays.claims()
 
     def drop_unwanted(self, wants: Callable[[Message], bool]) -> bool:

@@ -46,7 +46,7 @@ class Purge:
 
     @classmethod
     def of_bucket(cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, due_ms: int) -> Purge:
-        """The purge of a closed bucket."""
+        """Return the purge of a closed bucket."""
         if bucket.is_plain:
             return cls(owner, bucket.bucket_id, due_ms, items=bucket.runs)
         packed = [claim.packed for claim in bucket.claims if claim is not None and claim.state == DONE]
@@ -56,7 +56,7 @@ class Purge:
     def of_open_bucket(
         cls, owner: PurgeOwner, bucket: Bucket, attempt_log: AttemptLog, retention_ms: int, now_ms: int
     ) -> Purge | None:
-        """What is due already in a bucket still in use, taken out of it; None if nothing is."""
+        """Take out of a bucket in use what is due already; return its purge, None if nothing is due."""
         packed = []
         for index, claim in enumerate(bucket.claims):
             if (
@@ -82,7 +82,7 @@ class Purge:
         *,
         was_open: bool = False,
     ) -> Purge:
-        """The purge of the elements of a done record."""
+        """Return the purge of the elements of a done record."""
         purge = cls(owner, bucket_id, due_ms, was_open=was_open)
         for element in packed:
             message_id: int = _MESSAGE_ID(element, 0)[0]

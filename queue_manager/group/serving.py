@@ -45,7 +45,7 @@ class Serving:
         self.follow_policy()
 
     def server(self, cursor: Cursor) -> InOrder | BySelector:
-        """What serves the cursor while no keys are bound."""
+        """Return the server of a cursor while no keys are bound."""
         return self.by_selector.get(cursor) or self.in_order
 
     # which
@@ -91,7 +91,7 @@ class Serving:
         self._home.want_dispatch()
 
     def end(self) -> None:
-        """The group ends: nothing is handed out any more."""
+        """Forget what is timed: the group ends, and hands out nothing any more."""
         for by_selector in self.by_selector.values():
             by_selector.forget_timer()
 
@@ -109,12 +109,12 @@ class Serving:
                 self.select(cursor).join(consumer)
 
     def joined(self, consumer: Consumer) -> None:
-        """The consumer is one of the group's."""
+        """Take in a consumer that joined the group."""
         if self.by_key is not None:
             self.by_key.join(consumer)
 
     def stop(self, consumer: Consumer) -> None:
-        """A consumer takes no more messages."""
+        """Leave a consumer out, which takes no more messages."""
         for by_selector in list(self.by_selector.values()):
             by_selector.leave(consumer)
 

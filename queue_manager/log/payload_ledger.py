@@ -80,7 +80,7 @@ class PayloadLedger(Generic[M]):
         return deletable
 
     def _release_redriven(self, progress: Progress, others: list[M], run: Run, deletable: list[Run]) -> None:
-        """The part of `run` below the head: redriven messages, which only failed records or this
+        """Release the part of `run` below the head: redriven messages, which only failed records or this
         group kept.
         """
         first_offset, first_id, count = run
@@ -91,7 +91,7 @@ class PayloadLedger(Generic[M]):
                     add_to_runs(deletable, offset, first_id + offset - first_offset)
 
     def release_gone(self, member: M, start: int, end: int) -> None:
-        """The offsets `start` to `end` have no payload any more: `member` will never ask for them."""
+        """Note that `member` will never ask for the payloads of offsets `start` to `end`: they are gone."""
         start = max(start, self._log.head_offset)
         if start >= end or self._log.deleted:
             return
@@ -122,7 +122,7 @@ class PayloadLedger(Generic[M]):
             self._want_trim()
 
     def keep_redriven(self, member: M, offset: int) -> None:
-        """A failed message of `member` waits again: the log stands for its payload, but for those below the
+        """Keep the payload of a failed message of `member` that waits again, but for those below the
         head, which the group goes on keeping by itself.
         """
         if offset >= self._log.head_offset:
@@ -138,7 +138,7 @@ class PayloadLedger(Generic[M]):
             self._write_gaps()
 
     def head_moved(self) -> None:
-        """What is below the head need not be told of any more."""
+        """Forget what was released below the head: it need not be told of any more."""
         self.released.drop_before(self._log.head_offset)
 
     # gaps that no group will be able to tell of after a restart
@@ -166,7 +166,7 @@ class PayloadLedger(Generic[M]):
         self._want_trim()
 
     def trimmed(self, head: int) -> None:
-        """The log is trimmed up to `head`: what is written down of what was below is not needed."""
+        """Forget the gaps that are stored once all are below `head`, up to which the log is trimmed."""
         if self._gaps.ends and self._gaps.ends[-1] <= head:
             self._gaps = RangeSet()
             self._write_gaps()

@@ -138,7 +138,7 @@ class Reader:
         self.is_loading = True
 
     def load_ended(self) -> None:
-        """What was asked for has come; more may be asked for."""
+        """Note that what was asked for has come: more may be asked for."""
         self.is_loading = False
 
     def loaded(
@@ -173,7 +173,7 @@ class Reader:
     # the log entry
 
     def note_mark(self, offset: int, sequence: int) -> None:
-        """Reading beyond `offset` may begin at `sequence`."""
+        """Note that reading beyond `offset` may begin at `sequence`."""
         if not self._marks or offset > self._marks[-1][0]:
             self._marks.append((offset, sequence))
 

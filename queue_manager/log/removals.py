@@ -49,7 +49,7 @@ class RangeRemoval(Removal):
         self.release(rows if kept is None else [row for row in rows if not kept.contains(row[0])])
 
     def offsets(self) -> RangeSet:
-        """The offsets that were purged."""
+        """Return the offsets that were purged."""
         purged = RangeSet()
         purged.add(self.start, self.end)
         if self.kept is not None:
@@ -81,7 +81,7 @@ class QueueRemoval(Removal):
     of."""
 
     def keep(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """These count as let go of, and their payloads are there all the same."""
+        """Keep the payloads of ranges that count as let go of."""
         if self.released is not None:
             for start, end in ranges:
                 self.released.discard(start, end)
@@ -142,16 +142,16 @@ class GroupRemoval(Removal):
         return removal
 
     def reset_at(self, claim_end: int, failed_below: int) -> None:
-        """The group goes on with claims from `claim_end` on; what failed below `failed_below` stays."""
+        """Have the group go on with claims from `claim_end` on; what failed below `failed_below` stays."""
         self.claim_end = claim_end
         self.failed_below = failed_below
 
     def key(self) -> bytes:
-        """The key of its record."""
+        """Return the key of its record."""
         return record.key(self.storage_id, self.number)
 
     def encode(self) -> bytes:
-        """The value of its record: what is left to do."""
+        """Return the value of its record: what is left to do."""
         return record.encode(
             self.log.log_id,
             self.mode,

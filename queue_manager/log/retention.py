@@ -88,7 +88,7 @@ class Retention(Generic[M]):
         self.is_known = False
 
     def become_known(self) -> None:
-        """The done records have been read."""
+        """Note that the done records have been read."""
         self.is_known = True
 
     def read_ahead(self) -> None:
@@ -96,7 +96,7 @@ class Retention(Generic[M]):
         self.is_read_ahead = True
 
     def use_expired(self) -> ExpiredOffsets:
-        """What expired ahead of the groups, to be changed; `write_expired` has to follow."""
+        """Return what expired ahead of the groups, to be changed; `write_expired` has to follow."""
         if self.expired is NOTHING_EXPIRED:
             self.expired = ExpiredOffsets()
         return self.expired
@@ -109,7 +109,7 @@ class Retention(Generic[M]):
     # groups
 
     def welcome(self, member: M) -> None:
-        """A group is made, at the oldest message kept."""
+        """Take in a group that is made, at the oldest message kept."""
         released = self.payloads.released
         # a sole group does not keep account of what it released: the ledger does
         if len(self.members) == 1:
@@ -119,7 +119,7 @@ class Retention(Generic[M]):
         member.progress.pass_ranges(released)
 
     def pass_expired(self, member: M) -> None:
-        """What expired ahead of the groups is nothing for a group that begins."""
+        """Have a group that begins pass the offsets that expired ahead of the groups."""
         position = member.progress.position
         member.progress.released.add_all(self.expired.ranges_from(position))
         member.backlog.pass_to(self.expired.ranges.floor_from(position))
@@ -156,7 +156,7 @@ class Retention(Generic[M]):
         return not is_failed(offset, self.members)
 
     def removal_done(self, removal: GroupRemoval) -> bool:
-        """A removal was performed to its end; give whether it was one of this log's."""
+        """End a removal that was performed; return whether it was one of this log's."""
         known = self.removals.end(removal)
         if not self.log.deleted:
             self.want_removal_below_head()  # which waited for it
@@ -199,7 +199,7 @@ class Retention(Generic[M]):
         return tail.first_offset < tail.next_offset and not log.deleted
 
     def delete(self) -> None:
-        """The queue is deleted."""
+        """Look after the log no more: the queue is deleted."""
         context = self.log.context
         context.trimmable.pop(self, None)
         context.tailed.pop(self, None)
@@ -234,11 +234,11 @@ class Retention(Generic[M]):
         self.log.context.removals.append(HeadRemoval(self))
 
     def trim_limit(self) -> int:
-        """The offset the log must be kept from: below, no payloads have to be looked up any more."""
+        """Return the offset the log must be kept from: below, no payloads have to be looked up any more."""
         return self.removals.lowest_free(self.log.head_offset)
 
     def head_trimmed(self, head: int) -> None:
-        """The log is trimmed up to `head`; that is written with the open commit."""
+        """Write with the open commit that the log is trimmed up to `head`."""
         self.log.write_head(head)
         self.payloads.trimmed(head)
 

@@ -113,7 +113,7 @@ class Queue:
         return Groups(self, self.parts, self._surroundings.group_key_of)
 
     def make_part(self, log: QueueLog) -> Part:
-        """What belongs to a log of this queue; it is not one of `parts` yet."""
+        """Make the part that belongs to a log of this queue; it is not one of `parts` yet."""
         retention: Retention[Cursor] = Retention(log)
         return Part(retention, self._dead_letters(log), self._levels)
 
@@ -133,7 +133,7 @@ class Queue:
     # definition
 
     def definition(self) -> QueueDefinition:
-        """What a declaration of it says."""
+        """Return the definition that a declaration of the queue gives."""
         return QueueDefinition(
             self.name,
             durable=self.durable,
@@ -190,7 +190,7 @@ class Queue:
                 group.want_dispatch()
 
     def begin(self) -> None:
-        """It is new: put its first records into the open commit."""
+        """Put the first records of a new queue into the open commit."""
         if self.durable:
             self.write_spec()
             for part in self.parts:
@@ -219,8 +219,8 @@ class Queue:
         selector: str = "",
         places: Sequence[Place] | None = None,
     ) -> Group:
-        """The group, made (at `places`, or the oldest kept message) if it is not there; its spec is in the
-        open commit.
+        """Return the group, made (at `places`, or the oldest kept message) if it is not there; its spec is in
+        the open commit.
 
         Raises LimitReached, InvalidAddress.
         """
@@ -264,7 +264,7 @@ class Queue:
         return 0 if keeper is None else keeper.waiting_count()
 
     def memory_bytes(self) -> int:
-        """What its messages take in memory."""
+        """Return how many bytes its messages take in memory."""
         if len(self.parts) == 1:  # asked for with each publish to a queue in memory
             return self.log.tail.memory_bytes + self.rules.scheduled_bytes()
         return sum(part.log.tail.memory_bytes for part in self.parts) + self.rules.scheduled_bytes()
@@ -316,7 +316,8 @@ class Queue:
         is_later: bool = False,
         ahead: tuple[int, int] = (0, 0),
     ) -> int:
-        """The outcome of so many messages, the largest of these bytes, as far as this queue has a say.
+        """Return the outcome of so many messages, the largest of these bytes, as far as this queue decides
+        it.
 
         `is_later`: they are due later, so that the limits of the queue do not count them yet. `ahead`: so
         many messages, and bytes, which were judged before, will have been taken.

@@ -38,7 +38,7 @@ class StreamPart(Part):
         self.retention.retain(now_ms)
 
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
-        """A cursor for a group; it is not known yet."""
+        """Make a cursor for a group; it is not known yet."""
         return StreamCursor(
             self.retention,
             group,
@@ -83,7 +83,7 @@ class StreamGroups(Groups):
         return group
 
     def new_group(self, name: str, pattern: str, selector: str, position: int, sequence: int) -> StreamGroup:
-        """A group that is not known yet."""
+        """Make a group that is not known yet."""
         key = ""
         if not name:
             self._anonymous_count += 1
@@ -93,7 +93,7 @@ class StreamGroups(Groups):
         return group
 
     def _forget(self, group: StreamGroup) -> None:
-        """A nameless group ended with its consumer."""
+        """Forget a nameless group, which ended with its consumer."""
         self._groups.pop(group.key, None)
         self._part.cursors.pop(group.key, None)
         self._part.log.context.forget_dispatch(group)
@@ -153,7 +153,7 @@ class Stream(Queue):
         return group
 
     def known_group(self, group_id: str) -> StreamGroup | None:
-        """The group of that ID."""
+        """Return the group with an ID, None if there is none."""
         group = self.groups.get(group_id)
         if group is None:
             return None
@@ -176,7 +176,9 @@ class Stream(Queue):
         group.cursor.commit(offset)
 
     def primary_committed(self) -> int:
-        """The offset below which the primary group is done with everything; the head while there is none."""
+        """Return the offset below which the primary group is done with everything; the head while there is
+        none.
+        """
         group = self.known_group(self.policy.primary_group)
         return self.log.head_offset if group is None else group.cursor.committed_offset()
 
@@ -198,5 +200,5 @@ class Stream(Queue):
         return self.ready_count()
 
     def watch_use(self) -> None:
-        """A stream need not be used; but have its limits looked at, which may have changed."""
+        """Have the limits of the stream looked at, which may have changed; a stream need not be used."""
         self.retention.watch_limits()

@@ -29,7 +29,7 @@ class StoredBucket:
     settlements: list[tuple[bytes, bytes]] = field(default_factory=list, init=False)
 
     def add_settled(self, done: bytes | None, failed: bytes | None) -> None:
-        """The records of what is done and failed were read."""
+        """Take the records of what is done and failed."""
         self.done = done
         self.failed = failed
 
@@ -101,7 +101,7 @@ def _add_active(
     templates: TemplateCache,
     buckets: Buckets,
 ) -> dict[int, int]:
-    """What is active and was not settled since; gives when delayed claims are due, by claim number."""
+    """Add what is active and was not settled since; return when delayed claims are due, by claim number."""
     delays: dict[int, int] = {}
     available, in_flight = active.decode(value)
     messages: list[AvailableMessage | InFlightMessage] = [*available, *in_flight]
@@ -156,7 +156,7 @@ def _settled_claim(bucket: Bucket, message: SettledMessage) -> Claim:
 
 
 def settled_messages(value: bytes) -> list[SettledMessage]:
-    """The messages of a done or failed record."""
+    """Return the messages of a done or failed record."""
     return done.decode(value)
 
 
@@ -180,7 +180,7 @@ def restore_failed(cursor: Cursor, bucket_id: int, value: bytes) -> None:
 
 
 def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge | None, list[int]]:
-    """The purge of a stored done record (None: kept for ever), and the offsets it holds."""
+    """Return the purge of a stored done record (None: kept for ever), and the offsets it holds."""
     messages = done.decode(value)
     offsets = [read_head(message.metadata)[1] for message in messages]
     retention_ms = cursor.log.policy.done_retention_ms
@@ -194,7 +194,7 @@ def purge_of_record(cursor: Cursor, bucket_id: int, value: bytes) -> tuple[Purge
 
 
 def active_offsets(cursor: Cursor) -> list[int]:
-    """The offsets of messages in open buckets that did not fail."""
+    """Return the offsets of messages in open buckets that did not fail."""
     return [
         read_head(claim.packed[30:48])[1] if claim.packed else claim.message.offset
         for bucket in cursor.claims.buckets.values()

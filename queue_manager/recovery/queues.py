@@ -36,7 +36,7 @@ def has_default_group(spec: QueueSpec) -> bool:
 def restore_queue(
     context: Context, directory: QueueDirectory, name: str, logs: dict[str, StoredLog], now_ms: int
 ) -> Queue:
-    """A durable queue without its groups. `logs` are those of all queues, by name."""
+    """Restore a durable queue without its groups. `logs` are those of all queues, by name."""
     stored = StoredQueue(logs[name][0])
     definition = QueueDefinition(
         name,
@@ -96,7 +96,7 @@ class StoredCursor:
 
 
 def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[StoredCursor]) -> Group:
-    """A group with its places in the logs of the queue, that of priority 0 first."""
+    """Restore a group with its places in the logs of the queue, that of priority 0 first."""
     name, pattern = stored_group(spec) if group_id else ("", MATCH_ALL)
     if isinstance(queue, Stream):
         position, sequence = _place(queue.parts[0], stored[0])
@@ -125,13 +125,13 @@ def _place(part: Part, stored: StoredCursor) -> tuple[int, int]:
 
 
 def restore_claimed(group: Group, cursor: Cursor, chunk: int, bitmap: bytes) -> None:
-    """What the group had claimed out of order."""
+    """Restore what the group had claimed out of order."""
     cursor.progress.restore_claimed(chunk, bitmap)
     group.serving.go_out_of_order(cursor)
 
 
 def restore_gaps(part: Part, ranges: Ranges) -> None:
-    """What was let go of in a log, where its groups cannot tell."""
+    """Restore the gaps of a log: what was let go of where its groups cannot tell."""
     part.retention.payloads.restore_gaps(ranges)
     for cursor in part.cursors.values():
         cursor.progress.released.add_all(part.retention.payloads.released)
@@ -139,7 +139,7 @@ def restore_gaps(part: Part, ranges: Ranges) -> None:
 
 
 def restore_reset(cursor: Cursor, passed_at_ms: int, ranges: Ranges) -> None:
-    """What a group passed by a reset and still keeps."""
+    """Restore what a group passed by a reset and still keeps."""
     kept = RangeSet()
     kept.add_pairs(ranges)
     kept.drop_before(cursor.log.head_offset)
@@ -147,7 +147,7 @@ def restore_reset(cursor: Cursor, passed_at_ms: int, ranges: Ranges) -> None:
 
 
 def restore_group_removal(part: Part, removal: GroupRemoval) -> None:
-    """A deletion or reset a crash interrupted."""
+    """Restore a deletion or reset that a crash interrupted."""
     part.retention.restore_removal(removal)
     for cursor in part.cursors.values():
         cursor.backlog.pass_released()

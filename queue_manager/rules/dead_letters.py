@@ -52,7 +52,7 @@ Stamp = Callable[[Death], Stamped]
 
 
 def keep_properties(death: Death) -> Stamped:
-    """The stamp that adds nothing."""
+    """Return the stamp that adds nothing."""
     template = death.message.template
     return Stamped(template.properties_kind, template.properties)
 
@@ -105,8 +105,8 @@ class Directory(Protocol):
     """The queues of the shard."""
 
     def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
-        """The queues that take messages of this template from an exchange, by these routing keys; "" is the
-        default exchange, whose keys are the names of queues.
+        """Return the queues that take messages of this template from an exchange, by these routing keys; ""
+        is the default exchange, whose keys are the names of queues.
         """
 
 
@@ -173,7 +173,7 @@ class DeadLetterBook:
         self._trouble.pop(queue, None)
 
     def forget(self, queue: str) -> None:
-        """That queue has no trouble any more, or is gone."""
+        """Forget the trouble of a queue that has none any more, or is gone."""
         self._trouble.pop(queue, None)
 
 
@@ -260,14 +260,16 @@ class DeadLetters:
         return bool(left)
 
     def _targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
-        """The queues that take a dead letter, in the virtual host of this one."""
+        """Return the queues that take a dead letter, in the virtual host of this one."""
         here = self._log.title
         if exchange:
             return self._directory.targets(address.sibling(here, exchange), keys, template)
         return self._directory.targets("", [address.sibling(here, key) for key in keys], template)
 
     def _address(self, template: EnvelopeTemplate) -> tuple[str, list[str]]:
-        """The exchange that dead letters are published to, the routing key, and those of copies."""
+        """Return the exchange that dead letters are published to, and their routing keys, those of copies
+        last.
+        """
         policy = self._log.policy
         if not policy.dead_letter_by_key:
             return policy.dead_letter_exchange, [policy.dead_letter]
@@ -298,7 +300,7 @@ class DeadLetters:
         )
 
     def send_refused(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
-        """A publish was refused: where the policy says so a copy goes to the dead-letter queue."""
+        """Send a copy of a publish that was refused to the dead-letter queue, if the policy says so."""
         if self._log.policy.overflow == REJECT_DLX:
             message = Message(0, self._log.next_offset, body, template, now_ms)
             self.send("", message, 0, MAXLEN, now_ms)
@@ -311,7 +313,7 @@ def _nowhere(exchange: str, key: str) -> str:
 
 
 def _queue_of_key(topic: str) -> str:
-    """The queue that a routing key on the default exchange names."""
+    """Return the queue that a routing key on the default exchange names."""
     if not address.is_queue_topic(topic):
         return topic
     try:

@@ -44,7 +44,7 @@ class Sweep:
         self.has_begun = True
 
     def passed(self, raw: bytes) -> None:
-        """A row was worked off."""
+        """Note that a row was worked off."""
         self.position = raw + b"\x00"
 
     def moved(self, count: int, body_bytes: int) -> None:
