@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.engine.client.message_flow import PublishingClient
 from broker.engine.traffic import Targets
 from queue_manager.address import is_queue_topic, parse
+from queue_manager.errors import InvalidAddress
+
+
+class Destination(NamedTuple):
+    """Where a publication goes: queues, found by routing keys; consumers are told the first of these."""
+
+    targets: Targets
+    keys: tuple[str, ...]
 
 
 def check_publish(identity: Identity, exchange: str, key: str) -> None:
@@ -33,3 +44,43 @@ def addressed(
     if publishing.creates_queues:
         identity.check(Action.CONFIGURE, Kind.QUEUE, parse(topic).name)
     return publishing.route(topic, now_ms)
+
+
+def find_queues(
+    publishing: PublishingClient,
+    identity: Identity,
+    exchange: str,
+    keys: tuple[str, ...],
+    headers: Callable[[], Mapping[str, Any]],
+    now_ms: int,
+    *,
+    mandatory: bool = False,
+) -> Destination:
+    """Find the queues of a publication to an exchange, or to the default one, with its routing key and those
+    of its copies; `headers` are asked for where they matter.
+
+    `mandatory`: that there is no queue is an answer, and no error. Raises NotPermitted, ExchangeNotFound,
+    QueueNotFound, InvalidAddress, InvalidArgument.
+    """
+    for key in keys:
+        check_publish(identity, exchange, key)
+    if exchange:
+        return Destination(publishing.through(exchange, keys, headers), keys)
+    key, *copies = keys
+    targets = _by_key(publishing, identity, key, now_ms, mandatory=mandatory)
+    if copies:
+        others = [_by_key(publishing, identity, copy, now_ms, mandatory=True) for copy in copies]
+        targets = publishing.joined([targets, *others])
+    return Destination(targets, keys)
+
+
+def _by_key(
+    publishing: PublishingClient, identity: Identity, key: str, now_ms: int, *, mandatory: bool
+) -> Targets:
+    """Return the queues that a routing key on the default exchange stands for."""
+    if not is_queue_topic(key):
+        return publishing.named(key)
+    verb = parse(key).verb
+    if verb:
+        raise InvalidAddress(f"{verb} is for MQTT clients; AMQP has basic.ack and basic.reject")
+    return addressed(publishing, identity, key, now_ms, mandatory=mandatory)

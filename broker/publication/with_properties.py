@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.access.accounts_of_file import ITSELF
 from broker.access.login import Identity
 from broker.engine.client.message_flow import PublishingClient
-from broker.engine.traffic import PublishPlan, Targets
+from broker.engine.traffic import PublishPlan
 from broker.properties import amqp
-from broker.publication.publish_addresses import addressed, check_publish
+from broker.publication.publish_addresses import Destination, find_queues
 from protocols.amqp091 import content
-from queue_manager.address import is_queue_topic, parse
-from queue_manager.errors import InvalidAddress, PreconditionFailed
+from queue_manager.errors import PreconditionFailed
 from queue_manager.options import PublishOptions
 from queue_manager.stage_tags import TAG_NAMES
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_NONE
 
 _USER_ID_FLAG: Final = 0x10
-
-
-class Destination(NamedTuple):
-    """Where a publication goes: queues, found by routing keys; consumers are told the first of these."""
-
-    targets: Targets
-    keys: tuple[str, ...]
 
 
 def check_user_id(raw: bytes, identity: Identity) -> None:
@@ -54,28 +46,8 @@ def find_destination(
     QueueNotFound, InvalidAddress, InvalidArgument.
     """
     copies = amqp.copy_keys(raw) if amqp.may_copy(raw) else []
-    keys = (key, *copies)
-    for each in keys:
-        check_publish(identity, exchange, each)
-    if exchange:
-        return Destination(publishing.through(exchange, keys, partial(amqp.headers_of, raw)), keys)
-    targets = _by_key(publishing, identity, key, now_ms, mandatory=mandatory)
-    if copies:
-        others = [_by_key(publishing, identity, copy, now_ms, mandatory=True) for copy in copies]
-        targets = publishing.joined([targets, *others])
-    return Destination(targets, keys)
-
-
-def _by_key(
-    publishing: PublishingClient, identity: Identity, key: str, now_ms: int, *, mandatory: bool
-) -> Targets:
-    """Return the queues that a routing key on the default exchange stands for."""
-    if not is_queue_topic(key):
-        return publishing.named(key)
-    verb = parse(key).verb
-    if verb:
-        raise InvalidAddress(f"{verb} is for MQTT clients; AMQP has basic.ack and basic.reject")
-    return addressed(publishing, identity, key, now_ms, mandatory=mandatory)
+    headers = partial(amqp.headers_of, raw)
+    return find_queues(publishing, identity, exchange, (key, *copies), headers, now_ms, mandatory=mandatory)
 
 
 def for_consumers(raw: bytes) -> bytes:

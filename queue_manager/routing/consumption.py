@@ -255,6 +255,19 @@ class Consumption:
         """Fail claims for good; give how many came too late."""
         return self._give_back(claims, now_ms, failed=True)
 
+    def release(self, claims: Iterable[Claim], now_ms: int) -> int:
+        """Return claims to their places as if they had not been made; give how many came too late.
+
+        A reader of a stream by itself is done with them.
+        """
+        by_group, late_count = self._by_group(claims)
+        for group, part in by_group.items():
+            if group.log.policy.stream:
+                group.give_back(part, now_ms)
+            else:
+                group.unclaim(part, now_ms)
+        return late_count
+
     def unclaim(self, claims: Iterable[Claim], now_ms: int) -> None:
         """Return claims that were just made, and not sent, to their places: they are no attempts."""
         for claim in claims:
@@ -264,6 +277,13 @@ class Consumption:
     def _give_back(
         self, claims: Iterable[Claim], now_ms: int, *, failed: bool, delay_ms: int | None = None
     ) -> int:
+        by_group, late_count = self._by_group(claims)
+        for group, part in by_group.items():
+            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms)
+        return late_count
+
+    def _by_group(self, claims: Iterable[Claim]) -> tuple[dict[ConsumerGroup, list[Claim]], int]:
+        """Return the claims that are in flight by their groups, and how many are not, which came too late."""
         late_count = 0
         by_group: dict[ConsumerGroup, list[Claim]] = {}
         holder: Consumer | None = None
@@ -279,10 +299,8 @@ class Consumption:
                 late_count += 1
                 if consumer is not None:
                     consumer.came_late()
-        for group, part in by_group.items():
-            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms)
         self.late_count += late_count
-        return late_count
+        return by_group, late_count
 
     def extend(self, claim: Claim, lease_ms: int, now_ms: int) -> bool:
         """Give a claim a new lease from now; False if it is no claim any more."""

@@ -333,6 +333,10 @@ class SettlingClient:
         """Fail claims for good; gives how many came too late."""
         return self._manager.reject(cast("Iterable[Claim]", claims), now_ms)
 
+    def release(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
+        """Return claims to their places as if they had not been made; gives how many came too late."""
+        return self._manager.consumption.release(cast("Iterable[Claim]", claims), now_ms)
+
     def unclaim(self, claims: Iterable[traffic.Claim], now_ms: int) -> None:
         """Return claims to their places that a sink was just given and has not sent: they are no attempts."""
         self._manager.consumption.unclaim(cast("Iterable[Claim]", claims), now_ms)

@@ -109,3 +109,15 @@ def test_a_drain_gives_nothing_past_a_single_active_consumer() -> None:
     publish(manager, 1)
     second.allow(2, drain=True)
     assert (second.offsets, second.dried) == ([], [2])
+
+
+def test_what_is_released_is_no_attempt() -> None:
+    receiver = Receiver()
+    publish(receiver.manager, 2)
+    receiver.allow(2)
+    held = list(receiver.claims)
+    receiver.manager.consumption.release(held, NOW_MS)
+    receiver.allow(2)
+    assert receiver.offsets == [0, 1, 0, 1]
+    assert [claim.attempts for claim in receiver.claims[2:]] == [1, 1]
+    assert receiver.manager.consumption.release(held, NOW_MS) == 2
