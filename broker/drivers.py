@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from broker.amqp.frontend import AmqpFrontends
+from broker.amqp.frontend import AmqpFrontends, OtherVersions
+from broker.amqp10.frontend import HEADERS, Amqp10Frontends
 from broker.mqtt.frontend import MqttFrontends
 from broker.network.frontend_base import Frontend
 from broker.network.listening import MakeProtocol
@@ -26,7 +27,12 @@ class Frontends(Protocol):
         """Return what makes those of clients that come into a virtual host."""
 
 
-FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": AmqpFrontends}
+def _amqp_frontends(hub: Hub) -> AmqpFrontends:
+    """Return what makes those of AMQP, of the version that a client begins with."""
+    return AmqpFrontends(hub, OtherVersions(HEADERS, Amqp10Frontends(hub).accept))
+
+
+FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": _amqp_frontends}
 
 
 class Drivers:

@@ -6,7 +6,7 @@ import platform
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -41,11 +41,29 @@ SERVER_PROPERTIES: Final[dict[str, Any]] = {
 }
 
 
+class OtherVersions(NamedTuple):
+    """The protocol headers that clients of other versions of AMQP begin with, and what makes the front-ends
+    of these.
+    """
+
+    headers: tuple[bytes, ...]
+    accept: Callable[[Transport], Frontend]
+
+
+def _take_none(transport: Transport) -> Frontend:
+    raise AssertionError("no header of another version is known")
+
+
+NO_OTHER_VERSIONS: Final = OtherVersions((), _take_none)
+
+
 class AmqpFrontends:
     """Makes the front-ends of a broker's AMQP clients, and holds what these share."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, others: OtherVersions = NO_OTHER_VERSIONS) -> None:
+        """`others` take the clients of their versions."""
         self._hub = hub
+        self._others = others
         self._shared = Shared()
 
     def of_vhost(self, name: str) -> AmqpFrontends:
@@ -54,7 +72,7 @@ class AmqpFrontends:
 
     def accept(self, transport: Transport) -> AmqpFrontend:
         """Accept a client that connected."""
-        return AmqpFrontend(self._hub, transport, self._shared)
+        return AmqpFrontend(self._hub, transport, self._shared, self._others)
 
 
 class AmqpFrontend(Frontend):
@@ -63,7 +81,7 @@ class AmqpFrontend(Frontend):
     connection: AmqpConnection
     sends_heartbeats = True
 
-    def __init__(self, hub: Hub, transport: Transport, shared: Shared) -> None:
+    def __init__(self, hub: Hub, transport: Transport, shared: Shared, others: OtherVersions) -> None:
         connection = AmqpConnection(
             limits.AMQP_FRAME_BYTES_MAX,
             limits.AMQP_CHANNELS_MAX,
@@ -71,12 +89,15 @@ class AmqpFrontend(Frontend):
             SERVER_PROPERTIES,
             hub.clock.monotonic(),
             offers_external=bool(transport.certificate_names),
+            other_headers=others.headers,
         )
         super().__init__(connection)
         self.client = AmqpClient(hub, transport, connection, shared)
         self.channels = OpenChannels(self.client, self._fail)
+        self._others = others
         self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.OtherVersion: self._on_other_version,
             ev.AuthRequested: self._on_auth,
             ev.OpenRequested: self._on_open,
             ev.SecretChanged: self._on_secret,
@@ -158,6 +179,11 @@ class AmqpFrontend(Frontend):
         self.connection.fail(code, text, class_id, method_id)
         self.channels.close()
         self.client.transport.want_flush()
+
+    def _on_other_version(self, event: ev.OtherVersion) -> None:
+        """Let who speaks the client's version of the protocol take over."""
+        transport = self.client.transport
+        transport.hand_over(self._others.accept(transport), event.data)
 
     def _on_auth(self, event: ev.AuthRequested) -> None:
         client = self.client

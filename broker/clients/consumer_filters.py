@@ -12,6 +12,7 @@ from queue_manager.filters.property_filters import APPLICATION_PROPERTIES_ARGUME
 
 SELECTORS: Final = ("x-jms-selector", "selector")
 TABLES: Final = (PROPERTIES_ARGUMENT, APPLICATION_PROPERTIES_ARGUMENT)
+SQL: Final = "amqp:sql-filter"  # for who has read it off a filter of AMQP 1.0; no argument of consumers
 GROUP_SELECTOR: Final = "x-group-selector"
 NAMES: Final = (*SELECTORS, *TABLES, GROUP_SELECTOR)
 
@@ -44,7 +45,13 @@ def filters_of(values: Mapping[str, object]) -> Filters:
                 tables[name] = table_from_text(name, value) if isinstance(value, str) else value
                 consumer_filter("", {name: tables[name]})
         name = next(iter(texts), SELECTORS[0])
-        wanted = consumer_filter(text, tables)
+        if SQL in values:
+            if texts:
+                raise InvalidArgument(f"{SQL} and {name} cannot be together")
+            name = SQL
+            wanted = consumer_filter(_text(SQL, values[SQL]), tables, "amqp-sql")
+        else:
+            wanted = consumer_filter(text, tables)
         group_selector = None
         if GROUP_SELECTOR in values:
             name = GROUP_SELECTOR

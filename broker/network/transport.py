@@ -89,6 +89,18 @@ class Transport(asyncio.Protocol):
         self.frontend = self._make(self)
         self._number = self._hub.connected(self)
 
+    def hand_over(self, frontend: Frontend, data: bytes) -> None:
+        """Have another front-end serve the peer from now on, which has said `data` and been told nothing."""
+        self.frontend.dissolve()
+        self.frontend = frontend
+        self.reading.hold()
+        self._hub.loop.call_soon(self._begin_again, data)
+
+    def _begin_again(self, data: bytes) -> None:
+        if not self._dissolved:
+            self.data_received(data)
+            self.reading.release()
+
     def come_from(self, peer: str) -> None:
         self.peer = peer
 

@@ -46,6 +46,7 @@ class AmqpConnection(Connection):
         "_message_bytes_max",
         "_need_bytes",
         "_next_heartbeat",
+        "_other_headers",
         "_now",
         "_part",
         "_pending",
@@ -70,10 +71,12 @@ class AmqpConnection(Connection):
         *,
         message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
         offers_external: bool = False,
+        other_headers: tuple[bytes, ...] = (),
     ) -> None:
         """Offer `frame_max` (bytes, a whole frame), `channel_max` and `heartbeat_s` (0: none) in tune.
 
         `server_properties` go into connection.start; `constants.CAPABILITIES` belongs in them.
+        `other_headers` are protocol headers that somebody else answers: see `OtherVersion`.
         """
         super().__init__()
         self.frame_max = frame_max
@@ -84,6 +87,7 @@ class AmqpConnection(Connection):
         self._publishes = PublishReader(frame_bytes_max, message_bytes_max)
         self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
         self._server_properties = server_properties
+        self._other_headers = other_headers
         self._mechanisms = handshake.MECHANISMS
         if offers_external:
             self._mechanisms = f"{handshake.EXTERNAL} {handshake.MECHANISMS}"
@@ -411,6 +415,11 @@ class AmqpConnection(Connection):
     def _take_protocol_header(self, data: bytes) -> int:
         """Answer any other protocol header with ours, and leave (4.2.2). Gives 8, or 0."""
         if not c.PROTOCOL_HEADER.startswith(data[:8]):
+            if data.startswith(self._other_headers):
+                self._events.append(ev.OtherVersion(data))
+                return 0
+            if any(header.startswith(data[:8]) for header in self._other_headers):
+                return 0
             self.output.append(c.PROTOCOL_HEADER)
             foreign = foreign_protocol(data)
             reason = f"not an AMQP 0.9.1 protocol header: {data[:8]!r}"

@@ -16,6 +16,15 @@ REJECT: Final = 2
 
 
 @dataclass(slots=True, eq=False)
+class OtherVersion:
+    """The client began with a protocol header that is another connection's: `data` is all that it said, and
+    this connection takes nothing more.
+    """
+
+    data: bytes
+
+
+@dataclass(slots=True, eq=False)
 class AuthRequested:
     """The client answered connection.start: call `accept_auth()` or `refuse_auth(reason)`."""
 

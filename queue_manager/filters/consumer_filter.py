@@ -14,7 +14,7 @@ from queue_manager.filters.property_filters import (
     AllOf,
     filters_from_arguments,
 )
-from queue_manager.filters.selector import parse_selector
+from queue_manager.filters.selector import Dialect, parse_selector
 
 
 class ConsumerFilter:
@@ -27,16 +27,18 @@ class ConsumerFilter:
         self.condition = condition
 
 
-def consumer_filter(selector: str, tables: Mapping[str, object]) -> ConsumerFilter | None:
-    """Return the filter of a JMS selector (blank: none) and the property filters among `tables`; None if
-    there is none. Raises FilterError.
+def consumer_filter(
+    selector: str, tables: Mapping[str, object], dialect: Dialect = "jms"
+) -> ConsumerFilter | None:
+    """Return the filter of a selector (blank: none) in this dialect and the property filters among `tables`;
+    None if there is none. Raises FilterError.
     """
     parts: list[MessageFilter] = []
     keys: list[object] = []
-    parsed = parse_selector(selector)
+    parsed = parse_selector(selector, dialect)
     if parsed is not None:
         parts.append(parsed)
-        keys.append(selector.strip())
+        keys.append(selector.strip() if dialect == "jms" else [dialect, selector.strip()])
     properties = filters_from_arguments(tables)
     if properties is not None:
         parts.append(properties)

@@ -13,6 +13,7 @@ from tests.e2e import amqp
 from tests.e2e.broker_process import Broker, BrokerProcess, ForeignBroker
 from tests.e2e.mqtt import MqttClient
 from tests.e2e.raw_amqp import RawAmqp
+from tests.e2e.raw_amqp10 import RawAmqp10
 from tests.e2e.raw_mqtt import RawMqtt
 
 TEST_TIMEOUT_S = 30
@@ -173,6 +174,21 @@ def raw_amqp(request: pytest.FixtureRequest) -> Iterator[Callable[..., RawAmqp]]
     def connect(to: Broker | None = None, **options: Any) -> RawAmqp:
         to = to or request.getfixturevalue("broker")
         opened.append(RawAmqp(to.amqp_port, **options))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.drop()
+
+
+@pytest.fixture
+def raw_amqp10(request: pytest.FixtureRequest) -> Iterator[Callable[..., RawAmqp10]]:
+    """AMQP 1.0 over a bare socket; see RawAmqp10."""
+    opened: list[RawAmqp10] = []
+
+    def connect(to: Broker | None = None, **options: Any) -> RawAmqp10:
+        to = to or request.getfixturevalue("broker")
+        opened.append(RawAmqp10(to.amqp_port, **options))
         return opened[-1]
 
     yield connect

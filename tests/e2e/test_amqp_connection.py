@@ -95,7 +95,7 @@ def test_heartbeat_0_switches_heartbeats_off(raw_amqp):
 
 def test_other_protocol_version_is_answered_with_the_supported_one(raw_amqp):
     connection = raw_amqp(handshake=False)
-    connection.send_bytes(b"AMQP\x00\x01\x00\x00")  # AMQP 1.0
+    connection.send_bytes(b"AMQP\x01\x01\x00\x0a")  # AMQP 0-10
     answer = connection.read()
     assert answer is not None
     assert answer.payload == PROTOCOL_HEADER

@@ -251,3 +251,22 @@ def test_method_of_the_test_driver_matches_the_hand_written_bytes():
     assert method(0, commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US")) == amqp.START_OK
     assert tune_ok(2047, 131072, 60) == amqp.TUNE_OK
     assert method(0, commands.Connection.Open("/")) == amqp.OPEN
+
+
+@pytest.mark.parametrize("size", [8, 12])
+def test_the_header_of_another_version_is_somebody_elses_to_answer(size: int) -> None:
+    conn = new_connection(other_headers=(b"AMQP\x03\x01\x00\x00",))
+    said = b"AMQP\x03\x01\x00\x00rest"[:size]
+    assert not conn.receive(said[:6], 0.0)
+    (event,) = conn.receive(said[6:], 0.0)
+    assert isinstance(event, ev.OtherVersion)
+    assert event.data == said
+    assert not conn.output
+    assert not conn.closed
+
+
+def test_a_header_that_nobody_answers_is_refused_beside_others() -> None:
+    conn = new_connection(other_headers=(b"AMQP\x03\x01\x00\x00",))
+    conn.receive(b"AMQP\x03\x02", 0.0)
+    assert conn.output == [amqp.PROTOCOL_HEADER]
+    assert conn.closed

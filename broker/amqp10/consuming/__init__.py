@@ -1,0 +1,1 @@
+"""Links that clients receive on: sources, filters, credit, deliveries."""

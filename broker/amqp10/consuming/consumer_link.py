@@ -1,0 +1,113 @@
+"""A link that the client receives on: the consumer behind it, its credit, and its end."""
+
+from __future__ import annotations
+
+from broker.access.rights import Action, Kind
+from broker.amqp10.connection.addresses import SourceNode
+from broker.amqp10.connection.session import Session
+from broker.amqp10.consuming.delivery import LinkSink, WantedCredit
+from broker.amqp10.consuming.filters import SourceFilters
+from broker.amqp10.consuming.link_properties import LinkProperties
+from broker.amqp10.settling.unsettled import Unsettled
+from broker.clients.client_consumers import Consumers, find_or_create
+from broker.engine.traffic import UNLIMITED, Consumer, Source
+from protocols.amqp10 import constants as c
+from protocols.amqp10.link import Link
+from queue_manager.errors import InvalidArgument
+from queue_manager.patterns import MATCH_ALL
+
+
+class ConsumerLink:
+    """Gives the client what a queue holds, as far as the link has credit.
+
+    `name` is what its consumer is called among those of the session.
+    """
+
+    def __init__(
+        self, session: Session, link: Link, unsettled: Unsettled, consumers: Consumers, queue: Source
+    ) -> None:
+        self.link = link
+        self._session = session
+        self._unsettled = unsettled
+        self._consumers = consumers
+        self._calls = session.core.consuming
+        self._queue = queue
+        self.name = link.name if link.name not in consumers else f"{link.name}#{link.handle}"
+        self._wanted = WantedCredit(session, link)
+        self._consumer: Consumer | None = None
+
+    def begin(self, pattern: str, properties: LinkProperties, filters: SourceFilters) -> None:
+        """Begin to consume; raises QueueManagerError."""
+        session = self._session
+        queue = self._queue
+        sink = LinkSink(session, self._unsettled, self._consumers, self.name, self.link)
+        if queue.policy.stream:
+            sink.tell_offsets()
+        settings = session.hub.settings.queue_manager
+        lease_ms = queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
+        consumer = self._calls.subscribe(
+            queue,
+            properties.group,
+            pattern,
+            sink,
+            consumer_id=f"{session.transport.peer}/{session.channel}/{self.name}",
+            credit_max=UNLIMITED,
+            no_ack=self.link.attach.snd_settle_mode == c.SENDER_SETTLED,
+            exclusive=properties.exclusive,
+            lease_ms=properties.lease_ms or lease_ms,
+            pool=self._wanted.credit,
+            priority=properties.priority,
+            start=filters.start,
+            auto_commit=properties.auto_commit,
+            **filters.wanted.options(),
+        )
+        self._consumers.take(self.name, consumer, sink)
+        self._consumer = consumer
+
+    def credit_changed(self) -> None:
+        """Give as many messages as the client allows; all there are, if it drains the link."""
+        consumer = self._consumer
+        if consumer is None or self.name not in self._consumers:
+            return
+        credit = self._wanted.credit
+        credit.set(self.link.credit)
+        if self.link.drain:
+            credit.drain()
+        self._calls.wake(consumer)
+
+    def resumed(self) -> None:
+        """Go on with a drain that waited for the client."""
+        if self._wanted.credit.is_draining:
+            self._wanted.credit.drain()
+
+    def close(self, *, is_lost: bool = False) -> None:
+        """End: what is unsettled returns, as if it had not been given; `is_lost`: as an attempt that
+        failed.
+        """
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        consumer.pause()
+        hub = self._session.hub
+        claims, now_ms = self._unsettled.take_of(consumer), hub.clock.now_ms()
+        if is_lost:
+            hub.client.settling.requeue(claims, now_ms, delay_ms=0)
+        else:
+            hub.client.settling.release(claims, now_ms)
+        self._consumers.end(self.name)
+
+
+def find_source(session: Session, node: SourceNode, properties: LinkProperties) -> tuple[Source, str]:
+    """Return the queue of a source and the pattern of what is wanted of it; raises QueueManagerError."""
+    client = session.client
+    identity = client.identity
+    if node.address:
+        identity.check(Action.READ, Kind.ADDRESS, node.address)
+        queue = find_or_create(session.hub, identity, node.queue, client.caller)
+    else:
+        identity.check(Action.READ, Kind.QUEUE, node.queue)
+        queue = session.core.consuming.find(node.queue, client.caller)
+    identity.check(Action.READ, Kind.GROUP, properties.group)
+    if node.pattern and properties.pattern and node.pattern != properties.pattern:
+        raise InvalidArgument("the address and the link property pattern say different patterns")
+    return queue, node.pattern or properties.pattern or MATCH_ALL

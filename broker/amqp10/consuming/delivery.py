@@ -1,0 +1,141 @@
+"""Deliveries on a link that the client receives on: as many as possible in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from broker.amqp10.connection.session import Session
+from broker.amqp10.settling.unsettled import Unsettled
+from broker.clients.client_consumers import Consumers
+from broker.engine.traffic import Claim, Consumer, LinkCredit, Message
+from broker.properties.templates import as_amqp10
+from protocols.amqp10 import constants as c
+from protocols.amqp10.errors import AmqpError
+from protocols.amqp10.link import Link
+
+_OFFSET: Final = "x-stream-offset"
+
+
+class LinkSink:
+    """The sink of the consumer of a link.
+
+    Implements `broker.clients.client_consumers.ConsumerSink` and `broker.engine.traffic.Sink`.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_consumers",
+        "_is_stream",
+        "_link",
+        "_name",
+        "_session",
+        "_transport",
+        "_unsettled",
+        "consumer",
+    )
+
+    def __init__(
+        self, session: Session, unsettled: Unsettled, consumers: Consumers, name: str, link: Link
+    ) -> None:
+        self._session = session
+        self._connection = session.connection
+        self._transport = session.transport
+        self._unsettled = unsettled
+        self._consumers = consumers
+        self._name = name
+        self._link = link
+        self._is_stream = False
+        self.consumer: Consumer
+
+    def attach(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    def tell_offsets(self) -> None:
+        """Have each message say its offset: they are a stream's."""
+        self._is_stream = True
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        return self._transport.guard(self._deliver, consumer, messages, claims)
+
+    def _deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> None:
+        attempts = 1 if claims is None else claims[0].attempts
+        if self._is_stream:
+            payloads = [self._of_stream(message) for message in messages]
+        elif attempts > 1:
+            assert claims is not None
+            payloads = [
+                self._again(message, claim.attempts) for message, claim in zip(messages, claims, strict=True)
+            ]
+        else:
+            payloads = list(map(_first, messages))
+        bytes_max = self._link.attach.max_message_size
+        if bytes_max and max(map(len, payloads)) > bytes_max:
+            self._end_for_size(max(map(len, payloads)), bytes_max)
+            return
+        first_id = self._connection.deliver(self._link, payloads)
+        if first_id < 0:
+            return
+        if claims is not None and not consumer.no_ack:
+            self._unsettled.add(first_id, claims)
+        if not self._connection.session_room(self._session.channel):
+            self._consumers.pause()
+        self._transport.want_flush()
+
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        self._transport.guard(self._unsettled.forget, claims)
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `broker.engine.traffic.Sink`: the node of the link is gone."""
+        self._consumers.forget(self._name)
+        if self._link.is_attached:
+            self._session.detach(self._link, AmqpError(c.RESOURCE_DELETED, reason))
+
+    def _of_stream(self, message: Message) -> bytes:
+        body = message.body or b""
+        added = [(_OFFSET, message.offset)]
+        return as_amqp10(message.template, body).message(body, added=added)
+
+    def _again(self, message: Message, attempts: int) -> bytes:
+        body = message.body or b""
+        delivery = as_amqp10(message.template, body)
+        return delivery.message(body, delivery_count=attempts - 1, first_acquirer=False)
+
+    def _end_for_size(self, size: int, bytes_max: int) -> None:
+        """End the link: it takes no message of this size. What it holds returns."""
+        text = f"message size ({size} bytes) > maximum message size ({bytes_max} bytes)"
+        self._session.detach(self._link, AmqpError(c.MESSAGE_SIZE_EXCEEDED, text))
+        hub = self._session.hub
+        hub.loop.call_soon(self._consumers.end, self._name)
+
+
+def _first(message: Message) -> bytes:
+    """Return a message that is delivered for the first time."""
+    body: Any = message.body
+    delivery = as_amqp10(message.template, body)
+    return b"".join(
+        (delivery.before(len(body)), delivery.framed(body) if delivery.is_framed else body, delivery.after)
+    )
+
+
+class WantedCredit:
+    """The credit that a link's client gives, as the core has it."""
+
+    __slots__ = ("_session", "credit", "link")
+
+    def __init__(self, session: Session, link: Link) -> None:
+        self._session = session
+        self.link = link
+        self.credit: LinkCredit = session.core.consuming.link_credit(self._dried)
+
+    def _dried(self) -> None:
+        self._session.transport.guard(self._tell_dried)
+
+    def _tell_dried(self) -> None:
+        self.credit.set(0)
+        self._session.connection.drained(self.link)
+        self._session.transport.want_flush()

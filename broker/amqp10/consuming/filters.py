@@ -1,0 +1,81 @@
+"""Filters of sources: which there are, what they ask for, and which of them are told as taken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from broker.clients.consumer_filters import SQL, Filters, filters_of
+from protocols.amqp10.types import Described, Symbol, Timestamp
+from queue_manager.errors import InvalidArgument
+from queue_manager.filters import Symbol as SymbolReference
+from queue_manager.filters.property_filters import APPLICATION_PROPERTIES_ARGUMENT, PROPERTIES_ARGUMENT
+from queue_manager.log.stream_start import StreamStart, parse_start
+
+_JMS: Final = "apache.org:selector-filter:string"
+_PROPERTIES: Final = "amqp:properties-filter"
+_APPLICATION: Final = "amqp:application-properties-filter"
+_SQL: Final = SQL
+_OFFSET: Final = "rabbitmq:stream-offset-spec"
+
+# descriptors as numbers: of the registry of Apache, and of Filter Expressions 1.0
+_NAMES: Final[dict[int, str]] = {
+    0x0000468C00000004: _JMS,
+    0x173: _PROPERTIES,
+    0x174: _APPLICATION,
+    0x120: _SQL,
+}
+
+
+class SourceFilters(NamedTuple):
+    """What the filters of a source ask for; `taken` are those that are, as they came."""
+
+    wanted: Filters
+    start: StreamStart | None
+    taken: dict[Any, Any]
+
+
+def source_filters(given: dict[Any, Any] | None, *, is_stream: bool, now_ms: int) -> SourceFilters:
+    """Read the filters of a source; one that is not known here is not among the `taken`.
+
+    Raises InvalidArgument for a known one that says nothing that can be had.
+    """
+    arguments: dict[str, object] = {}
+    taken: dict[Any, Any] = {}
+    start: StreamStart | None = None
+    for key, value in (given or {}).items():
+        if type(value) is not Described:
+            continue
+        name = _NAMES.get(value.descriptor, value.descriptor) if _is_name(value.descriptor) else ""
+        if name == _JMS:
+            arguments["x-jms-selector"] = value.value
+        elif name == _SQL:
+            arguments[SQL] = value.value
+        elif name in (_PROPERTIES, _APPLICATION):
+            argument = PROPERTIES_ARGUMENT if name == _PROPERTIES else APPLICATION_PROPERTIES_ARGUMENT
+            arguments[argument] = _references(value.value)
+        elif name == _OFFSET and is_stream:
+            start = parse_start(_place(value.value), now_ms)
+        else:
+            continue
+        taken[key] = value
+    return SourceFilters(filters_of(arguments), start, taken)
+
+
+def _is_name(descriptor: object) -> bool:
+    return isinstance(descriptor, int | Symbol)
+
+
+def _references(table: object) -> object:
+    """Return a table of a property filter with what the core takes for symbols."""
+    if not isinstance(table, dict):
+        raise InvalidArgument("a property filter is a map")
+    return {
+        str(name): SymbolReference(item) if type(item) is Symbol else item for name, item in table.items()
+    }
+
+
+def _place(value: object) -> object:
+    if type(value) is Timestamp:
+        return datetime.fromtimestamp(int(value) / 1000, UTC)
+    return value

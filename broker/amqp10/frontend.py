@@ -1,0 +1,238 @@
+"""One AMQP 1.0 connection: authentication, virtual host, sessions."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from broker.access.credentials import (
+    Anonymous,
+    Certificate,
+    Credentials,
+    LoginRefused,
+    Password,
+    VhostRefused,
+)
+from broker.amqp10.connection.amqp10_client import Amqp10Client
+from broker.amqp10.session_frontend import SessionFrontend
+from broker.clients.entrance import Found, log_in
+from broker.connections.connection_views import Description
+from broker.network.frontend_base import Frontend
+from broker.network.transport import Transport
+from broker.version import PRODUCT, VERSION
+from broker.vhosts.hub import Hub
+from broker.vhosts.vhost import VhostFull, VhostNotFound
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import events as ev
+from protocols.amqp10.connection import Amqp10Connection
+from protocols.amqp10.handshake import ANONYMOUS, EXTERNAL, PLAIN
+from protocols.amqp10.types import Symbol
+from queue_manager.address import DEFAULT_VHOST
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+HEADERS: Final = (c.SASL_HEADER, c.AMQP_HEADER, c.TLS_HEADER)
+"""The protocol headers that clients of this version begin with."""
+
+CONTAINER: Final = f"sluicemq@{socket.gethostname()}"
+_CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
+_PROPERTIES: Final[dict[Symbol, str]] = {
+    Symbol(name): text
+    for name, text in {
+        "node": CONTAINER,
+        "cluster_name": CONTAINER,
+        "copyright": "Copyright (c) the SluiceMQ authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": f"Python {platform.python_version()}",
+        "product": PRODUCT,
+        "version": VERSION,
+    }.items()
+}
+_VHOST_PREFIX: Final = "vhost:"
+
+
+class Amqp10Frontends:
+    """Makes the front-ends of a broker's AMQP 1.0 clients."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def accept(self, transport: Transport) -> Amqp10Frontend:
+        """Accept a client that connected."""
+        return Amqp10Frontend(self._hub, transport)
+
+
+class Amqp10Frontend(Frontend):
+    """Answers an AMQP 1.0 client."""
+
+    connection: Amqp10Connection
+    sends_heartbeats = True
+
+    def __init__(self, hub: Hub, transport: Transport) -> None:
+        external = (EXTERNAL,) if transport.certificate_names else ()
+        anonymous = (ANONYMOUS,) if hub.settings.access.anonymous != "never" else ()
+        connection = Amqp10Connection(
+            CONTAINER,
+            (*external, PLAIN, *anonymous),
+            hub.clock.monotonic(),
+            offered_capabilities=_CAPABILITIES,
+            properties=_PROPERTIES,
+        )
+        super().__init__(connection)
+        self.client = Amqp10Client(hub, transport, connection)
+        self._sessions: dict[int, SessionFrontend] = {}
+        self._is_end_logged = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.AuthRequested: self._on_auth,
+            ev.OpenRequested: self._on_open,
+            ev.SessionBegun: self._on_begun,
+            ev.SessionEnded: self._on_ended,
+            ev.ConnectionLost: self._on_lost,
+        }
+
+    def handle(self, events: list[Any]) -> None:
+        for event in events:
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+                continue
+            link = getattr(event, "link", None)
+            session = self._sessions.get(event.channel if link is None else link.channel)
+            if session is not None:
+                session.handle(event)
+
+    def pause(self) -> None:
+        for session in self._sessions.values():
+            session.set_paused(True)
+
+    def resume(self) -> None:
+        transport = self.client.transport
+        for session in self._sessions.values():
+            session.set_paused(transport.paused)
+
+    def held_back(self, reason: str) -> None:
+        """See `Frontend.held_back`: links get no credit."""
+
+    def let_on(self) -> None:
+        """See `Frontend.let_on`: links get credit again."""
+        for session in self._sessions.values():
+            session.let_on()
+
+    def gone(self) -> None:
+        self._close_sessions(is_lost=True)
+        self.client.leave()
+        self.client.hub.client.queues.forget_caller(self.client.caller)
+
+    def dissolve(self) -> None:
+        self._handlers.clear()
+
+    def describe(self) -> Description:
+        client = self.client
+        return Description(
+            protocol="AMQP 1.0",
+            user=client.login.user if hasattr(client, "login") else "",
+            vhost=client.vhost if hasattr(client, "identity") else "",
+            client_id=client.container_id,
+            client=client.client_properties,
+            channels=tuple([session.describe() for session in self._sessions.values()]),
+        )
+
+    def dismiss(self, reason: str) -> None:
+        self._fail(c.CONNECTION_FORCED, reason)
+
+    def shut_down(self) -> None:
+        self._end(c.CONNECTION_FORCED, "the broker is shutting down")
+
+    def fail_storage(self) -> None:
+        self._end(c.INTERNAL_ERROR, "the broker's store failed")
+
+    def fail_slow(self, reason: str) -> None:
+        self._fail(c.RESOURCE_LIMIT_EXCEEDED, reason)
+
+    def fail_access(self, reason: str) -> None:
+        self._fail(c.UNAUTHORIZED_ACCESS, reason)
+
+    def fail_internal(self) -> None:
+        self._end(c.INTERNAL_ERROR, "internal error")
+
+    def _fail(self, condition: str, text: str) -> None:
+        """Close the connection with a condition; one log line says who and why."""
+        _log.warning(
+            "amqp.connection_error", peer=self.client.transport.peer, condition=condition, reason=text
+        )
+        self._end(condition, text)
+
+    def _end(self, condition: str, text: str) -> None:
+        self._is_end_logged = True
+        self.connection.fail(condition, text)
+        self._close_sessions()
+        self.client.transport.want_flush()
+
+    def _close_sessions(self, *, is_lost: bool = False) -> None:
+        """Give nothing any more to a client that was told that the connection ends, or is gone."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.close(is_lost=is_lost)
+
+    # events
+
+    def _on_auth(self, event: ev.AuthRequested) -> None:
+        client = self.client
+        shown: Credentials
+        if event.mechanism == EXTERNAL:
+            shown = Certificate(client.transport.certificate_names, is_claim=True)
+        elif event.mechanism == PLAIN:
+            shown = Password(event.username, event.password.encode("utf-8", "surrogateescape"))
+        else:
+            shown = Anonymous()
+        log_in(client.hub, client.transport, shown, partial(self._found, event))
+
+    def _found(self, event: ev.AuthRequested, found: Found) -> None:
+        """Take the result of the login."""
+        if self.connection.closing:  # the client did not wait
+            return
+        if isinstance(found, LoginRefused):
+            self._is_end_logged = True
+            peer = self.client.transport.peer
+            _log.warning("amqp.login_refused", peer=peer, user=event.username, reason=found.reason)
+            self.connection.refuse_auth(found.told)
+            self.client.transport.want_flush()
+            return
+        self.client.identify(found)
+        self.handle(self.connection.accept_auth())
+
+    def _on_open(self, event: ev.OpenRequested) -> None:
+        opened = event.open
+        hostname = opened.hostname or ""
+        vhost = hostname[len(_VHOST_PREFIX) :] if hostname.startswith(_VHOST_PREFIX) else DEFAULT_VHOST
+        self.client.introduce(opened.container_id, opened.properties)
+        try:
+            self.client.enter(vhost)
+        except VhostNotFound as refused:
+            self._fail(c.NOT_FOUND, refused.reason)
+        except VhostFull as refused:
+            self._fail(c.RESOURCE_LIMIT_EXCEEDED, refused.reason)
+        except (LoginRefused, VhostRefused) as refused:
+            self._fail(c.UNAUTHORIZED_ACCESS, refused.reason)
+        else:
+            self.handle(self.connection.accept_open())
+
+    def _on_begun(self, event: ev.SessionBegun) -> None:
+        self._sessions[event.channel] = SessionFrontend(self.client, event.channel)
+
+    def _on_ended(self, event: ev.SessionEnded) -> None:
+        session = self._sessions.pop(event.channel, None)
+        if session is not None:
+            session.close()
+
+    def _on_lost(self, event: ev.ConnectionLost) -> None:
+        if event.condition and not event.by_peer and not self._is_end_logged:
+            peer = self.client.transport.peer
+            _log.warning("amqp.connection_closed", peer=peer, condition=event.condition, reason=event.reason)
+        self._close_sessions(is_lost=not event.by_peer or self.connection.closed)
+        self.client.transport.end()  # the client may take its time to close the transport

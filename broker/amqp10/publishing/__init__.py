@@ -1,0 +1,1 @@
+"""Links that clients send on: from transfers to the queue manager."""

@@ -1,0 +1,277 @@
+"""A link that the client publishes on: from runs of transfers to the queue manager, and outcomes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from broker.access.login import NotPermitted
+from broker.amqp10.connection.addresses import Node, target_node
+from broker.amqp10.connection.errors import condition_of, told
+from broker.amqp10.connection.session import Session
+from broker.amqp10.settling.outcomes import Outcomes, rejected
+from broker.engine.traffic import PublishPlan
+from broker.properties import amqp10
+from broker.properties.amqp10_sections import EMPTY, Published, PublishReader
+from broker.publication.publish_addresses import check_publish, find_queues
+from config import limits
+from protocols.amqp10 import constants as c
+from protocols.amqp10.events import TransferRun
+from protocols.amqp10.link import Link
+from queue_manager import address, outcomes
+from queue_manager.address import local_name
+from queue_manager.errors import InvalidAddress, PreconditionFailed, QueueManagerError
+from queue_manager.options import PLAIN
+from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_SIZE, UNROUTED
+from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate, vary
+
+_MASK: Final = 0xFFFFFFFF
+_Key = tuple[bytes, bool]
+"""What messages that share a plan have in common on a link: their stored block, and whether they persist."""
+
+
+class PublisherLink:
+    """Takes what comes on a link to a node, or (None) to wherever each message says in `to`.
+
+    `_plans` are those of the blocks that came; messages that differ in nothing else share one. Credit is
+    given for what was told its outcome, so that a client is slowed down with the store.
+    """
+
+    def __init__(self, session: Session, link: Link, node: Node | None, told: Outcomes) -> None:
+        self.link = link
+        self._session = session
+        self._hub = session.hub
+        self._publishing = session.core.publishing
+        self._node = node
+        self._outcomes = told
+        self._reader = PublishReader()
+        self._plans: dict[_Key, PublishPlan] = {}
+        self._varied: PublishPlan | None = None
+        self._untold_count = 0
+
+    # credit
+
+    def begin(self) -> None:
+        """Let the client send."""
+        self._session.connection.grant(self.link, limits.AMQP10_LINK_CREDIT)
+
+    def told(self, count: int) -> None:
+        """See `broker.amqp10.settling.outcomes.Source`."""
+        self._untold_count -= count
+        self.replenish()
+
+    def replenish(self) -> None:
+        """Give credit anew once half of it is gone, unless the store does not keep up."""
+        link = self.link
+        credit = limits.AMQP10_LINK_CREDIT - self._untold_count
+        if link.is_attached and link.credit <= credit // 2 and not self._session.transport.reading.is_blocked:
+            self._session.connection.grant(link, credit)
+            self._session.transport.want_answer()
+
+    # publishing
+
+    def take(self, run: TransferRun) -> None:
+        """Take deliveries; raises AmqpError for what is no message."""
+        read = self._reader.read
+        published = [read(payload) for payload in run.payloads]
+        self._untold_count += len(published)
+        first = published[0]
+        block = first.block
+        if all(one.block is block and one.persistent is first.persistent for one in published):
+            self._publish_alike(run, run.first_id, published)
+        elif not self._publish_varied(run, published):
+            for index, one in enumerate(published):
+                self._publish_alike(run, run.first_id + index & _MASK, [one])
+
+    def _publish_alike(self, run: TransferRun, first_id: int, published: Sequence[Published]) -> None:
+        """Publish messages with one block."""
+        first = published[0]
+        count = len(published)
+        now_ms = self._hub.clock.now_ms()
+        try:
+            plan = self._plan(first, now_ms)
+            if count > 1 and not self._publishing.is_current(plan):  # each may go elsewhere
+                for index, one in enumerate(published):
+                    self._publish_alike(run, first_id + index & _MASK, [one])
+                return
+            outcome = self._publishing.publish(plan, [one.body for one in published], now_ms)
+        except QueueManagerError as error:
+            self._refuse_all(run, first_id, count, error)
+            return
+        if outcome == ACCEPTED:
+            self._accept(run, first_id, count, durable=plan.durable)
+        elif outcome == UNROUTED:
+            self._hub.counters.leave_unrouted(count)
+            self._release(run, first_id, count)
+        elif count > 1:  # part of them may fit
+            for index, one in enumerate(published):
+                self._publish_alike(run, first_id + index & _MASK, [one])
+        else:
+            self._refuse(run, first_id, plan, outcome, len(first.body), now_ms)
+
+    def _publish_varied(self, run: TransferRun, published: Sequence[Published]) -> bool:
+        """Publish messages with properties of their own; False: they have to be looked at one by one."""
+        node = self._node
+        if node is None or any(map(_asks, published)):
+            return False
+        plan = self._varied
+        if plan is None or not self._publishing.is_current(plan):
+            plan = self._varied = self._varied_plan(node)
+            if plan is None:
+                return False
+        templates: list[EnvelopeTemplate] = vary(
+            plan.template,
+            [one.block or EMPTY for one in published],
+            [one.persistent for one in published],
+        )
+        now_ms = self._hub.clock.now_ms()
+        outcome = self._publishing.publish(plan, [one.body for one in published], now_ms, templates)
+        if outcome != ACCEPTED:
+            return False
+        self._accept(run, run.first_id, len(published), durable=plan.durable)
+        return True
+
+    def _varied_plan(self, node: Node) -> PublishPlan | None:
+        """Return where messages go, if that is to queues and nothing else has to be known."""
+        publishing = self._publishing
+        try:
+            check_publish(self._session.client.identity, *node)
+        except NotPermitted:
+            return None  # each is told so
+        if node.exchange:
+            targets = publishing.unconditional(node.exchange, node.key)
+            if targets.topics_of is not None:
+                return None
+        elif address.is_queue_topic(node.key):
+            targets = publishing.match(node.key)
+        else:
+            targets = publishing.named(node.key)
+        if not targets:
+            return None
+        plan = publishing.plan(node.key, PROPERTIES_AMQP10, b"", False, PLAIN, node.exchange)
+        publishing.aim(plan, targets)
+        return plan
+
+    def _plan(self, published: Published, now_ms: int) -> PublishPlan:
+        """Return an aimed plan for messages with this block; raises QueueManagerError."""
+        key = published.block, published.persistent
+        plan = self._plans.get(key)
+        publishing = self._publishing
+        if plan is not None and publishing.is_current(plan):
+            return plan
+        identity = self._session.client.identity
+        block = published.block
+        node = self._node or _node_of(block)
+        check_user_id(block, identity.user)
+        keys = (node.key, *amqp10.copy_keys(block))
+        headers = partial(amqp10.headers_of, block)
+        destination = find_queues(publishing, identity, node.exchange, keys, headers, now_ms, mandatory=True)
+        if plan is None:
+            options = amqp10.options_of(block)
+            plan = publishing.plan(
+                node.key, published.properties_kind, block, published.persistent, options, node.exchange
+            )
+            if len(self._plans) >= limits.AMQP10_PLANS_PER_LINK_MAX:
+                self._plans.clear()
+            self._plans[key] = plan
+        publishing.aim(plan, *destination)
+        return plan
+
+    # outcomes
+
+    def _accept(self, run: TransferRun, first_id: int, count: int, *, durable: bool) -> None:
+        if run.settled:
+            self.told(count)
+        else:
+            self._outcomes.accept(first_id, count, self, durable=durable)
+
+    def _release(self, run: TransferRun, first_id: int, count: int) -> None:
+        if run.settled:
+            self.told(count)
+        else:
+            self._outcomes.release(first_id, count, self)
+
+    def _refuse_all(self, run: TransferRun, first_id: int, count: int, error: QueueManagerError) -> None:
+        """Reject messages for a reason that is not that of a queue."""
+        self._hub.counters.refuse_publishes(count)
+        if run.settled:
+            self.told(count)
+            raise self._session.refused(error)  # the client is told nothing otherwise
+        state = rejected(condition_of(error), told(error, self._session.client.vhost))
+        self._outcomes.tell(first_id, count, self, state)
+
+    def _refuse(
+        self, run: TransferRun, first_id: int, plan: PublishPlan, outcome: int, size: int, now_ms: int
+    ) -> None:
+        """Reject a message, as a queue is full or it is too large."""
+        hub = self._hub
+        hub.counters.refuse_publishes(1)
+        refusing = plan.full if outcome in FULL else plan.queues
+        is_queue = bool(refusing) and outcome != outcomes.REFUSED_SESSION
+        name = refusing[0].name if is_queue else plan.template.exchange
+        kind = "queue" if is_queue else "exchange"
+        hub.refusals.note(
+            name,
+            now_ms,
+            1,
+            **{kind: name},
+            peer=self._session.transport.peer,
+            routing_key=plan.template.topic,
+            reason=outcomes.REASONS[outcome],
+        )
+        if run.settled:
+            self.told(1)
+            return
+        state = _state_of(outcome, local_name(name), size)
+        if self._publishing.is_remembered(plan, outcome):
+            self._outcomes.wait(first_id, 1, self, state)
+        else:
+            self._outcomes.tell(first_id, 1, self, state)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._plans.clear()
+
+
+def check_user_id(block: bytes, user: str) -> None:
+    """Raise PreconditionFailed if properties name another user than the publisher."""
+    user_id = amqp10.property_of(block, "user-id")
+    if user_id is not None and user_id != user.encode():
+        shown = user_id.decode(errors="replace") if isinstance(user_id, bytes) else user_id
+        raise PreconditionFailed(f"user_id property set to '{shown}' but authenticated user was '{user}'")
+
+
+def _asks(published: Published) -> bool:
+    """Return whether something of a message has to be looked at by itself."""
+    block = published.block
+    return amqp10.may_ask(block) or (bool(block) and amqp10.property_of(block, "user-id") is not None)
+
+
+def _node_of(block: bytes) -> Node:
+    """Return where a message says it is to go; raises QueueManagerError."""
+    to = amqp10.property_of(block, "to")
+    if to is None:
+        raise PreconditionFailed("anonymous terminus requires 'to' address to be set")
+    try:
+        return target_node(str(to))
+    except InvalidAddress as error:
+        raise PreconditionFailed(f"bad 'to' address string: {error.reason}") from None
+
+
+def _state_of(outcome: int, name: str, size: int) -> bytes:
+    """Return the state of a message that was refused, with the queue and the reason."""
+    reason = outcomes.REASONS[outcome]
+    if outcome == outcomes.REFUSED_DEPTH:
+        return rejected(
+            c.RESOURCE_LIMIT_EXCEEDED,
+            f"queue '{name}' exceeded maximum length",
+            {"queue": name, "reason": "maxlen"},
+        )
+    if outcome in FULL:
+        return rejected(c.RESOURCE_LIMIT_EXCEEDED, f"queue '{name}': {reason}", {"queue": name})
+    if outcome == REFUSED_SIZE:
+        return rejected(c.MESSAGE_SIZE_EXCEEDED, f"{reason}: {size} bytes", {"queue": name})
+    if outcome == outcomes.REFUSED_SESSION:
+        return rejected(c.RESOURCE_LIMIT_EXCEEDED, reason)
+    return rejected(c.PRECONDITION_FAILED, reason, {"queue": name})

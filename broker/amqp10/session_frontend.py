@@ -1,0 +1,277 @@
+"""One session of AMQP 1.0: links come and go, and each event goes to the link that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import structlog
+
+from broker.amqp10.connection.addresses import Node, source_node, target_node
+from broker.amqp10.connection.amqp10_client import Amqp10Client
+from broker.amqp10.connection.errors import refused
+from broker.amqp10.connection.session import Session
+from broker.amqp10.consuming.consumer_link import ConsumerLink, find_source
+from broker.amqp10.consuming.filters import source_filters
+from broker.amqp10.consuming.link_properties import link_properties
+from broker.amqp10.publishing.publisher_link import PublisherLink
+from broker.amqp10.settling.outcomes import Outcomes
+from broker.amqp10.settling.unsettled import Unsettled
+from broker.clients.client_consumers import Consumers
+from broker.connections.connection_views import ChannelView
+from broker.publication.publish_addresses import check_publish
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import events as ev
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.errors import SESSION, AmqpError
+from protocols.amqp10.link import Link
+from queue_manager.address import is_queue_topic
+from queue_manager.errors import InternalExchange, QueueManagerError, QueueNotFound
+from storage.errors import StorageError
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+_OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class _End(Protocol):
+    """What is at the broker's end of a link."""
+
+    def close(self) -> None:
+        """End with the link."""
+
+
+class SessionFrontend:
+    """Answers a client on one session."""
+
+    def __init__(self, client: Amqp10Client, channel: int) -> None:
+        self._session = Session(client, channel)
+        self._outcomes = Outcomes(self._session)
+        self._unsettled = Unsettled(self._session)
+        self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
+        self._links: dict[Link, _End] = {}
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.TransferRun: self._on_transfers,
+            ev.DispositionRun: self._on_dispositions,
+            ev.CreditChanged: self._on_credit,
+            ev.WindowOpened: self._on_window,
+            ev.AttachRequested: self._on_attach,
+            ev.LinkDetached: self._on_detached,
+        }
+
+    def handle(self, event: Any) -> None:
+        """Act on one event of this session."""
+        if self._session.closed:
+            return
+        try:
+            self._handlers[type(event)](event)
+        except AmqpError as error:
+            self._fail(error, event)
+        except QueueManagerError as error:
+            self._fail(self._session.refused(error), event)
+        except StorageError:
+            self._session.transport.reading.hold()  # for ever: the broker ends, and says so to every client
+
+    def describe(self) -> ChannelView:
+        """Return what there is to tell of the session."""
+        return ChannelView(
+            number=self._session.channel,
+            prefetch=0,
+            prefetch_shared=0,
+            unsettled=len(self._unsettled),
+            confirms=True,
+            transactional=False,
+            consumers=self._consumers.views(),
+        )
+
+    def close(self, *, is_lost: bool = False) -> None:
+        """End the session: consumers end, what is unsettled returns."""
+        if self._session.closed:
+            return
+        self._session.close()
+        self._consumers.pause()
+        links, self._links = self._links, {}
+        for end in links.values():
+            if isinstance(end, ConsumerLink):
+                end.close(is_lost=is_lost)
+            else:
+                end.close()
+        self._handlers.clear()
+
+    def set_paused(self, paused: bool) -> None:
+        """Note that the client reads too slowly, or caught up."""
+        if paused:
+            self._consumers.pause()
+        else:
+            self._resume()
+
+    def let_on(self) -> None:
+        """Give credit again that was held back."""
+        for end in self._links.values():
+            if isinstance(end, PublisherLink):
+                end.replenish()
+
+    # events
+
+    def _on_transfers(self, run: ev.TransferRun) -> None:
+        end = self._links.get(run.link)
+        if not isinstance(end, PublisherLink):
+            return
+        if run.message_format:
+            raise AmqpError(c.NOT_IMPLEMENTED, f"no message format {run.message_format} is known")
+        if run.state is not None:
+            raise AmqpError(c.NOT_IMPLEMENTED, "a delivery comes without a state")
+        end.take(run)
+
+    def _on_dispositions(self, run: ev.DispositionRun) -> None:
+        if run.role is c.RECEIVER:
+            self._unsettled.settle(run)
+
+    def _on_credit(self, event: ev.CreditChanged) -> None:
+        end = self._links.get(event.link)
+        if isinstance(end, ConsumerLink):
+            end.credit_changed()
+
+    def _on_window(self, event: ev.WindowOpened) -> None:
+        if not self._session.transport.paused:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with deliveries, if there is room for some."""
+        if not self._session.connection.session_room(self._session.channel):
+            return
+        self._consumers.resume()
+        for end in self._links.values():
+            if isinstance(end, ConsumerLink):
+                end.resumed()
+
+    def _on_detached(self, event: ev.LinkDetached) -> None:
+        end = self._links.pop(event.link, None)
+        if end is not None:
+            end.close()
+
+    def _on_attach(self, event: ev.AttachRequested) -> None:
+        link = event.link
+        try:
+            self._check(link)
+            if link.client_sends:
+                self._attach_publisher(link)
+            else:
+                self._attach_consumer(link)
+        except QueueManagerError as error:
+            self._refuse(link, refused(error, self._session.client.vhost))
+        except AmqpError as error:
+            if error.scope == SESSION:
+                raise
+            self._refuse(link, error)
+
+    def _refuse(self, link: Link, error: AmqpError) -> None:
+        session = self._session
+        _log.warning(
+            "amqp.link_refused",
+            peer=session.transport.peer,
+            link=link.name,
+            condition=error.condition,
+            reason=error.description,
+        )
+        session.connection.refuse_attach(link, error.condition, error.description)
+        session.transport.want_flush()
+
+    def _check(self, link: Link) -> None:
+        attach = link.attach
+        if attach.unsettled:
+            raise AmqpError(c.NOT_IMPLEMENTED, "Link recovery not supported")
+
+    # links that the client sends on
+
+    def _attach_publisher(self, link: Link) -> None:
+        target = link.attach.target
+        if type(target) is not p.Target:
+            raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
+        if target.dynamic:
+            raise AmqpError(c.NOT_IMPLEMENTED, "Dynamic target not supported")
+        node = self._target(target.address)
+        session = self._session
+        end = PublisherLink(session, link, node, self._outcomes)
+        session.connection.accept_attach(
+            link, link.attach.source, target, rcv_settle_mode=c.RECEIVER_FIRST, properties=None
+        )
+        self._links[link] = end
+        end.begin()
+
+    def _target(self, address: object) -> Node | None:
+        """Return the node of a target, None for each message's own; raises QueueManagerError, AmqpError."""
+        if address is None:
+            return None
+        if not isinstance(address, str):
+            raise AmqpError(c.INVALID_FIELD, "an address is a string")
+        node = target_node(address)
+        session = self._session
+        check_publish(session.client.identity, *node)
+        if node.exchange:
+            found = session.core.exchanges.look(node.exchange).result()
+            if found.internal:
+                raise InternalExchange(node.exchange)
+        elif not is_queue_topic(node.key) and not session.core.queues.exists(node.key).result():
+            raise QueueNotFound.named(node.key)
+        return node
+
+    # links that the client receives on
+
+    def _attach_consumer(self, link: Link) -> None:
+        source = link.attach.source
+        if type(source) is not p.Source:
+            raise AmqpError(c.INVALID_FIELD, "a source is needed")
+        if source.dynamic:
+            raise AmqpError(c.NOT_IMPLEMENTED, "Dynamic source not supported")
+        if not isinstance(source.address, str):
+            raise AmqpError(c.INVALID_FIELD, "a source has an address, which is a string")
+        session = self._session
+        properties = link_properties(link.attach.properties)
+        node = source_node(source.address)
+        queue, pattern = find_source(session, node, properties)
+        is_stream = queue.policy.stream
+        filters = source_filters(source.filter, is_stream=is_stream, now_ms=session.hub.clock.now_ms())
+        if source.distribution_mode == "copy" and not is_stream:
+            raise AmqpError(c.NOT_IMPLEMENTED, "queues are consumed: distribution-mode copy is for streams")
+        end = ConsumerLink(session, link, self._unsettled, self._consumers, queue)
+        end.begin(pattern, properties, filters)
+        told = source._replace(
+            distribution_mode="copy" if is_stream else "move",
+            filter=filters.taken if source.filter is not None else None,
+            default_outcome=p.Released(),
+            outcomes=source.outcomes or _OUTCOMES,
+        )
+        settled = link.attach.snd_settle_mode == c.SENDER_SETTLED
+        session.connection.accept_attach(
+            link,
+            told,
+            link.attach.target,
+            snd_settle_mode=c.SENDER_SETTLED if settled else c.SENDER_UNSETTLED,
+            properties=properties.taken or None,
+            offered_capabilities=("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0"),
+        )
+        self._links[link] = end
+
+    # ends
+
+    def _fail(self, error: AmqpError, event: Any) -> None:
+        """End the link that an event is about, or the session; one log line says who and why."""
+        session = self._session
+        link = getattr(event, "link", None)
+        _log.warning(
+            "amqp.link_error" if link is not None and error.scope != SESSION else "amqp.session_error",
+            peer=session.transport.peer,
+            channel=session.channel,
+            condition=error.condition,
+            reason=error.description,
+        )
+        if link is not None and error.scope != SESSION:
+            session.detach(link, error)
+            end = self._links.pop(link, None)
+            if end is not None:
+                end.close()
+            return
+        session.connection.end_session(session.channel, error.condition, error.description)
+        session.transport.want_flush()
+        self.close()

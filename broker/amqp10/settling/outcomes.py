@@ -1,0 +1,93 @@
+"""Outcomes of what the client publishes on a session: which are told, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from broker.amqp10.connection.session import Session
+from protocols.amqp10.hot import ACCEPTED, RELEASED
+from protocols.amqp10.performatives import Error, Rejected, encode
+from protocols.amqp10.types import Symbol
+
+_MASK: Final = 0xFFFFFFFF
+
+
+class Source(Protocol):
+    """A link that deliveries came on."""
+
+    def told(self, count: int) -> None:
+        """Note that so many of its deliveries were told their outcome: others may come for them."""
+
+
+class Outcomes:
+    """Deliveries are settled with their outcome: accepted once the commit that holds them is durable, in
+    ranges; all else at once, though others before it wait.
+
+    `_waiting` are those that wait, oldest first: token, first delivery ID, count, state, and where they came
+    from.
+    """
+
+    __slots__ = ("_commits", "_session", "_token", "_waiting")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._commits = session.core.commits
+        self._token = 0
+        self._waiting: deque[tuple[int, int, int, bytes, Source]] = deque()
+
+    def accept(self, first: int, count: int, source: Source, *, durable: bool) -> None:
+        """Accept deliveries: now, or when what was done so far is durable."""
+        if durable:
+            self.wait(first, count, source, ACCEPTED)
+        else:
+            self.tell(first, count, source, ACCEPTED)
+
+    def release(self, first: int, count: int, source: Source) -> None:
+        """Release deliveries: there is no queue for them."""
+        self.tell(first, count, source, RELEASED)
+
+    def wait(self, first: int, count: int, source: Source, state: bytes) -> None:
+        """Tell a state once what was done so far is durable."""
+        self._token += 1
+        self._waiting.append((self._token, first, count, state, source))
+        self._commits.wait_up_to(self, self._token)
+
+    def tell(self, first: int, count: int, source: Source, state: bytes) -> None:
+        """Tell a state now."""
+        session = self._session
+        session.connection.settle(session.channel, [(first, first + count - 1 & _MASK)], state)
+        source.told(count)
+        session.transport.want_answer()
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`: everything up to the last token is durable."""
+        self._session.transport.guard(self._committed, tokens[-1])
+
+    def _committed(self, token: int) -> None:
+        waiting = self._waiting
+        if self._session.closed:
+            waiting.clear()
+            return
+        counts: dict[Source, int] = {}
+        ranges: dict[bytes, list[tuple[int, int]]] = {}
+        while waiting and waiting[0][0] <= token:
+            _, first, count, state, source = waiting.popleft()
+            last = first + count - 1 & _MASK
+            alike = ranges.setdefault(state, [])
+            if alike and alike[-1][1] + 1 & _MASK == first:
+                alike[-1] = (alike[-1][0], last)
+            else:
+                alike.append((first, last))
+            counts[source] = counts.get(source, 0) + count
+        for state, alike in ranges.items():
+            self._session.connection.settle(self._session.channel, alike, state)
+        for source, count in counts.items():
+            source.told(count)
+        self._session.transport.want_answer()
+
+
+def rejected(condition: str, description: str, info: dict[str, str] | None = None) -> bytes:
+    """Return the state of what is rejected for that reason."""
+    told = None if info is None else {Symbol(name): value for name, value in info.items()}
+    return encode(Rejected(Error(condition, description, told)))

@@ -1,0 +1,114 @@
+"""What a session's client was given and has not settled, by delivery ID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from broker.amqp10.connection.session import Session
+from broker.engine.traffic import Claim, Consumer
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.errors import SESSION, AmqpError
+from protocols.amqp10.events import DispositionRun
+from protocols.amqp10.hot import RELEASED, ranges_of
+
+_MASK: Final = 0xFFFFFFFF
+_RETURNED: Final = p.Released()
+
+
+class Unsettled:
+    """Claims by delivery ID, in order of delivery."""
+
+    __slots__ = ("_claims", "_hub", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._hub = session.hub
+        self._claims: dict[int, Claim] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, first_id: int, claims: Sequence[Claim]) -> None:
+        """Take deliveries with IDs from the first on."""
+        last_id = first_id + len(claims) - 1
+        if last_id <= _MASK:
+            self._claims.update(zip(range(first_id, last_id + 1), claims, strict=True))
+        else:
+            for number, claim in enumerate(claims, first_id):
+                self._claims[number & _MASK] = claim
+
+    def settle(self, run: DispositionRun) -> None:
+        """Act on what the client says of deliveries; raises AmqpError for a state that is none.
+
+        What it does not settle itself is told it is settled (second settle mode). Deliveries that are not
+        known any more are passed over.
+        """
+        state = run.state
+        if state is None or type(state) is p.Received:
+            if not run.settled:
+                return
+            state = _RETURNED  # the default outcome that was told
+        claims: list[Claim] = []
+        for first, last in run.ranges:
+            claims += self._take(first, last)
+        if claims:
+            self.act(state, claims)
+        if not run.settled:
+            session = self._session
+            session.connection.settle(session.channel, run.ranges, state, role=c.SENDER)
+            session.transport.want_answer()
+
+    def act(self, state: Any, claims: list[Claim]) -> None:
+        """Settle claims with an outcome; raises AmqpError if it is none."""
+        kind = type(state)
+        settling = self._hub.client.settling
+        now_ms = self._hub.clock.now_ms()
+        late = 0
+        if kind is p.Accepted:
+            late = settling.ack(claims, now_ms)
+        elif kind is p.Rejected or (kind is p.Modified and state.undeliverable_here):
+            late = settling.reject(claims, now_ms)
+        elif kind is p.Modified and state.delivery_failed:
+            late = settling.requeue(claims, now_ms)
+        elif kind in (p.Released, p.Modified):
+            late = settling.release(claims, now_ms)
+        else:
+            raise AmqpError(c.INVALID_FIELD, f"{kind.__name__.lower()} is no outcome here", SESSION)
+        if late:
+            self._hub.counters.settle_late(late)
+
+    def forget(self, claims: Sequence[Claim]) -> None:
+        """Forget claims whose leases ended, and tell the client, which does not have them any more."""
+        session = self._session
+        gone = set(map(id, claims))
+        numbers = [number for number, claim in self._claims.items() if id(claim) in gone]
+        for number in numbers:
+            del self._claims[number]
+        session.connection.settle(session.channel, ranges_of(numbers), RELEASED, role=c.SENDER)
+        session.transport.want_flush()
+
+    def take_of(self, consumer: Consumer) -> list[Claim]:
+        """Take what a consumer was given, in order: it ends."""
+        holder = self._hub.client.settling.holder
+        mine = [number for number, claim in self._claims.items() if holder(claim) is consumer]
+        return [self._claims.pop(number) for number in mine]
+
+    def take_all(self) -> list[Claim]:
+        """Take all claims, in order: the session ends."""
+        claims = list(self._claims.values())
+        self._claims.clear()
+        return claims
+
+    def _take(self, first: int, last: int) -> Iterator[Claim]:
+        claims = self._claims
+        count = (last - first & _MASK) + 1
+        if count == 1:
+            claim = claims.pop(first, None)
+            return iter(() if claim is None else (claim,))
+        if count >= len(claims):
+            numbers = [number for number in claims if (number - first & _MASK) < count]
+        else:
+            numbers = [number for number in range(first, first + count) if number & _MASK in claims]
+        return iter([claims.pop(number & _MASK) for number in numbers])

@@ -1,0 +1,1 @@
+"""Queues, exchanges and bindings: nodes that links make, and the link pair of `/management`."""

@@ -1,0 +1,131 @@
+"""AMQP 1.0: the way in on the port of AMQP 0.9.1, and out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.version import PRODUCT
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import performatives as p
+from protocols.amqp10.framing import encode_frame, encode_sasl_frame
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.raw_amqp import RawAmqp
+from tests.e2e.raw_amqp10 import RawAmqp10
+
+Connect = Callable[..., RawAmqp10]
+
+
+def test_both_versions_are_spoken_on_one_port(raw_amqp10: Connect, raw_amqp: Callable[..., RawAmqp]) -> None:
+    newer = raw_amqp10()
+    older = raw_amqp()
+    assert newer.begin().remote_channel == 0
+    assert older.open_channel() == 1
+
+
+def test_open_tells_who_the_broker_is(raw_amqp10: Connect) -> None:
+    opened = raw_amqp10().open
+    assert opened.properties["product"] == PRODUCT
+    assert opened.offered_capabilities == ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
+    assert opened.max_frame_size == 131_072
+
+
+def test_headers_and_frames_may_come_one_octet_at_a_time(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    said = c.SASL_HEADER + encode_sasl_frame(p.SaslInit("PLAIN", b"\0guest\0guest"))
+    said += c.AMQP_HEADER + encode_frame(0, p.Open("slow"))
+    for octet in said:
+        client.send_bytes(bytes((octet,)))
+    client.expect_header(c.SASL_HEADER)
+    client.expect(p.SaslMechanisms)
+    assert client.expect(p.SaslOutcome).code == c.SASL_OK
+    client.expect_header(c.AMQP_HEADER)
+    client.expect(p.Open)
+
+
+def test_all_of_the_handshake_may_come_at_once(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    client.send_bytes(
+        c.SASL_HEADER
+        + encode_sasl_frame(p.SaslInit("PLAIN", b"\0guest\0guest"))
+        + c.AMQP_HEADER
+        + encode_frame(0, p.Open("eager"))
+        + encode_frame(0, p.Begin(None, 0, 10, 10))
+    )
+    client.expect_header(c.SASL_HEADER)
+    client.expect(p.SaslMechanisms)
+    client.expect(p.SaslOutcome)
+    client.expect_header(c.AMQP_HEADER)
+    client.expect(p.Open)
+    client.expect(p.Begin)
+
+
+@pytest.mark.parametrize("header", [c.AMQP_HEADER, c.TLS_HEADER])
+def test_another_header_of_version_1_is_answered_with_that_of_sasl(
+    raw_amqp10: Connect, header: bytes
+) -> None:
+    client = raw_amqp10(handshake=False)
+    client.send_bytes(header)
+    client.expect_header(c.SASL_HEADER)
+    assert client.read() is None
+
+
+def test_a_wrong_password_is_an_outcome(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    assert client.log_in(password="wrong") == c.SASL_AUTH
+    assert client.read() is None
+
+
+def test_anonymous_clients_come_in_where_they_may(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    assert client.log_in(mechanism="ANONYMOUS") == c.SASL_OK
+
+
+def test_anonymous_is_not_offered_where_nobody_comes_in_by_it(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker = own_broker({"access": {"anonymous": "never"}})
+    client = raw_amqp10(broker, handshake=False)
+    assert client.log_in() == c.SASL_OK
+    assert client.mechanisms == ("PLAIN",)
+
+
+def test_an_unknown_virtual_host_ends_the_connection(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    client.log_in()
+    client.send_bytes(c.AMQP_HEADER + encode_frame(0, p.Open("x", "vhost:not-there")))
+    client.expect_header(c.AMQP_HEADER)
+    client.expect(p.Open)
+    error = client.expect(p.Close).error
+    assert error is not None
+    assert error.condition == c.NOT_FOUND
+
+
+def test_a_close_is_answered(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    client.send(0, p.Close())
+    assert client.expect(p.Close).error is None
+
+
+def test_an_unknown_handle_ends_the_session_and_not_the_connection(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.transfer(b"", 9)
+    error = client.expect(p.End).error
+    assert error is not None
+    assert error.condition == c.UNATTACHED_HANDLE
+    client.send(0, p.End())
+    client.begin(1)
+
+
+def test_the_broker_says_goodbye_when_it_stops(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker: BrokerProcess = own_broker()
+    client = raw_amqp10(broker)
+    client.begin()
+    broker.stop()
+    error = client.expect(p.Close).error
+    assert error is not None
+    assert error.condition == c.CONNECTION_FORCED

@@ -1,0 +1,236 @@
+"""AMQP 1.0: publishing and receiving over links, frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import performatives as p
+from protocols.amqp10 import types as t
+from tests.e2e import amqp
+from tests.e2e.raw_amqp10 import RawAmqp10, message
+
+Connect = Callable[..., RawAmqp10]
+
+
+def test_a_message_to_a_queue_is_accepted_and_comes_back(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    flow = client.attach_sender(f"/queues/{queue}")
+    assert flow.link_credit
+    sent = client.transfer(message(b"hello", message_id="m-1", subject="greeting"))
+    assert client.outcomes(1) == {sent: p.Accepted()}
+    client.attach_receiver(f"/queues/{queue}", credit=10)
+    got = client.receive()
+    assert got.body == b"hello"
+    assert got.sections[0x73][0] == "m-1"
+    assert got.header == p.Header(durable=True, first_acquirer=True)
+    assert got.sections[0x72] == {"x-routing-key": queue, "x-exchange": ""}
+    client.settle(got.transfer.delivery_id or 0, p.Accepted())
+
+
+def test_accepted_messages_are_gone_and_released_ones_come_back(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    for number in range(3):
+        client.transfer(message(b"%d" % number))
+    client.outcomes(3)
+    client.attach_receiver(f"/queues/{queue}", credit=3)
+    ids = [client.receive().transfer.delivery_id or 0 for _ in range(3)]
+    client.settle(ids[0], p.Accepted())
+    client.settle(ids[1], p.Released())
+    client.settle(ids[2], p.Modified(delivery_failed=True))
+    client.give_credit(2, delivery_count=3)
+    again = [client.receive() for _ in range(2)]
+    assert [(got.body, got.header.delivery_count) for got in again] == [(b"1", 0), (b"2", 1)]
+    client.settle(again[0].transfer.delivery_id or 0, p.Accepted(), again[1].transfer.delivery_id)
+    client.send(0, p.End())
+    client.expect(p.End)
+    assert channel.queue_declare(queue, passive=True).method.message_count == 0
+
+
+def test_what_no_queue_takes_is_released(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender("/exchanges/amq.direct/nowhere")
+    sent = client.transfer(message(b"lost"))
+    assert client.outcomes(1) == {sent: p.Released()}
+
+
+def test_each_message_of_an_anonymous_terminus_goes_where_it_says(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(None)
+    client.transfer(message(b"1", to=f"/queues/{queue}"))
+    client.transfer(message(b"2", to="/queues/not-there"))
+    client.transfer(message(b"3"))
+    client.transfer(message(b"4", to="nonsense"))
+    client.transfer(message(b"5", to="/exchanges/not-there/k"))
+    told = client.outcomes(5)
+    assert told[0] == p.Accepted()
+    assert told[1] == p.Released()
+    conditions = [told[number].error.condition for number in (2, 3, 4)]
+    assert conditions == [c.PRECONDITION_FAILED, c.PRECONDITION_FAILED, c.NOT_FOUND]
+
+
+def test_a_full_queue_rejects_and_says_which_it_is(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, name: str
+) -> None:
+    channel.queue_declare(name, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{name}")
+    client.transfer(message(b"1"))
+    client.transfer(message(b"2"))
+    told = client.outcomes(2)
+    assert told[0] == p.Accepted()
+    assert told[1].error == p.Error(
+        c.RESOURCE_LIMIT_EXCEEDED,
+        f"queue '{name}' exceeded maximum length",
+        {t.Symbol("queue"): name, t.Symbol("reason"): "maxlen"},
+    )
+
+
+def test_credit_bounds_deliveries_and_a_drain_tells_what_is_left(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    for number in range(5):
+        client.transfer(message(b"%d" % number))
+    client.outcomes(5)
+    client.attach_receiver(f"/queues/{queue}", credit=2)
+    assert [client.receive().body for _ in range(2)] == [b"0", b"1"]
+    assert client.is_silent()
+    client.give_credit(10, delivery_count=2, drain=True)
+    assert [client.receive().body for _ in range(3)] == [b"2", b"3", b"4"]
+    flow = client.expect(p.Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (12, 0, True)
+
+
+def test_a_drain_of_an_empty_queue_is_answered_with_one_flow(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_receiver(f"/queues/{queue}")
+    client.give_credit(7, drain=True)
+    flow = client.expect(p.Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (7, 0, True)
+    assert client.is_silent()
+
+
+def test_a_receiver_that_wants_settled_deliveries_settles_nothing(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    for _ in range(3):
+        client.transfer(message(b"x"))
+    client.outcomes(3)
+    client.attach_receiver(f"/queues/{queue}", mode=c.SENDER_SETTLED, credit=2)
+    assert client.receive().transfer.settled
+    assert client.receive().transfer.settled
+    assert client.is_silent()
+    client.drop()
+    assert channel.queue_declare(queue, passive=True).method.message_count == 1
+
+
+def test_a_message_in_many_frames_comes_back_in_many(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10(frame_max=512)
+    body = bytes(range(256)) * 8
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    payload = message(body)
+    client.send(0, p.Transfer(0, 0, b"\0", 0, False, more=True), payload[:1_000])
+    client.send(0, p.Transfer(0, more=True), payload[1_000:1_500])
+    client.send(0, p.Transfer(0), payload[1_500:])
+    assert client.outcomes(1) == {0: p.Accepted()}
+    client.attach_receiver(f"/queues/{queue}", credit=1)
+    assert client.receive().body == body
+
+
+def test_an_aborted_delivery_is_nothing(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    client.send(0, p.Transfer(0, 0, b"\0", 0, False, more=True), message(b"half")[:5])
+    client.send(0, p.Transfer(0, aborted=True))
+    client.send(0, p.Transfer(0, 1, b"\1", 0, False), message(b"whole"))
+    assert client.outcomes(1) == {1: p.Accepted()}
+    assert channel.queue_declare(queue, passive=True).method.message_count == 1
+
+
+def test_what_a_closed_link_held_returns(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    client.transfer(message(b"x"))
+    client.outcomes(1)
+    client.attach_receiver(f"/queues/{queue}", credit=1)
+    assert client.receive().header.delivery_count == 0
+    client.send(0, p.Detach(1, closed=True))
+    client.expect(p.Detach)
+    client.attach_receiver(f"/queues/{queue}", 2, credit=1)
+    assert client.receive().header.delivery_count == 0
+
+
+def test_what_a_lost_client_held_returns_as_a_failed_attempt(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    client.transfer(message(b"x"))
+    client.outcomes(1)
+    client.attach_receiver(f"/queues/{queue}", credit=1)
+    client.receive()
+    client.drop()
+    other = raw_amqp10()
+    other.begin()
+    other.attach_receiver(f"/queues/{queue}", credit=1)
+    assert other.receive().header.delivery_count == 1
+
+
+def test_a_link_to_what_is_not_there_is_refused(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    client.begin()
+    for handle, address, condition in (
+        (0, "/queues/not-there", c.NOT_FOUND),
+        (1, "/exchanges/not-there/k", c.NOT_FOUND),
+        (2, "/queue/v1", c.INVALID_FIELD),
+    ):
+        target = p.Target(address)
+        attach = p.Attach(f"l{handle}", handle, c.SENDER, target=target, initial_delivery_count=0)
+        assert client.attach(attach).target is None
+        detach = client.expect(p.Detach)
+        assert detach.closed
+        assert detach.error is not None
+        assert detach.error.condition == condition
+        client.send(0, p.Detach(handle, closed=True))
+
+
+def test_a_deleted_queue_ends_its_links(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_receiver(f"/queues/{queue}", credit=1)
+    channel.queue_delete(queue)
+    detach = client.expect(p.Detach)
+    assert detach.error is not None
+    assert detach.error.condition == c.RESOURCE_DELETED
+
+
+def test_deliveries_of_many_messages_keep_their_order(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"/queues/{queue}")
+    for number in range(900):
+        client.transfer(message(b"%d" % number, message_id=t.ULong(number)), settled=True)
+    sent = client.transfer(message(b"900"))
+    assert client.outcomes(1) == {sent: p.Accepted()}
+    client.attach_receiver(f"/queues/{queue}", credit=901)
+    bodies = [client.receive().body for _ in range(901)]
+    assert bodies == [b"%d" % number for number in range(901)]
