@@ -1,4 +1,4 @@
-"""What crosses between the core and its clients: plain values, nothing that holds an object of the core.
+"""The values that cross between the core and its clients: plain, none holds an object of the core.
 
 A client in another process could send and receive all of them. `caller` names who asks, for what is exclusive
 to a connection; OPERATOR may touch everything.
@@ -62,7 +62,7 @@ STATES: Final[tuple[State, ...]] = ("ready", "in_flight", "delayed", "scheduled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDeclaration:
-    """What a queue is to be like.
+    """The declaration of a queue.
 
     `arguments` are the declared arguments that a redeclaration must repeat; None: made by configuration, any
     redeclaration of the same kind fits. `reported`: other arguments, told to who looks. `exclusive`: to the
@@ -113,7 +113,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeDeclaration:
-    """What an exchange is to be like; `arguments` may name an `alternate-exchange`, and what types read."""
+    """The declaration of an exchange; `arguments` may name an `alternate-exchange`, and what types read."""
 
     name: str
     type: str
@@ -266,7 +266,7 @@ class BrowseRequest:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAs:
-    """What a message was published with. `properties` are as its protocol wrote them, which
+    """The form in which a message was published. `properties` are as its protocol wrote them, which
     `properties_kind` tells; `expires_at_ms` 0 is never.
     """
 
@@ -331,7 +331,8 @@ class CommittedEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerView:
-    """Who stages epochs: the last one committed (None: none is known), and what waits for a commit.
+    """A producer that stages epochs: the last one committed (None: none is known), and what waits for a
+    commit.
 
     `is_moving`: not all rows of committed epochs are visible yet.
     """
@@ -348,7 +349,7 @@ class ProducerView:
 
 @dataclass(frozen=True, slots=True)
 class EpochStatus:
-    """What is known of a producer: its last committed epoch, and how many rows an attempt has staged, where
+    """The state of a producer: its last committed epoch, and how many rows an attempt has staged, where
     one was asked for. `is_moving`: not all rows of committed epochs are visible yet.
     """
 

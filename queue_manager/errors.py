@@ -1,4 +1,4 @@
-"""What the queue manager refuses, one class per reason; front-ends map them to wire codes."""
+"""The refusals of the queue manager, one class per reason; front-ends map them to wire codes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Inequivalent(PreconditionFailed):
 
 
 class InUse(PreconditionFailed):
-    """What is to be deleted (`kind`, `name`) has consumers or bindings."""
+    """The thing to be deleted (`kind`, `name`) has consumers or bindings."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} is in use")

@@ -1,4 +1,4 @@
-"""What a publisher asks for one message, whatever protocol he speaks."""
+"""The options of one publish, whatever protocol it came by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a publish."""
+"""The outcomes of a publish."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a queue was made with: its policy, in the form its spec record keeps."""
+"""The policy that a queue was made with, in the form its spec record keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DROP_UNMATCHED: Final = "drop"  # it is let go of, and its publisher told so
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What an operator has stopped in a queue: taking messages from publishers, giving them to consumers."""
+    """The halves of a queue that an operator has stopped: taking from publishers, giving to consumers."""
 
     publish: bool = False
     deliver: bool = False

@@ -29,12 +29,12 @@ class RetainedMessage:
 
     @property
     def topic(self) -> str:
-        """What it was published to."""
+        """The topic it was published to."""
         return self.template.topic
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """The memory it takes, about."""
         template = self.template
         return len(self.body) + 2 * len(template.properties) + 3 * len(template.topic) + _OVERHEAD_BYTES
 

@@ -1,4 +1,4 @@
-"""What a queue or group is defined as, and its spec record (`06`).
+"""The definitions of queues and groups, and their spec records (`06`).
 
 The RFC's fields hold filters, attempts, done retention, bucket exponent, description; ours lie in spec
 extensions: `policy` (JSON: limits in milliseconds and bytes, log ID, bindings, declared arguments), `done` =
@@ -35,10 +35,10 @@ AWAITS_HISTORY: Final = "unborn"  # extension: a group was made, but not told ye
 
 @dataclass(eq=False, slots=True)
 class QueueDefinition:
-    """What a declaration says. `arguments` are the declared arguments that a redeclaration must repeat;
-    None: made by configuration, any redeclaration of the same kind fits. `owner` makes it exclusive.
-    `auto_created`: it was not declared, but made because its name was used. `is_server_named`: the broker
-    chose the name.
+    """The definition that a declaration gives. `arguments` are the declared arguments that a redeclaration
+    must repeat; None: made by configuration, any redeclaration of the same kind fits. `owner` makes it
+    exclusive. `auto_created`: it was not declared, but made because its name was used. `is_server_named`: the
+    broker chose the name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Whose staged rows these are: producer, epoch, part, attempt, as a publish or a control call names them."""
+"""The tag of staged rows: producer, epoch, part, attempt, as a publish or a control call names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StageTag(NamedTuple):
 
 
 class EpochPart(NamedTuple):
-    """What a commit names: the attempt that is to count for a part, and how many rows it has."""
+    """A part of a commit: the attempt that is to count for the part, and how many rows it has."""
 
     part: int
     attempt: str

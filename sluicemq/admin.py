@@ -1,4 +1,4 @@
-"""What `Broker.admin` is, and what its calls take and give."""
+"""The types of `Broker.admin` and of what its calls take and give."""
 
 from broker.admin.admin import Admin
 from broker.admin.admin_views import GroupView, MessageView, Page, Published, QueueView, State

@@ -1,4 +1,4 @@
-"""What a program needs that runs a broker in its own process: `sluicemq` gives it out by name."""
+"""The names for programs that run a broker in their own process; `sluicemq` gives them out."""
 
 from broker.app import Broker
 from broker.clock import Clock

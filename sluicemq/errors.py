@@ -1,4 +1,4 @@
-"""What a `Broker` and its `admin` raise; the reasons are fit for users."""
+"""The exceptions of a `Broker` and its `admin`; their reasons are fit for users."""
 
 from broker.engine.shard_ending import BrokerStopped
 from config.settings_loader import ConfigError

@@ -95,7 +95,7 @@ class SluiceDataSource(DataSource):
 
 
 class _Writer:
-    """What both kinds of writers do. Spark counts the batches of a stream, and says so at their end."""
+    """The base of both kinds of writers. Spark counts the batches of a stream, and says so at their end."""
 
     def __init__(self, settings: WriteSettings, layout: Layout) -> None:
         self._settings = settings

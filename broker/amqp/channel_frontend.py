@@ -227,7 +227,7 @@ _METHODS: Final[dict[type, tuple[str, Callable[[Any, Any], None]]]] = {
     )
     for kind, act in acts.items()
 }
-"""What does a method, and of which part of the channel."""
+"""The part of the channel that acts on a method, and the call of that part."""
 
 _SETTLE_METHODS: Final = (80, 120, 90)  # basic.ack, nack, reject
 

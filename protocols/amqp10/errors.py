@@ -1,4 +1,4 @@
-"""What is wrong with what a peer sent, as the peer is told it."""
+"""The errors in what a peer sent, as the peer is told them."""
 
 from typing import Final
 

@@ -93,7 +93,7 @@ class TransferRun:
 
 @dataclass(slots=True, eq=False)
 class DispositionRun:
-    """What the client says of deliveries, the same of all.
+    """The client's word on deliveries, the same on all.
 
     With `role` RECEIVER (True), of those that the broker sent: `state` is an outcome. With SENDER, of those
     that the client sent: it settles them. `ranges` hold first and last delivery ID, last included; numbers

@@ -39,7 +39,7 @@ RELEASED: Final = p.encode(p.Released())
 
 
 class TransferTail(NamedTuple):
-    """What a transfer says behind its tag; `size` is how many fields it has in all."""
+    """The fields of a transfer behind its tag; `size` is how many fields it has in all."""
 
     size: int
     message_format: int | None

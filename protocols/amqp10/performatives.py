@@ -243,7 +243,7 @@ class TransactionalState(NamedTuple):
 
 
 class SaslMechanisms(NamedTuple):
-    """What mechanisms the server has (5.3.3.1)."""
+    """The mechanisms that the server has (5.3.3.1)."""
 
     sasl_server_mechanisms: tuple[str, ...]
 

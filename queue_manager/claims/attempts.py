@@ -14,7 +14,7 @@ Attempt = tuple[int, str]  # claimed at, in ms; consumer ID
 
 
 class AttemptLog:
-    """What is known of the attempts of one cursor's messages, by message ID.
+    """The attempts of one cursor's messages as far as they are known, by message ID.
 
     In memory only of what is still active, and of `limits.ATTEMPTS_LOGS_PER_GROUP_MAX` beside; the records
     stay.
@@ -72,4 +72,4 @@ class AttemptLog:
 
 
 NO_ATTEMPTS: Final = AttemptLog()
-"""What cursors have whose messages never failed an attempt; nothing is added to it."""
+"""The attempts of cursors whose messages never failed one; nothing is added to it."""

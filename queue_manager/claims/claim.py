@@ -408,7 +408,7 @@ def _put_or_delete(commit: Commit, key: bytes, value: bytes | None, *, is_writte
 
 
 class Sink(Protocol):
-    """What a front-end gives for each consumer: where deliveries go."""
+    """The receiver of a consumer's deliveries, which a front-end gives."""
 
     def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
         """Send `messages`, in order; give whether that could be done.
@@ -513,11 +513,11 @@ class Pool(ABC):
 
     @abstractmethod
     def claimed(self, count: int) -> None:
-        """Consumers of the pool were given so many messages."""
+        """Note that consumers of the pool were given so many messages."""
 
     @abstractmethod
     def released(self, count: int) -> None:
-        """They hold so many fewer."""
+        """Note that consumers of the pool hold so many fewer."""
 
     def join(self, consumer: Consumer) -> None:
         """Limit a consumer, too, which holds nothing yet."""
@@ -563,7 +563,7 @@ class CreditPool(Pool):
 
 
 class ConsumerOptions(TypedDict):
-    """What a consumer is made with; see `Consumer`."""
+    """The options that a consumer is made with; see `Consumer`."""
 
     consumer_id: str
     credit_max: int

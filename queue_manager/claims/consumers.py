@@ -18,7 +18,7 @@ Covers = Callable[[Consumer, Consumer], bool]
 
 
 class Consumers:
-    """Who takes part, in the order of joining.
+    """The consumers of a group, in the order of joining.
 
     `members` take messages. `draining` were cancelled, or pull one by one; they may hold claims. `is_ranked`:
     not every consumer with credit may have messages. `active` is the one that may, where the queue wants a

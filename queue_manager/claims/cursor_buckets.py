@@ -213,7 +213,7 @@ class Buckets(dict[int, Bucket]):
 
 
 class BucketRecords:
-    """What the buckets of one cursor have on the store: of each what changed is written.
+    """The records of one cursor's buckets on the store: of each what changed is written.
 
     A bucket has an active, a done and a failed record (`02`, `03`, `04`). While only acknowledgements come,
     none of them is written again: what was settled goes into a small record of its own (`21`). The bucket is

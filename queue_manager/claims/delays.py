@@ -103,4 +103,4 @@ class _NoDelays(Delays):
 
 
 NOTHING_DELAYED: Final = _NoDelays()
-"""What cursors have while nothing is delayed."""
+"""The delays of cursors while nothing is delayed."""

@@ -80,7 +80,7 @@ def acknowledge(claims: Iterable[Claim], now_ms: int) -> int:
 
 
 class Claims:
-    """Who claimed what of one log, with its number and place in `buckets`.
+    """The claims of one log by consumer, each with its number and place in `buckets`.
 
     `returned` has claims that came back, `delays` those that are to wait for their next attempt.
     `want_dispatch` has the group hand out messages.

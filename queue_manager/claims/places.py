@@ -12,7 +12,7 @@ from queue_manager.shard.context import Context, Dispatched
 
 
 class Window(Protocol):
-    """What a client was sent and has not acknowledged; the front-end's."""
+    """The front-end's window of messages that a client was sent and has not acknowledged."""
 
     def free(self) -> int:
         """Return how many more messages it takes now, of whatever it is sent; below 1: none."""

@@ -20,7 +20,7 @@ NO_BUCKET: Final = -1  # a purge that only releases payloads
 
 
 class PurgeOwner(Protocol):
-    """Whose done record it is."""
+    """The owner of a done record."""
 
     def apply_purge(self, purge: Purge, references: dict[int, int]) -> None:
         """Put the purge into the open commit, if it is still to be done."""

@@ -1,4 +1,4 @@
-"""Whose turn it is to be given something, of the consumers of one group."""
+"""The turns in which the consumers of one group are given messages."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ class Turns:
 
 
 NO_TURNS: Final = Turns()
-"""What groups without consumers have; nobody joins it."""
+"""The turns of groups without consumers; no consumer joins it."""

@@ -1,4 +1,4 @@
-"""What of its log a cursor has yet to be given: the messages from its position on that the group wants."""
+"""The backlog of a cursor: the messages of its log from its position on that the group wants."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Owner(Protocol):
 
 
 class Rules:
-    """What the queue's rules say: which messages may be handed out, and what they are told.
+    """The queue's rules for a cursor: which messages may be handed out, and what the rules are told of them.
 
     These are the rules of a queue without any: everything may be handed out.
     """
@@ -108,7 +108,7 @@ NO_RULES: Final = Rules()
 
 
 class Kept(Protocol):
-    """What a reset passed and is kept for a while."""
+    """The messages that a reset passed and that are kept for a while."""
 
     ranges: RangeSet
 

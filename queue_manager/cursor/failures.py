@@ -1,4 +1,4 @@
-"""What a cursor gives up for good: rejected, tried too often, expired, or one too many."""
+"""The failures of a cursor: messages rejected, tried too often, expired, or one too many."""
 
 from __future__ import annotations
 

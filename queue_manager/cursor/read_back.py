@@ -1,4 +1,4 @@
-"""What a cursor has read back from the store: the log, and payloads of what waits."""
+"""The messages that a cursor has read back from the store: of the log, and payloads of waiting ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group passed by a reset is kept for `done_retention`, as what it did is."""
+"""The messages that a group passed by a reset: kept for `done_retention`, as done ones are."""
 
 from __future__ import annotations
 

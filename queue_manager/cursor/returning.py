@@ -26,7 +26,7 @@ from queue_manager.model import Message
 
 
 class Verdict(NamedTuple):
-    """What is to become of claims: see `Returning.requeue`."""
+    """The verdict on claims: see `Returning.requeue`."""
 
     now_ms: int
     failed: bool

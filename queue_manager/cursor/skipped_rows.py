@@ -12,7 +12,7 @@ from queue_manager.shard.commit import Commit
 
 
 class SkippedRows(Generic[H]):
-    """What was passed since the last commit; it is let go of in the next, together with the position.
+    """The messages passed since the last commit; they are let go of in the next, together with the position.
 
     Implements `queue_manager.shard.context.Skipping`.
     """

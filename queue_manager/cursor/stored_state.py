@@ -1,4 +1,4 @@
-"""What the store has of a cursor, and when that is brought up to date."""
+"""The state of a cursor on the store, and when that is brought up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a stream a group has yet to be given: read from the tail, or by blocks that serve every reader."""
+"""The backlog of a stream's group, read from the tail, or by blocks that serve every reader."""
 
 from __future__ import annotations
 

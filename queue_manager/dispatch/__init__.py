@@ -1,1 +1,1 @@
-"""Who is given which message: in order, by selector, by key."""
+"""The choice of a consumer for each message: in order, by selector, by key."""

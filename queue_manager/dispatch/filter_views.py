@@ -1,4 +1,4 @@
-"""What the consumers of a group want: one view for each filter."""
+"""The views of a group's consumers on its messages: one for each filter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERYTHING: Final = ""  # the key of the view of consumers without a filter
 
 @dataclass(eq=False, slots=True)
 class View:
-    """What matches one filter: `condition` None matches all.
+    """The messages that match one filter: `condition` None matches all.
 
     Everything below `cursor` has been looked at; `found` are matches among it, in order, and `returned` the
     claims that came back and match, as a heap of (offset, number, claim). Both may hold what others

@@ -67,7 +67,7 @@ def position(token: Token) -> int:
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Part]):
-    """What both dialects share. The methods are the grammar's rules; a wrong use raises SelectorError."""
+    """The base of both dialects. The methods are the grammar's rules; a wrong use raises SelectorError."""
 
     def disjunction(self, *parts: Part) -> Part:
         return Part(Or(tuple(part.node for part in parts)), parts[0].position)

@@ -1,4 +1,4 @@
-"""What one consumer asks for, whatever protocol it speaks: a selector, property filters, or both."""
+"""The filter of one consumer, whatever protocol it speaks: a selector, property filters, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What filters see of a message: a mapping from field names to values.
+"""The fields of a message for filters: a mapping from field names to values.
 
 The caller builds the mapping; it needs to hold only the fields in a filter's `names`. A field that is absent
 or None is NULL. Values are `str`, `bool`, `int` (64 bits), `float` and `bytes`, never subclasses of these;
@@ -63,7 +63,7 @@ PROPERTY_FIELDS: Final = (
 
 
 class MessageFilter(Protocol):
-    """What every filter offers: selectors, property filters and combinations of filters."""
+    """The interface of every filter: selectors, property filters and combinations of filters."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What a parsed selector says. Parentheses are gone; chains of AND, OR, sums and products stay flat.
+"""The tree of a parsed selector. Parentheses are gone; chains of AND, OR, sums and products stay flat.
 
 `Like.pattern`, `In.items` and so on are as the grammar of the dialect allows them; nothing here checks that.
 """

@@ -1,4 +1,4 @@
-"""What a message must be like for a group with a pattern or a selector of its own."""
+"""The condition that a group with a pattern or selector of its own sets for messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no consumer group of a queue wants is kept for groups to come, or dead-lettered.
+"""The keeper: messages that no consumer group of a queue wants wait for groups to come, or are dead-lettered.
 
 While groups are there and none of them takes everything, a group that has no consumers, the keeper, reads the
 queue beside them: it passes what another group wants, and what is left waits in it. So that is counted,
@@ -33,7 +33,7 @@ KEPT: Final = "@#kept"
 
 
 class _Unmatched(View):
-    """What no group wants: only found where it is not to stay."""
+    """The view of messages that no group wants: they are found only where they are not to stay."""
 
     __slots__ = ("_log",)
 
@@ -192,7 +192,7 @@ class Keeper(Group):
 
     @property
     def keepings(self) -> list[Keeping]:
-        """What serves its cursors, in their order: the highest priority first."""
+        """The servers of its cursors, in their order: the highest priority first."""
         return self._keepings.keepings
 
     def dead_letters_of(self, queue: DeadLetters) -> DeadLetters:

@@ -13,7 +13,7 @@ _LOW = CHUNK_OFFSETS - 1
 
 
 class ClaimedBitmap:
-    """What was claimed or passed at or beyond `position`, the lowest offset that was not.
+    """The offsets claimed or passed at or beyond `position`, the lowest offset that was not.
 
     `count` is how many offsets that are. Full chunks share one object; a chunk is written when it changed,
     and its record deleted once the position is past it.

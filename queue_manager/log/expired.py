@@ -98,7 +98,7 @@ class ExpiredOffsets:
 
 
 NOTHING_EXPIRED: Final = ExpiredOffsets()
-"""What logs have in which nothing expired so; it stays empty."""
+"""The expired offsets of logs in which nothing expired so; it stays empty."""
 
 
 def _first(ends: Sequence[int], offset: int) -> int:

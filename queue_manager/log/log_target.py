@@ -1,4 +1,4 @@
-"""What all have in common that read a log back."""
+"""The base of every target of a load that reads a log back."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from queue_manager.log.range_set import RangeSet
 
 
 class Ahead(Protocol):
-    """What of this log a group has yet to be given."""
+    """The messages of this log that a group has yet to be given."""
 
     def skip_to(self, offset: int) -> None:
         """Go on at `offset`: nothing before it is kept."""
@@ -20,7 +20,7 @@ class Ahead(Protocol):
 
 
 class Stored(Protocol):
-    """What of a group is on the store."""
+    """The state of a group on the store."""
 
     def write_soon(self) -> None:
         """Have what changed written with the open commit."""
@@ -34,11 +34,11 @@ class Member(Protocol):
 
     @property
     def backlog(self) -> Ahead:
-        """What it has yet to be given."""
+        """The messages that the group has yet to be given."""
 
     @property
     def stored(self) -> Stored:
-        """What of it is on the store."""
+        """The state of the group on the store."""
 
     def has_consumers(self) -> bool:
         """Return whether anybody consumes in the group."""

@@ -1,4 +1,4 @@
-"""What was appended to a queue's log since the last commit, as it will be written."""
+"""The messages appended to a queue's log since the last commit, as they will be written."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from storage.records import released_offsets
 
 
 class PayloadLedger(Generic[M]):
-    """What of a log is let go of. `released` are offsets at or above the head whose payloads are gone.
+    """The payloads of a log that are let go of. `released` are offsets at or above the head whose payloads
+    are gone.
 
     `_gaps` are those of them that are written down, because no group could tell of them after a restart.
     `want_trim` has the head looked at before the next commit.

@@ -1,4 +1,4 @@
-"""What one consumer group has done with the offsets of one log: one ledger for each state they can be in."""
+"""The progress of one consumer group in one log: a ledger of offsets for each state they can be in."""
 
 from __future__ import annotations
 

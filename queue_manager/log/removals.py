@@ -1,4 +1,4 @@
-"""What of a log is to be found by scanning and deleted."""
+"""Removals: parts of a log that are to be found by scanning and deleted."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class QueueRemoval(Removal):
 
 @dataclass(eq=False, slots=True)
 class GroupRemoval(Removal):
-    """What is left to do when a group was deleted or reset, or began behind the oldest message.
+    """The rest of the work when a group was deleted or reset, or began behind the oldest message.
 
     The change itself takes effect at once; the payloads that only this group kept, and its old buckets, are
     found by scanning. A record tells what is left, so that a crash in between is finished at the next start

@@ -1,4 +1,4 @@
-"""What a log keeps: its head, what has expired ahead of its groups, what is being removed from it.
+"""The retention of a log: its head, what has expired ahead of its groups, what is being removed from it.
 
 The head of a log is the lowest offset that is not let go of (`queue_manager.log.payload_ledger`).
 """

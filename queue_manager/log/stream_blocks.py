@@ -27,7 +27,7 @@ def _offset(message: Message) -> int:
 
 
 class Block:
-    """What the log holds from offset `start` to `end`; reading goes on at log entry `sequence`."""
+    """The messages of the log from offset `start` to `end`; reading goes on at log entry `sequence`."""
 
     __slots__ = ("end", "memory_bytes", "messages", "sequence", "start")
 

@@ -1,4 +1,4 @@
-"""What a stream keeps: chunks go as a whole when they are too old, or when there are too many."""
+"""The retention of a stream: chunks go as a whole when they are too old, or when there are too many."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Part:
     _rules: LogRules | None = field(default=None, init=False)
     _purging: Purging | None = field(default=None, init=False)  # once something was purged
     purged_to: int = field(default=0, init=False)
-    """What is kept below was there at the last purge: it is claimed, or done."""
+    """The end of the last purge: a message that is kept below was there then, and is claimed or done."""
     _keeping: Keeping | None = field(default=None, init=False)
     _has_choosers: bool = field(default=False, init=False)  # once a group was for certain messages only
 
@@ -212,7 +212,7 @@ class Part:
 
     @property
     def rules(self) -> Rules:
-        """What cursors follow."""
+        """The rules that cursors follow."""
         return NO_RULES if self._rules is None else self._rules
 
     def adopt(self, key: str, cursor: Cursor) -> None:

@@ -36,7 +36,7 @@ _WHY_NOT: Final = {
 
 @dataclass(eq=False, slots=True)
 class Surroundings:
-    """What all queues of a shard are made with."""
+    """The parts that all queues of a shard are made with."""
 
     context: Context
     directory: Directory

@@ -25,7 +25,7 @@ class QueueRules:
 
     @property
     def schedule(self) -> Schedule:
-        """What is scheduled in the queue."""
+        """The messages scheduled in the queue."""
         if self._schedule is None:
             self._schedule = Schedule(self._host)
         return self._schedule
@@ -68,7 +68,7 @@ class QueueRules:
 
     @property
     def stage(self) -> Stage:
-        """What is staged in the queue."""
+        """The stage of the queue."""
         if self._stage is None:
             self._stage = Stage(self._host, lambda: self.schedule)
         return self._stage

@@ -123,7 +123,7 @@ class Stream(Queue):
 
     @property
     def retention(self) -> StreamRetention[Cursor]:
-        """What it keeps."""
+        """The retention of its log."""
         return self._stream_part.retention
 
     @property

@@ -86,7 +86,7 @@ def _restore_log(context: Context, name: str, stored_log: StoredLog) -> QueueLog
 
 @dataclass(eq=False, slots=True)
 class StoredCursor:
-    """What the records tell of one group in one log."""
+    """The stored state of one group in one log."""
 
     position: int | None
     sequence: int | None

@@ -19,7 +19,7 @@ ALTERNATE: Final = "alternate-exchange"
 
 
 class ExchangeDefinition:
-    """What a declaration says; raises NotText where another exchange is to be named."""
+    """The definition of an exchange; raises NotText where another exchange is to be named."""
 
     __slots__ = ("alternate", "arguments", "auto_delete", "durable", "internal", "name", "type")
 
@@ -46,7 +46,7 @@ class ExchangeDefinition:
 
 
 class Exchange:
-    """What publishes are routed by.
+    """An exchange, which routes publishes by its bindings.
 
     `incoming` are the bindings that lead to it from other exchanges, `alternate` is the exchange that takes
     what it passes on to nobody; `topics_of` the virtual host whose topics of MQTT are there. A route is kept

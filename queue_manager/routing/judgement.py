@@ -1,4 +1,4 @@
-"""What becomes of a publish at each of its targets, found before anything is done."""
+"""The outcome of a publish at each of its targets, found before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worked out once for many publishes alike: their queues and the constant part of their envelope."""
+"""The plan of publishes alike, made once: their queues and the constant part of their envelope."""
 
 from __future__ import annotations
 

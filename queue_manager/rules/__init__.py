@@ -1,1 +1,1 @@
-"""What a queue may be told to do beyond passing messages on: expiry, limits, dead letters, schedules ..."""
+"""Rules of a queue beyond passing messages on: expiry, limits, dead letters, schedules ..."""

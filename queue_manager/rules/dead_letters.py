@@ -59,7 +59,7 @@ def keep_properties(death: Death) -> Stamped:
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """What a dead letter was before it died: queue, topic, exchange, properties to publish again."""
+    """The origin of a dead letter: queue, topic, exchange, properties to publish again."""
 
     queue: str
     topic: str
@@ -112,7 +112,7 @@ class Directory(Protocol):
 
 @dataclass(eq=False, slots=True)
 class DeadLetterBook:
-    """What dead-lettering did so far.
+    """The account of dead-lettering so far.
 
     `refused_count` messages stayed failed where they were, `dropped_count` went round a loop in which no
     consumer rejected them, had become too many, or were too much for their queue and led to no other.

@@ -52,7 +52,7 @@ class IdentitiesAhead:
 
 
 class Identities:
-    """What one queue remembers, the oldest first in both tables.
+    """The memory of one queue, the oldest first in both tables.
 
     What a producer sends after a publish that the full queue refused (`ProducerProgress.refused`) is refused
     too until that one comes again, or it would look as if it had been taken. So the refusal is remembered

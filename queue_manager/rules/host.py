@@ -1,4 +1,4 @@
-"""What a rule asks of its queue."""
+"""The queue as its rules see it."""
 
 from __future__ import annotations
 

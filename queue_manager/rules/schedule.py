@@ -37,7 +37,7 @@ class Planned:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Schedule(Window[Planned]):
-    """What a queue has scheduled, by due time and message ID.
+    """The scheduled messages of a queue, by due time and message ID.
 
     `count` is how many there are in all, as far as they were counted.
     """

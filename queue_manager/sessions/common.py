@@ -1,4 +1,4 @@
-"""What the sessions of all virtual hosts have in common."""
+"""The objects that the sessions of all virtual hosts share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queue_manager.shard.context import Context
 
 
 class Losses:
-    """What sessions that outlive their connection never got, all of them together.
+    """Counts of messages that sessions which outlive their connection never got, all of them together.
 
     Messages since the start: `dropped` had no room, `expired` waited for too long.
     """

@@ -39,7 +39,7 @@ class LogReader(Protocol):
 
     @property
     def low_id(self) -> int:
-        """It needs nothing below this ID."""
+        """The lowest ID that it still needs."""
 
     def has_more(self) -> None:
         """Tell that something came into the log, or was read back."""
@@ -57,7 +57,7 @@ ENDED: Final = OWN + OWN
 
 @dataclass(eq=False, slots=True)
 class FilterLog:
-    """What one filter matched, in order of message IDs: the newest in memory, the rest on the store.
+    """The messages that one filter matched, in order of IDs: the newest in memory, the rest on the store.
 
     `readers` are the subscriptions to the filter, `live` those of sessions with a connection; `holders` are
     subscriptions that ended and of which messages are in flight, or wait. `last_id`: no message

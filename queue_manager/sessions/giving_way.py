@@ -1,4 +1,4 @@
-"""What a session is not sent, as more waits for it than may."""
+"""Messages that give way: a session is not sent them, as more waits for it than may."""
 
 from __future__ import annotations
 

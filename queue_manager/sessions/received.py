@@ -1,4 +1,4 @@
-"""What a client publishes with QoS 2, as far as its session has to remember it."""
+"""The publishes of a client with QoS 2, as far as its session has to remember them."""
 
 from __future__ import annotations
 

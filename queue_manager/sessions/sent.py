@@ -1,4 +1,4 @@
-"""What a session was sent and has not finished."""
+"""The messages that a session was sent and has not finished."""
 
 from __future__ import annotations
 

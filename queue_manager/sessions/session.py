@@ -61,7 +61,8 @@ class Link(Protocol):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Session:
-    """What outlives a connection. `read_to`: what lies below in its logs was given to a client once.
+    """The state of a client that outlives a connection. `read_to`: what lies below in its logs was given to a
+    client once.
 
     It is what its connection sees, so it has all that a client says and is sent; what is beside that has
     objects of its own (`Unfinished`, `Received`, `GivingWay`, the logs). `link` is its connection, None while

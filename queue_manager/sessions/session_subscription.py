@@ -1,4 +1,4 @@
-"""What a session is subscribed to."""
+"""The subscription of a session to a filter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Subscriber(Protocol):
 
     @property
     def number(self) -> int:
-        """What its records are stored under."""
+        """The number that its records are stored under."""
 
     @property
     def position(self) -> int:

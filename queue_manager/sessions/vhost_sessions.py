@@ -58,7 +58,7 @@ class Sessions:
 
     @property
     def losses(self) -> Losses:
-        """What sessions never got, in all virtual hosts."""
+        """The counts of messages that sessions never got, in all virtual hosts."""
         return self._common.losses
 
     def find(self, client_id: str, now_ms: int) -> Session | None:

@@ -9,7 +9,7 @@ from storage.batch import WriteOps
 
 
 class Waiter(Protocol):
-    """Somebody who may tell the peer only what is durable."""
+    """A waiter for a commit: it may tell its peer only what is durable."""
 
     def committed(self, tokens: list[int]) -> None:
         """Note that what these tokens stand for is durable; called once per commit, commits in order."""

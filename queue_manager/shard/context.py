@@ -1,4 +1,4 @@
-"""What all queues of one shard share, and the lists of what is to be done for them."""
+"""The context that all queues of one shard share, with the lists of work to be done for them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DuePurge(Protocol):
 
 
 class Purged(Protocol):
-    """Somebody with done records, or payloads to let go of."""
+    """An owner of done records, or of payloads to let go of."""
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[Sequence[DuePurge], bool]:
         """Take purges that are due, of some `count_max` messages at most; returns also whether more may

@@ -1,4 +1,4 @@
-"""What queues give up by themselves, expired or too much: one queue after the other, so much in a turn.
+"""Discards: queues give up what expired or is too much, one queue after the other, so much in a turn.
 
 A message that is given up may be dead-lettered to queues that then have too much themselves. None of that is
 done one within the other: who has something to give up meanwhile waits, and goes on with a step where the
@@ -22,7 +22,7 @@ class Discarding(Protocol):
 
 
 class Discards:
-    """Who has something to give up, and how much of that was done in this turn (`spent`).
+    """The logs with messages to give up, and how many of these went in this turn (`spent`).
 
     Implements `queue_manager.shard.steps.Work`.
     """

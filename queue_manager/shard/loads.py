@@ -1,4 +1,4 @@
-"""What the queue manager wants read from the store; the driver reads it and brings it back.
+"""Loads: the queue manager asks for records of the store; the driver reads them and brings them back.
 
 The manager never waits: it puts requests on `Context.loads`, whoever drives it performs them and calls what
 they name.
@@ -14,7 +14,7 @@ from queue_manager.model import Message
 
 
 class LoadTarget(Protocol):
-    """Who asked for a part of a log."""
+    """The object that asked for a part of a log."""
 
     @property
     def log_id(self) -> str:

@@ -1,4 +1,4 @@
-"""What filters see of messages: decoded once per template, completed by what is each message's own."""
+"""The fields of messages for filters: decoded once per template, completed by each message's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to be called when: the only place where the queue manager remembers times to come.
+"""Timers: the only place where the queue manager remembers times to come.
 
 Nobody sleeps here. The driver asks `next_ms`, waits by its own clock, and calls `fire`.
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Timed(Protocol):
-    """Somebody who wants to be called at a time."""
+    """An object that is to be called at a time."""
 
     def on_timer(self, now_ms: int) -> None:
         """Do what is due; ask for the next time by `Timers.set` if there is one."""

@@ -240,7 +240,7 @@ _TAKEN: Final[dict[str, _Reader]] = {
     "x-filter-field-names": _nothing(_names),
     "x-ha-policy": _nothing(_names),
 }
-"""They ask for nothing that is there: where records lie, and on how many nodes."""
+"""Arguments that ask for nothing that is there: where records lie, and on how many nodes."""
 
 _READERS: Final[dict[str, _Reader]] = {
     **_TAKEN,

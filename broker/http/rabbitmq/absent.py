@@ -1,4 +1,4 @@
-"""What RabbitMQ keeps and this broker does not: nothing is listed, nothing is made."""
+"""Lists that RabbitMQ keeps and this broker does not: nothing is listed, nothing is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What binds the messages of one key to one consumer."""
+"""The binding of the messages of one key to one consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may be given how much in one round of a dispatch."""
+"""The credit of consumers in one round of a dispatch."""
 
 from __future__ import annotations
 

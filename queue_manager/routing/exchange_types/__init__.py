@@ -1,1 +1,1 @@
-"""What exchanges of each type do with their bindings: one strategy each, behind `base.Matcher`."""
+"""The exchange types: one strategy each of using bindings, behind `base.Matcher`."""

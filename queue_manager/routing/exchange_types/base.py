@@ -1,4 +1,4 @@
-"""What the exchange types have in common."""
+"""The base of the exchange types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from queue_manager.routing.binding import Binding
 
 Headers = Mapping[str, object]
-"""What exchanges route by: the headers of a message, and under the keys of `PROPERTY_KEYS` its properties.
+"""The values that exchanges route by: a message's headers, and its properties under `PROPERTY_KEYS`.
 These are looked up by `[]` alone, which may raise KeyError: they are worked out when somebody asks.
 """
 NO_HEADERS: Final[Headers] = {}

@@ -37,7 +37,7 @@ def _form(value: object) -> bytes:
 
 
 class _Wanted:
-    """What one binding wants."""
+    """The condition of one binding."""
 
     __slots__ = ("conditions", "wants_all")
 

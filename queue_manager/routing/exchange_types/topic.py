@@ -18,7 +18,7 @@ def words_of(key: str) -> list[str]:
 
 
 class _Node:
-    """What follows a number of words: further words, and the bindings whose pattern ends here. `takes_any`:
+    """A node behind a number of words: further words, and the bindings whose pattern ends here. `takes_any`:
     after `#`, where it stays whatever words come.
     """
 

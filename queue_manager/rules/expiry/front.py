@@ -73,7 +73,7 @@ class FutureGroups(Front):
 
     @property
     def storage_id(self) -> str:
-        """What records about it are stored under: the queue's."""
+        """The name that records about it are stored under: the queue's."""
         return self.log.name
 
     def _release_gone(self, start: int, end: int) -> None:

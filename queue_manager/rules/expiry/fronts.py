@@ -1,4 +1,4 @@
-"""Who goes through a log to find what has expired or is too much, for each group."""
+"""The fronts of a log: readers that find, for each group, what has expired or is too much."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue_manager.model import Message
 from queue_manager.rules.expiry.front import Front, FutureGroups, Holder, Walk
 
 Source = Backlog[Cursor] | Front
-"""Who goes through the log for a group."""
+"""The reader that goes through the log for a group."""
 
 Seen = tuple[
     int, int, int

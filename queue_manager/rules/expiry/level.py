@@ -1,4 +1,4 @@
-"""What the parts of a log's rules have in common."""
+"""The level of a log's rules: the state that their parts share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queue_manager.shard.discards import Discards
 
 
 class Level(Rules):
-    """What is known of one log, of a queue or of one priority of it, to all who give up something of it.
+    """The state of one log, of a queue or of one priority of it, for all rules that give up messages of it.
 
     `bytes` counts what waits, where that is bounded. Kinds of it say what is looked at when time passes or
     something was read.
@@ -37,7 +37,9 @@ class Level(Rules):
 
     @property
     def budget(self) -> Discards:
-        """What may be given up in this turn; where it is spent everything is looked at again in another."""
+        """The budget of messages to give up in this turn; once it is spent, all is looked at again in
+        another.
+        """
         return self.log.context.discards
 
     def call_at(self, due_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What may not be handed out any more, and what is too much: expired messages, and the oldest of too many.
+"""The rules of a log on messages to give up: those that expired, and the oldest of too many.
 
 A log has rules if its queue's policy lets messages expire, bounds their bytes, drops the oldest or says how
 much is kept for groups to come, or once a message came that expires by itself; others pay nothing for it.

@@ -1,4 +1,4 @@
-"""What a queue does with more than its policy lets wait in it: the oldest goes."""
+"""Overflow: of more than the policy lets wait in a queue the oldest goes."""
 
 from __future__ import annotations
 

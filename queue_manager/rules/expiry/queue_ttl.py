@@ -1,4 +1,4 @@
-"""What has been in a log for too long: the queue's TTL, and the age up to which it keeps messages unread.
+"""The ends of messages by their age: the queue's TTL, and how long it keeps them unread.
 
 It ends in the order of the log, so each group only looks at what is next for it.
 """

@@ -1,4 +1,4 @@
-"""What is staged in one queue: attempts, the last epoch of each producer, and the rows on their way.
+"""The stage of one queue: attempts, the last epoch of each producer, and the rows on their way.
 
 Committing an epoch is one small record. Its rows then go into the queue's log in steps, in order, each step
 in one commit that also deletes the staged records it took them from: a restart goes on where the last step
@@ -25,7 +25,7 @@ from storage.records.staged_values import AT_ONCE
 
 
 class Staged(NamedTuple):
-    """What one producer has staged."""
+    """The amount that one producer has staged."""
 
     attempts: int
     row_count: int
@@ -33,7 +33,7 @@ class Staged(NamedTuple):
 
 
 class Stage:
-    """What may be staged in a durable queue, what a commit decides, and what goes by itself.
+    """The stage of a durable queue: takes staged rows, moves or drops them as commits decide.
 
     `byte_count` is the payload staged and not yet moved or dropped.
     """
@@ -55,7 +55,7 @@ class Stage:
 
     @property
     def producers(self) -> list[str]:
-        """Whose last epoch is known or who staged rows."""
+        """The producers whose last epoch is known, or that staged rows."""
         return list(self._producers.keys() | {tag.producer for tag in self._attempts})
 
     def staged_by(self, producers: Iterable[str]) -> dict[str, Staged]:

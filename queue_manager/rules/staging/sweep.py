@@ -40,7 +40,7 @@ class Sweep:
         return cls(staged_rows.prefix(queue_id, *tag), [tag])
 
     def begin(self) -> None:
-        """Whatever it is to find is durable."""
+        """Begin, now that all rows that are to be found are durable."""
         self.has_begun = True
 
     def passed(self, raw: bytes) -> None:
