@@ -26,9 +26,9 @@ from pamqp import base, commands
 
 from benchmarks import command_line
 from benchmarks.brokers import Broker, SluiceMQ, peer, started
-from benchmarks.load.counters import DeliveryCounter
+from benchmarks.load.counters import DeliveryCounter, MarkCounter
 from benchmarks.load.target import Target
-from broker.commands.bench_clients import CHANNEL, DELIVERY
+from broker.commands.bench_clients import CHANNEL
 from protocols.amqp091.client import PERSISTENT, encode_publish
 from protocols.amqp091.content import Properties, decode_properties, encode_properties
 from protocols.amqp091.methods import encode_method
@@ -47,21 +47,6 @@ _ACK_BYTES = 21
 STORM_PER_S = 1_000
 STORM_CLIENTS = 20
 STORM_PUBLISHERS = 4
-
-
-class Replies:
-    """Counts replies by how each begins; RabbitMQ gives all of them one delivery tag."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._rest = b""
-        self.count = 0
-
-    def receive(self) -> None:
-        """Read once."""
-        data = self._rest + self._sock.recv(1 << 20)
-        self.count += data.count(DELIVERY)
-        self._rest = data[1 - len(DELIVERY) :]
 
 
 def respond(target: Target, ready: Event) -> None:
@@ -96,7 +81,7 @@ def rpc(target: Target, seconds: float) -> Figures:
     client.consume(REPLY_TO, no_ack=True)
     asking = encode_properties(Properties(reply_to=REPLY_TO, correlation_id="c"))
     request = encode_publish("rpc", BODY, asking)
-    replies = Replies(client.sock)
+    replies = MarkCounter(client.sock)  # RabbitMQ gives all of them one delivery tag
     trips_s: list[float] = []
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:

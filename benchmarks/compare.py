@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         facts = machine.describe(Path(name))
         console.print(facts)
         try:
-            with Runner(Path(name), effort, given.peer, tell) as runner:
+            with closing(Runner(Path(name), effort, given.peer, tell)) as runner:
                 facts["peers"] = {each.name: each.version for each in given.peer}
                 for scenario in scenarios:
                     results.extend(runner.run(scenario))

@@ -35,15 +35,12 @@ class Collector:
         self.claims: list[Claim] = []
 
     def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `queue_manager.claims.claim.Sink`."""
         self.claims += claims or []
         return True
 
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None: ...
 
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
+    def cancelled(self, consumer: Consumer, reason: str) -> None: ...
 
 
 def manager_with_queue(*, durable: bool) -> tuple[QueueManager, Queue, PublishPlan]:

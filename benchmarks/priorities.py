@@ -11,6 +11,7 @@ import json
 import random
 import time
 from statistics import median
+from typing import Any
 
 from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ, started
@@ -26,18 +27,14 @@ BODY = b"x" * 99  # after the byte that says how urgent it is
 WINDOW = 4_000
 
 
-def frames_of(queue: str, priority: int) -> bytes:
-    """One persistent publish; the body begins with its priority."""
-    properties = encode_properties(Properties(delivery_mode=2, priority=priority))
-    return encode_publish(queue, bytes((priority,)) + BODY, properties)
-
-
-def fill(target: Target, queue: str, priorities: list[int], arguments: dict[str, int]) -> float:
+def fill(target: Target, queue: str, priorities: list[int], arguments: dict[str, Any]) -> float:
     """Publish one message per priority; gives messages per second, confirmed."""
-    frames = [frames_of(queue, priority) for priority in range(max(priorities) + 1)]
-    client = target.amqp()
-    client.declare(queue, arguments=arguments)
-    client.close()
+    properties = [Properties(delivery_mode=2, priority=each) for each in range(max(priorities) + 1)]
+    frames = [
+        encode_publish(queue, bytes((priority,)) + BODY, encode_properties(each))
+        for priority, each in enumerate(properties)
+    ]
+    target.declare(queue, arguments=arguments)
     return amqp.publish_all(target, (frames[priority] for priority in priorities), WINDOW)
 
 

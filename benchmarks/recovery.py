@@ -52,9 +52,7 @@ def build(directory: Path, messages: int, size: int) -> Path:
     in_journal = limits.JOURNAL_SEGMENTS_MAX * limits.JOURNAL_SEGMENT_BYTES // (size + ROW_BYTES)
     before = SluiceMQ(directory)
     before.start()
-    client = before.target.amqp()
-    client.declare(QUEUE)
-    client.close()
+    before.target.declare(QUEUE)
     if messages > in_journal:
         fill(before, messages - in_journal, size)
     before.stop()

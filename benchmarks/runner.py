@@ -15,7 +15,7 @@ FAILURES_MAX = 2
 
 
 class Runner:
-    """Owns SluiceMQ in one comparison, beside `peers`; use as a context manager."""
+    """Owns SluiceMQ in one comparison, beside `peers`."""
 
     def __init__(
         self, directory: Path, effort: Effort, peers: list[Broker], tell: Callable[[str], None]
@@ -26,10 +26,8 @@ class Runner:
         self._own: SluiceMQ | None = None
         self._peers = {peer.name: peer for peer in peers}
 
-    def __enter__(self) -> "Runner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End what was started."""
         if self._own is not None:
             self._own.clear()
             self._own = None
@@ -40,7 +38,7 @@ class Runner:
         failures = dict.fromkeys(names, 0)
         results = []
         if scenario.fresh or self._effort.restart_brokers:
-            self.__exit__()
+            self.close()
         for number in range(1, min(self._effort.runs, scenario.runs_max) + 1):
             for name in names:
                 if failures[name] >= FAILURES_MAX:
@@ -67,10 +65,10 @@ class Runner:
                 result["other_cpu_percent"] = round(100 * max(0.0, share), 1)
         except (ClientError, OSError) as problem:
             output = broker.last_output() if broker else ""
-            self.__exit__()
+            self.close()
             return {"error": str(problem), "output": output}
         if scenario.fresh and name == SLUICEMQ:
-            self.__exit__()
+            self.close()
         return result
 
     def _running(self) -> SluiceMQ:

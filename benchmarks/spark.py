@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ, started
-from spark_bridge import wire
 from spark_bridge.client import Connection
 from spark_bridge.settings import ConnectionSettings
 
@@ -81,8 +80,7 @@ def write(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
     )
     for number, (what, frame, delivery) in enumerate(cases):
         queue = f"spark-{number}"
-        with Connection(ConnectionSettings("127.0.0.1", broker.target.amqp_port)) as connection:
-            declare_durable(connection, queue)
+        broker.target.declare(queue)
         writer = frame.write.format("sluice").mode("append").option("queue", queue)
         writer = writer.option("port", broker.target.amqp_port).option("delivery", delivery)
         if not number:
@@ -92,15 +90,10 @@ def write(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
         visible_and_listed(named, broker, f"spark-visible-{number}", row_count)
 
 
-def declare_durable(connection: Connection, queue: str, arguments: Mapping[str, Any] = {}) -> None:
-    """Declare a queue on disk."""
-    connection.call(50, 10, b"\0\0" + wire.short(queue) + b"\2" + wire.table(arguments), answer=(50, 11))
-
-
 def visible_and_listed(rows: Any, broker: SluiceMQ, queue: str, row_count: int) -> None:
     """Write one epoch into a new queue, wait until all its rows can be consumed, and list them."""
     with Connection(ConnectionSettings("127.0.0.1", broker.target.amqp_port)) as connection:
-        declare_durable(connection, queue)
+        broker.target.declare(queue)
         writer = rows.write.format("sluice").mode("append").option("queue", queue)
         writer.option("port", broker.target.amqp_port).option("delivery", "exactly-once").save()
         saved_s = time.monotonic()
@@ -118,7 +111,7 @@ def read(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
     queue = "spark-stream"
     options = {"queue": queue, "port": str(broker.target.amqp_port)}
     with Connection(ConnectionSettings("127.0.0.1", broker.target.amqp_port)) as connection:
-        declare_durable(connection, queue, {"x-queue-type": "stream"})
+        broker.target.declare(queue, arguments={"x-queue-type": "stream"})
         payloads(spark, row_count).write.format("sluice").options(**options).mode("append").save()
         while connection.declare(queue, passive=True)[1] < row_count:
             time.sleep(0.1)

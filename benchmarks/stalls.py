@@ -27,9 +27,9 @@ from pamqp import base, commands
 from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ
 from benchmarks.load import amqp
-from benchmarks.load.counters import TRANSIENT
+from benchmarks.load.counters import TRANSIENT, MarkCounter
 from benchmarks.load.target import Target
-from broker.commands.bench_clients import CHANNEL, CONSUMER_TAG, DELIVERY, AmqpClient
+from broker.commands.bench_clients import CHANNEL, CONSUMER_TAG, AmqpClient
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.methods import encode_method
 from protocols.mqtt import codec, packets
@@ -104,17 +104,9 @@ def publish(target: Target, queue: str, count: int) -> None:
     amqp.publish_all(target, repeat(encode_publish(queue, BODY, TRANSIENT), count), 5_000)
 
 
-def declare(target: Target, *names: str) -> None:
-    """Declare durable queues."""
-    client = target.amqp(WAIT_S)
-    for name in names:
-        client.declare(name)
-    client.close()
-
-
 def holder(target: Target, queue: str) -> AmqpClient:
     """A consumer that has been given all 65,535 messages of a new queue and has settled none."""
-    declare(target, queue)
+    target.declare(queue)
     publish(target, queue, HELD)
     client = target.amqp(WAIT_S)
     receive(client, client.consume(queue, HELD), HELD)
@@ -123,10 +115,9 @@ def holder(target: Target, queue: str) -> AmqpClient:
 
 def receive(client: AmqpClient, data: bytes, count: int) -> None:
     """Take deliveries, of which `data` came already, until there were `count`."""
-    seen = data.count(DELIVERY)
-    while seen < count:
-        data = data[1 - len(DELIVERY) :] + client.sock.recv(1 << 20)
-        seen += data.count(DELIVERY)
+    deliveries = MarkCounter(client.sock, data)
+    while deliveries.count < count:
+        deliveries.receive()
 
 
 def settle(client: AmqpClient, *methods: base.Frame) -> None:
@@ -179,7 +170,7 @@ def ack_multiple(target: Target, pinging: Callable[[], object]) -> None:
 
 def delete_large(target: Target, pinging: Callable[[], object]) -> None:
     """A queue with 300,000 messages is deleted."""
-    declare(target, "full")
+    target.declare("full")
     publish(target, "full", DELETED_MESSAGES)
     client = target.amqp(WAIT_S)
     pinging()
@@ -191,7 +182,7 @@ def delete_large(target: Target, pinging: Callable[[], object]) -> None:
 def pipelined_deletes(target: Target, pinging: Callable[[], object]) -> None:
     """5,000 durable queues are deleted, the requests sent at once."""
     names = [f"deleted-{number}" for number in range(DELETED_QUEUES)]
-    declare(target, *names)
+    target.declare(*names)
     client = target.amqp(WAIT_S)
     pinging()
     settle(client, *(commands.Queue.Delete(queue=name, nowait=True) for name in names))
@@ -200,7 +191,7 @@ def pipelined_deletes(target: Target, pinging: Callable[[], object]) -> None:
 
 def large_body(target: Target, pinging: Callable[[], object]) -> None:
     """One message of 40 MiB."""
-    declare(target, "large")
+    target.declare("large")
     message = encode_publish("large", bytes(LARGE_BYTES))
     pinging()
     amqp.publish_all(target, [message], 1)
@@ -208,7 +199,7 @@ def large_body(target: Target, pinging: Callable[[], object]) -> None:
 
 def consumers_of(target: Target, queue: str) -> list[AmqpClient]:
     """1,000 consumers of a queue."""
-    declare(target, queue)
+    target.declare(queue)
     clients = []
     for _ in range(CONSUMERS):
         client = target.amqp(WAIT_S)
@@ -271,7 +262,7 @@ def retained_filters(target: Target, pinging: Callable[[], object]) -> None:
 
 def transaction(target: Target, pinging: Callable[[], object]) -> None:
     """A transaction of 10,000 publishes that differ is committed."""
-    declare(target, "committed")
+    target.declare("committed")
     client = target.amqp(WAIT_S)
     client.call(commands.Tx.Select(), commands.Tx.SelectOk)
     publishes = [

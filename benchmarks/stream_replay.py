@@ -40,7 +40,6 @@ class Reader:
         self.done = asyncio.Event()
 
     def deliver(self, consumer: Consumer, messages: list[Message], claims: list[Claim] | None) -> bool:
-        """See `queue_manager.claims.claim.Sink`."""
         assert messages[0].offset == self._offset
         self._offset += len(messages)
         assert messages[-1].offset == self._offset - 1
@@ -51,11 +50,9 @@ class Reader:
             self.done.set()
         return True
 
-    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
+    def revoked(self, consumer: Consumer, claims: list[Claim]) -> None: ...
 
-    def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `queue_manager.claims.claim.Sink`."""
+    def cancelled(self, consumer: Consumer, reason: str) -> None: ...
 
 
 async def open_shard(directory: str) -> Shard:

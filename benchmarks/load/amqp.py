@@ -67,10 +67,6 @@ class AmqpLoad:
     fanout: int = 0  # published to a fanout exchange of so many queues, of which one is consumed
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def limit_s(self) -> float:
-        return self.seconds * 5 + 30
-
 
 def run_together(target: Target, load: AmqpLoad) -> dict[str, Any]:
     """Producer and consumer at once; the rate counts until the last delivery and the last confirm."""
@@ -78,7 +74,7 @@ def run_together(target: Target, load: AmqpLoad) -> dict[str, Any]:
     crew = Crew()
     crew.add(PUBLISHER, publisher, target, load, queue)
     crew.add(CONSUMER, consumer, target, load, queue)
-    report = crew.measure(target, load.limit_s, PUBLISHER, [CONSUMER])
+    report = crew.measure(target, load.seconds, PUBLISHER, [CONSUMER])
     delete(target, load, queue)
     return report | {"refused": crew.reports[PUBLISHER]["refused"]}
 
@@ -117,7 +113,7 @@ def drain(target: Target, load: AmqpLoad, queue: str, expected: int, skipped: in
 def _alone(name: str, function: Any, target: Target, load: AmqpLoad, *args: Any) -> dict[str, Any]:
     crew = Crew()
     crew.add(name, function, target, load, *args)
-    reports = crew.run(load.limit_s)
+    reports = crew.run(load.seconds)
     report = reports[name]
     seconds = span_s(reports)
     rate = round(report["count"] / seconds)
@@ -293,7 +289,7 @@ def run_latency(target: Target, load: LatencyLoad) -> dict[str, Any]:
     crew = Crew()
     crew.add(CONSUMER, timing_consumer, target, load, queue)
     crew.add(PUBLISHER, timed_publisher, target, load, queue)
-    report = crew.measure(target, load.seconds + load.warmup_s + 30, PUBLISHER, [CONSUMER])
+    report = crew.measure(target, load.seconds + load.warmup_s, PUBLISHER, [CONSUMER])
     delete(target, AmqpLoad(), queue)
     return report | {
         "rate": load.rate,

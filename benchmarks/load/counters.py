@@ -5,7 +5,7 @@ import socket
 import struct
 from datetime import UTC, datetime
 
-from broker.commands.bench_clients import ClientError
+from broker.commands.bench_clients import DELIVERY, ClientError
 from protocols.amqp091.client import PERSISTENT, encode_publish
 from protocols.amqp091.content import Properties, encode_properties
 from protocols.mqtt import hot
@@ -187,6 +187,21 @@ class DeliveryCounter:
         self.body_offset = position - sizes[2] - 1
         self._stride = position
         return True
+
+
+class MarkCounter:
+    """Counts deliveries by how each begins, whatever their size and tags; `data` came already."""
+
+    def __init__(self, sock: socket.socket, data: bytes = b"") -> None:
+        self._sock = sock
+        self._rest = data
+        self.count = data.count(DELIVERY)
+
+    def receive(self) -> None:
+        """Read once."""
+        data = self._rest[1 - len(DELIVERY) :] + self._sock.recv(1 << 20)
+        self.count += data.count(DELIVERY)
+        self._rest = data
 
 
 class AckCounter:

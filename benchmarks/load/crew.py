@@ -17,6 +17,7 @@ CELLS_MAX = 256
 START, SENT, SENT_FINAL, RECEIVED = 0, 1, 2, 8
 READY = 128
 READY_TIMEOUT_S = 60.0
+LOAD_TIMES, END_TIMEOUT_S = 5, 60.0  # how long a load may take, and its end
 
 _fork = multiprocessing.get_context("fork")
 
@@ -83,15 +84,13 @@ class Crew:
         )
         self._members.append(_Member(name, process, (receiver, sender)))
 
-    def measure(
-        self, target: Target, limit_s: float, sender: str, receivers: Sequence[str]
-    ) -> dict[str, Any]:
+    def measure(self, target: Target, load_s: float, sender: str, receivers: Sequence[str]) -> dict[str, Any]:
         """Run, and give the figures every load has: `rate` is messages that came to all receivers, a second.
 
         Without receivers it is what was sent and answered. Raises ClientError as `run`.
         """
         cpu_s = process_stat.cpu_s(target.pid) if target.pid else 0.0
-        self.reports = self.run(limit_s)
+        self.reports = self.run(load_s)
         seconds = span_s(self.reports)
         cpu_s = process_stat.cpu_s(target.pid) - cpu_s if target.pid else 0.0
         sent = self.reports[sender]["sent"]
@@ -105,15 +104,17 @@ class Crew:
             "broker_cpu_percent": round(100 * cpu_s / seconds, 1),
         }
 
-    def run(self, limit_s: float) -> dict[str, dict[str, Any]]:
-        """Start everybody, return the reports by name. Raises ClientError after `limit_s` or on a failure."""
+    def run(self, load_s: float) -> dict[str, dict[str, Any]]:
+        """Start everybody, return the reports by name. Raises ClientError on a failure, or after far longer
+        than the load is to take.
+        """
         try:
             for member in self._members:
                 member.process.start()
                 member.pipe[1].close()
             self._wait_ready()
             self.board.cells[START] = 1
-            return self._collect(time.monotonic() + limit_s)
+            return self._collect(time.monotonic() + LOAD_TIMES * load_s + END_TIMEOUT_S)
         finally:
             for member in self._members:
                 if member.process.is_alive():

@@ -61,10 +61,6 @@ class MqttLoad:
     rest_s: float = 0.0  # of a subscriber after each read; 0: only after small ones
     devices: int = 0  # see `counters.mqtt_ring`
 
-    @property
-    def limit_s(self) -> float:
-        return self.seconds * 5 + 30
-
 
 def run(target: Target, load: MqttLoad) -> dict[str, Any]:
     """`rate` is messages published and received by every subscriber, per second until the last arrival."""
@@ -74,7 +70,7 @@ def run(target: Target, load: MqttLoad) -> dict[str, Any]:
     for number, name in enumerate(names):
         crew.add(name, subscriber, target, load, topic, number)
     crew.add(PUBLISHER, publisher, target, load, topic)
-    return crew.measure(target, load.limit_s, PUBLISHER, names)
+    return crew.measure(target, load.seconds, PUBLISHER, names)
 
 
 def publisher(board: Board, index: int, target: Target, load: MqttLoad, topic: str) -> dict[str, Any]:
@@ -175,10 +171,6 @@ class FleetLoad:
     topic: str = ""
     size: int = 100
 
-    @property
-    def limit_s(self) -> float:
-        return self.seconds * 5 + 30
-
 
 def run_fleet(target: Target, load: FleetLoad) -> dict[str, Any]:
     """`rate` is messages acknowledged to their devices and received by every subscriber, per second."""
@@ -195,7 +187,7 @@ def run_fleet(target: Target, load: FleetLoad) -> dict[str, Any]:
         else:
             crew.add(name, readers, target, number, [f"{root}/#"], SUBSCRIBER_REST_S)
     crew.add(PUBLISHER, devices, target, load, root)
-    report = crew.measure(target, load.limit_s, PUBLISHER, names)
+    report = crew.measure(target, load.seconds, PUBLISHER, names)
     if load.queue:
         control.delete(load.queue)
         control.close()
@@ -314,7 +306,7 @@ def run_commands(target: Target, seconds: float, subscribers: int = 1_000) -> di
     filters = [f"{root}/device{number:05}" for number in range(subscribers)]
     crew.add(SUBSCRIBER, readers, target, 0, filters, REST_S)
     crew.add(PUBLISHER, publisher, target, load, root)
-    return crew.measure(target, load.limit_s + 30, PUBLISHER, [SUBSCRIBER])
+    return crew.measure(target, load.seconds, PUBLISHER, [SUBSCRIBER])
 
 
 def readers(
@@ -375,7 +367,7 @@ def run_to_amqp(target: Target, load: QueueLoad) -> dict[str, Any]:
     crew = Crew()
     crew.add(SUBSCRIBER, amqp.consumer, target, consume, queue)
     crew.add(PUBLISHER, publisher, target, publish, topic)
-    report = crew.measure(target, consume.limit_s, PUBLISHER, [SUBSCRIBER])
+    report = crew.measure(target, load.seconds, PUBLISHER, [SUBSCRIBER])
     amqp.delete(target, consume, queue)
     return report
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -25,15 +26,20 @@ def process_tree(pid: int) -> list[int]:
     return found
 
 
-def rss_bytes(pid: int) -> int:
-    """Resident memory of the process tree, in bytes."""
+def _sum(pid: int, file: str, value: Callable[[str], int]) -> int:
+    """Add up what the files of this name tell of the process tree."""
     total = 0
     for each in process_tree(pid):
         try:
-            total += int(Path(f"/proc/{each}/statm").read_text().split()[1])
+            total += value(Path(f"/proc/{each}/{file}").read_text())
         except OSError:
             continue
-    return total * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of the process tree, in bytes."""
+    return _sum(pid, "statm", lambda text: int(text.split()[1])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_cpu_s() -> float:
@@ -44,14 +50,8 @@ def machine_cpu_s() -> float:
 
 def cpu_s(pid: int) -> float:
     """CPU seconds used so far by the process tree."""
-    total = 0
-    for each in process_tree(pid):
-        try:
-            fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICKS_PER_S
+    ticks = _sum(pid, "stat", lambda text: sum(map(int, text.rsplit(")", 1)[1].split()[11:13])))
+    return ticks / _TICKS_PER_S
 
 
 def process_cpu_ns(pid: int) -> int:

@@ -90,6 +90,13 @@ class Target(bench_clients.Target):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT_S))
         return TlsSocket(sock, self.ca_file, TLS_NAME) if self.ca_file else sock
 
+    def declare(self, *queues: str, arguments: dict[str, Any] | None = None) -> None:
+        """Declare durable queues, one after the other."""
+        client = self.amqp(60)
+        for queue in queues:
+            client.declare(queue, arguments=arguments)
+        client.close()
+
 
 def set_wait(sock: socket.socket, wait_s: float) -> None:
     """Change how long recv waits before it raises BlockingIOError."""
