@@ -27,7 +27,7 @@ from broker.commands import (
     users,
     vhosts,
 )
-from broker.commands.http_api import with_api, with_api_in_vhost
+from broker.commands.http_api import with_api
 from broker.process.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
 from config.check import check_file
@@ -51,7 +51,7 @@ app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 app.add_typer(stored_data.app, name="store")
-app.command("pub")(with_api_in_vhost(queues.publish))
+app.command("pub")(with_api(queues.publish, in_vhost=True))
 for name, command in {**operating.COMMANDS, **definitions.COMMANDS, **backups.COMMANDS}.items():
     app.command(name)(command)
 config_app.command("show")(with_api(operating.show_config))

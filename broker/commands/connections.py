@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.http_api import Api, AsJson, with_api
+from broker.commands.http_api import Api, ApiCommands, AsJson
 from broker.commands.printing import print_found
 
-app: Final = typer.Typer(help="Clients that are connected.", no_args_is_help=True)
-sessions: Final = typer.Typer(help="MQTT clients and their subscriptions.", no_args_is_help=True)
+app: Final = ApiCommands("Clients that are connected.")
+sessions: Final = ApiCommands("MQTT clients and their subscriptions.")
 
 OfVhost = Annotated[str | None, typer.Option("--vhost", help="Only those in this virtual host.")]
 
@@ -19,8 +19,7 @@ _CLIENT: Final = (("id", "NO."), "peer", "protocol", "user", "vhost", "client")
 _CONSUMES: Final = ("queues", "CONSUMES")
 
 
-@app.command("ls")
-@with_api
+@app.over_api("ls")
 def list_connections(
     api: Api,
     of: Annotated[str | None, typer.Option("--of", help="Only those of this user.")] = None,
@@ -32,8 +31,7 @@ def list_connections(
     print_found(found, (*_CLIENT, _CONSUMES, "unsettled"), as_json=as_json, row=_row)
 
 
-@app.command("close")
-@with_api
+@app.over_api("close")
 def close_connection(
     api: Api,
     number: Annotated[int, typer.Argument(help="NO. in the list.")],
@@ -43,8 +41,7 @@ def close_connection(
     api.call("DELETE", f"/connections/{number}", query={"reason": reason})
 
 
-@sessions.command("ls")
-@with_api
+@sessions.over_api("ls")
 def list_sessions(api: Api, vhost: OfVhost = None, as_json: AsJson = False) -> None:
     """List MQTT clients that are connected."""
     views = api.pages("/connections", vhost=vhost)

@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.http_api import Api, ApiCommands, AsJson, segment
 from broker.commands.printing import print_found
 
-app: Final = typer.Typer(help="Exchanges.", no_args_is_help=True)
-bindings: Final = typer.Typer(help="Bindings of queues and exchanges.", no_args_is_help=True)
+app: Final = ApiCommands("Exchanges.", in_vhost=True)
+bindings: Final = ApiCommands("Bindings of queues and exchanges.", in_vhost=True)
 
 Name = Annotated[str, typer.Argument(help="The exchange's name.")]
 Destination = Annotated[str, typer.Argument(help="The queue, or with --exchange the exchange.")]
@@ -18,8 +18,7 @@ Key = Annotated[str, typer.Option("--key", help="The routing key.")]
 ToExchange = Annotated[bool, typer.Option("--exchange", help="The destination is an exchange.")]
 
 
-@app.command("ls")
-@with_api_in_vhost
+@app.over_api("ls")
 def list_exchanges(api: Api, as_json: AsJson = False) -> None:
     """List exchanges."""
     found = api.get("/exchanges")
@@ -27,8 +26,7 @@ def list_exchanges(api: Api, as_json: AsJson = False) -> None:
     print_found(found, columns, as_json=as_json)
 
 
-@app.command("declare")
-@with_api_in_vhost
+@app.over_api("declare")
 def declare_exchange(
     api: Api,
     name: Name,
@@ -38,8 +36,7 @@ def declare_exchange(
     api.call("PUT", f"/exchanges/{segment(name)}", body={"type": type})
 
 
-@app.command("rm")
-@with_api_in_vhost
+@app.over_api("rm")
 def remove_exchange(
     api: Api,
     name: Name,
@@ -49,8 +46,7 @@ def remove_exchange(
     api.call("DELETE", f"/exchanges/{segment(name)}", query={"if_unused": if_unused})
 
 
-@bindings.command("ls")
-@with_api_in_vhost
+@bindings.over_api("ls")
 def list_bindings(
     api: Api,
     source: Annotated[str | None, typer.Option(help="Only those of this exchange.")] = None,
@@ -63,8 +59,7 @@ def list_bindings(
     print_found(found, columns, as_json=as_json)
 
 
-@bindings.command("add")
-@with_api_in_vhost
+@bindings.over_api("add")
 def bind(
     api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
 ) -> None:
@@ -72,8 +67,7 @@ def bind(
     api.call("POST", "/bindings", body=_binding(source, destination, key, exchange))
 
 
-@bindings.command("rm")
-@with_api_in_vhost
+@bindings.over_api("rm")
 def unbind(
     api: Api, source: Name, destination: Destination, key: Key = "", exchange: ToExchange = False
 ) -> None:

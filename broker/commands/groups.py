@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.http_api import Api, ApiCommands, AsJson, segment
 from broker.commands.printing import print_found
 
-app: Final = typer.Typer(help="Consumer groups of a queue.", no_args_is_help=True)
+app: Final = ApiCommands("Consumer groups of a queue.", in_vhost=True)
 
 Queue = Annotated[str, typer.Argument(help="The queue's name.")]
 Group = Annotated[str, typer.Argument(help="The group; ~ is the default group.")]
@@ -23,15 +23,13 @@ _COLUMNS: Final = (
 )
 
 
-@app.command("ls")
-@with_api_in_vhost
+@app.over_api("ls")
 def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
     """List the groups of a queue with their lag."""
     print_found(api.get(f"/queues/{segment(queue)}/groups"), _COLUMNS, as_json=as_json)
 
 
-@app.command("create")
-@with_api_in_vhost
+@app.over_api("create")
 def create_group(
     api: Api,
     queue: Queue,
@@ -45,8 +43,7 @@ def create_group(
     api.call("PUT", f"/queues/{segment(queue)}/groups/{segment(group)}", body=body)
 
 
-@app.command("reset")
-@with_api_in_vhost
+@app.over_api("reset")
 def reset_group(
     api: Api,
     queue: Queue,
@@ -59,8 +56,7 @@ def reset_group(
     api.call("POST", f"/queues/{segment(queue)}/groups/{segment(group)}/reset", body=body)
 
 
-@app.command("rm")
-@with_api_in_vhost
+@app.over_api("rm")
 def remove_group(api: Api, queue: Queue, group: Group, force: Force = False) -> None:
     """Delete a group with its progress and failed messages."""
     api.call("DELETE", f"/queues/{segment(queue)}/groups/{segment(group)}", query={"force": force})

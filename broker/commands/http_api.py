@@ -116,17 +116,23 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def with_api(command: Callable[..., None]) -> Callable[..., None]:
+class ApiCommands(typer.Typer):
+    """Commands that ask a running broker, each a function that is given an `Api` first; with `in_vhost` about
+    what is in one virtual host, which an option names.
+    """
+
+    def __init__(self, help: str, *, in_vhost: bool = False) -> None:
+        super().__init__(help=help, no_args_is_help=True)
+        self._in_vhost = in_vhost
+
+    def over_api(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Declare the function below it as the command of this name."""
+        return lambda command: self.command(name)(with_api(command, in_vhost=self._in_vhost))
+
+
+def with_api(command: Callable[..., None], *, in_vhost: bool = False) -> Callable[..., None]:
     """Make a command that is given an `Api` first, made of the options that say where the broker is."""
-    return _with_options(command, {})
-
-
-def with_api_in_vhost(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command as `with_api`, about what is in one virtual host, which an option names."""
-    return _with_options(command, {"vhost": InVhost})
-
-
-def _with_options(command: Callable[..., None], more: dict[str, Any]) -> Callable[..., None]:
+    more = {"vhost": InVhost} if in_vhost else {}
     signature = inspect.signature(command, eval_str=True)
     own = list(signature.parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from broker.commands import doctor
-from broker.commands.http_api import Api, AsJson, with_api, with_api_in_vhost
+from broker.commands.http_api import Api, AsJson, with_api
 from broker.commands.printing import print_json, text_of
 from config import limits
 
@@ -147,6 +147,6 @@ def reload_config(api: Api) -> None:
 
 COMMANDS: Final = {
     "top": with_api(top),
-    "sub": with_api_in_vhost(follow),
+    "sub": with_api(follow, in_vhost=True),
     "doctor": doctor.doctor,
 }

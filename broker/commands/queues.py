@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.commands.http_api import Api, AsJson, segment, with_api_in_vhost
+from broker.commands.http_api import Api, ApiCommands, AsJson, segment
 from broker.commands.printing import print_fields, print_found, print_json, text_of
 
-app: Final = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
+app: Final = ApiCommands("Queues of a running broker.", in_vhost=True)
 
 Name = Annotated[str, typer.Argument(help="The queue's name.")]
 Group = Annotated[str | None, typer.Option(help="A consumer group; without one the default group.")]
@@ -29,8 +29,7 @@ _COLUMNS: Final = (
 )
 
 
-@app.command("ls")
-@with_api_in_vhost
+@app.over_api("ls")
 def list_queues(
     api: Api,
     name: Annotated[str, typer.Option(help="Only those with this in their names.")] = "",
@@ -41,8 +40,7 @@ def list_queues(
     print_found(found, _COLUMNS, as_json=as_json, row=lambda each: {**each, "paused": _paused(each)})
 
 
-@app.command("show")
-@with_api_in_vhost
+@app.over_api("show")
 def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
     """Show one queue with its policy."""
     found = api.get(f"/queues/{segment(name)}")
@@ -52,8 +50,7 @@ def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
         print_fields(found)
 
 
-@app.command("declare")
-@with_api_in_vhost
+@app.over_api("declare")
 def declare_queue(
     api: Api,
     name: Name,
@@ -87,22 +84,19 @@ def declare_queue(
         typer.echo(f"{key}: {text_of(change['before']) or '-'} -> {text_of(change['after']) or '-'}")
 
 
-@app.command("purge")
-@with_api_in_vhost
+@app.over_api("purge")
 def purge_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
     """Drop what waits in every group."""
     _tell("dropped", api.call("POST", f"/queues/{segment(name)}/purge"), as_json)
 
 
-@app.command("pause")
-@with_api_in_vhost
+@app.over_api("pause")
 def pause_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
     """Refuse publishes, give consumers nothing, or (without options) both; holds over restarts."""
     _set_pause(api, "pause", name, publish, deliver)
 
 
-@app.command("resume")
-@with_api_in_vhost
+@app.over_api("resume")
 def resume_queue(api: Api, name: Name, publish: Publish = False, deliver: Deliver = False) -> None:
     """Let a paused queue go on; without options for publishers and consumers."""
     _set_pause(api, "resume", name, publish, deliver)
@@ -118,8 +112,7 @@ def _paused(view: Mapping[str, Any]) -> list[str]:
     return [what for what, paused in view["pause"].items() if paused]
 
 
-@app.command("rm")
-@with_api_in_vhost
+@app.over_api("rm")
 def remove_queue(
     api: Api,
     name: Name,
@@ -132,8 +125,7 @@ def remove_queue(
     _tell("dropped", api.call("DELETE", f"/queues/{segment(name)}", query=query), as_json)
 
 
-@app.command("peek")
-@with_api_in_vhost
+@app.over_api("peek")
 def peek(
     api: Api,
     name: Name,
@@ -151,8 +143,7 @@ def peek(
     print_found(found, ("offset", "topic", "attempts", "encoding", "body"), as_json=as_json)
 
 
-@app.command("move")
-@with_api_in_vhost
+@app.over_api("move")
 def move(
     api: Api,
     name: Name,
@@ -168,8 +159,7 @@ def move(
     _tell("moved", api.call("POST", f"/queues/{segment(name)}/move", body=body), as_json)
 
 
-@app.command("redrive")
-@with_api_in_vhost
+@app.over_api("redrive")
 def redrive(
     api: Api,
     name: Name,

@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from broker.access.users_file_changes import Change, change_users, kept_of
+from broker.commands.http_api import AsJson, PasswordStdin
 from broker.commands.printing import print_found, refuse
 from config import limits
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
@@ -22,9 +23,6 @@ EXIT_CONFIG: Final = 2
 
 File = Annotated[Path, typer.Option("--file", help="The users file (YAML).")]
 Name = Annotated[str, typer.Argument(help="The user's name.")]
-PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
-]
 Pattern = Annotated[str | None, typer.Option(help="A regular expression of names.")]
 
 
@@ -99,10 +97,7 @@ def remove(name: Name, file: File) -> None:
 
 
 @app.command("ls")
-def list_users(
-    file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON instead of a table.")] = False,
-) -> None:
+def list_users(file: File, as_json: AsJson = False) -> None:
     """List the users and what they may do."""
     rows = [
         {

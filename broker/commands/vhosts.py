@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
-from broker.commands.http_api import Api, AsJson, segment, with_api
+from broker.commands.http_api import Api, ApiCommands, AsJson, segment
 from broker.commands.printing import print_found
 
-app = typer.Typer(help="Virtual hosts.", no_args_is_help=True)
+app = ApiCommands("Virtual hosts.")
 
 Name = Annotated[str, typer.Argument(help="The virtual host.")]
 
 
-@app.command("ls")
-@with_api
+@app.over_api("ls")
 def list_vhosts(api: Api, as_json: AsJson = False) -> None:
     """List virtual hosts."""
     found = api.get("/vhosts")
@@ -23,8 +22,7 @@ def list_vhosts(api: Api, as_json: AsJson = False) -> None:
     print_found(found, columns, as_json=as_json)
 
 
-@app.command("add")
-@with_api
+@app.over_api("add")
 def add_vhost(
     api: Api,
     name: Name,
@@ -37,8 +35,7 @@ def add_vhost(
     api.call("PUT", f"/vhosts/{segment(name)}", body=body)
 
 
-@app.command("rm")
-@with_api
+@app.over_api("rm")
 def remove_vhost(api: Api, name: Name) -> None:
     """Delete a virtual host with all that is in it; its clients are sent away."""
     api.call("DELETE", f"/vhosts/{segment(name)}")
