@@ -84,12 +84,8 @@ class Endpoint:
         call: Call,
         tag: str,
         *,
-        needs: Action | None = None,
-        also: Action | None = None,
-        is_private: bool = False,
-        lasts: bool = False,
-        status: int | None = None,
         is_for_clients: bool = False,
+        **options: Unpack[Options],
     ) -> None:
         hints = get_type_hints(call, include_extras=True)
         parameters = inspect.signature(call).parameters
@@ -106,7 +102,7 @@ class Endpoint:
         self.method = method
         self.path = path
         self.tag = tag
-        self.needs = needs
+        self.needs = options.get("needs")
         self.call = call
         self.summary = (inspect.getdoc(call) or "").strip()
         self.parts = _PATH_PARAMETER.findall(path)
@@ -120,11 +116,11 @@ class Endpoint:
         )
         self.has_body = not self.has_query and (is_whole or bool(fields))
         self.answer = None if hints["return"] in (type(None), Response) else TypeAdapter[Any](hints["return"])
-        self.status = status or (204 if self.answer is None else 200)
+        self.status = options.get("status") or (204 if self.answer is None else 200)
         self.is_for_clients = is_for_clients
-        self._also = also
-        self._is_private = is_private
-        self._lasts = lasts
+        self._also = options.get("also")
+        self._is_private = options.get("is_private", False)
+        self._lasts = options.get("lasts", False)
         self._unasked = None if self.has_body else self._defaults()
         self.reads_request = not self.has_query and "request" in parameters
         self._wants = [name for name in ("caller", "request") if name in parameters]
