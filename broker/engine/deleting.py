@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.payload_references import PayloadReferences
+from broker.engine.payload_references import PayloadReferences, drop_reference
 from queue_manager.manager import QueueManager
+from queue_manager.shard.commit import Commit
 from storage.store import Store
 
 
@@ -17,3 +20,15 @@ class Deleting(NamedTuple):
     manager: QueueManager
     commits: CommitLoop
     references: PayloadReferences
+
+    @asynccontextmanager
+    async def letting_go(self, own: list[bytes], shared: Iterable[int]) -> AsyncIterator[Commit]:
+        """Delete payloads by their keys, and take references to shared ones back; gives the commit that this
+        goes into, for what is to go with them: a repetition would take no reference back twice.
+        """
+        async with self.references.counted(shared) as counts:
+            commit = self.manager.context.commit
+            commit.delete_run(own)
+            for message_id, count in counts.items():
+                drop_reference(commit, message_id, count)
+            yield commit

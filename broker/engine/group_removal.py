@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from broker.engine.deleting import Deleting
 from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
-from broker.engine.payload_references import drop_reference
 from config import limits
 from queue_manager.claims.bucket_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
@@ -57,14 +56,9 @@ async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
 
 async def _release(at: Deleting, found: list[tuple[int, bool]]) -> None:
     """Let go of payloads; whatever is added to the commit right after this goes with them."""
-    shared = [message_id for message_id, is_shared in found if is_shared]
-    async with at.references.counted(shared) as counts:
-        commit = at.manager.context.commit
-        for message_id, is_shared in found:
-            if is_shared:
-                drop_reference(commit, message_id, counts[message_id])
-            else:
-                commit.delete(payload.key(message_id))
+    own = [payload.key(message_id) for message_id, is_shared in found if not is_shared]
+    async with at.letting_go(own, [message_id for message_id, is_shared in found if is_shared]):
+        pass
 
 
 async def _remove_rows(at: Deleting, removal: GroupRemoval) -> None:

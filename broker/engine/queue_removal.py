@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.engine.deleting import Deleting
 from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
-from broker.engine.payload_references import drop_reference
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
@@ -56,7 +55,8 @@ async def _remove_log(at: Deleting, removal: QueueRemoval) -> None:
                     own.append(payload.key(message_id))
                 elif not removal.is_gone(offset):
                     shared.append(message_id)
-            await _delete(at, key, own, shared)
+            async with at.letting_go(own, shared) as commit:
+                commit.delete(key)
         await at.commits.room_for_deletes()
     for kind in LOG_TYPES:
         await _remove_rows(at, removal, removal.name, kind)
@@ -78,18 +78,7 @@ async def _remove_rows(at: Deleting, removal: QueueRemoval, owner: str, kind: Re
                 own += payload_keys(held.first_id, held.message_count)
             elif held.offset is None or not (removal.released is None or removal.is_restored):
                 shared.append(held.first_id)
-        await _delete(at, row[0], own, shared)
+        async with at.letting_go(own, shared) as commit:
+            commit.delete(row[0])
         removal.let_go.update(let_go)
         await at.commits.room_for_deletes()
-
-
-async def _delete(at: Deleting, key: bytes, own: list[bytes], shared: list[int]) -> None:
-    """Delete a row with the payloads it tells of in one commit, so that a repetition, which does not find
-    the row, takes no reference back twice.
-    """
-    async with at.references.counted(shared) as counts:
-        commit = at.manager.context.commit
-        commit.delete_run(own)
-        for message_id, count in counts.items():
-            drop_reference(commit, message_id, count)
-        commit.delete(key)
