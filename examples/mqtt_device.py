@@ -44,7 +44,9 @@ def main() -> None:
     client.loop_stop()
 
 
-def _on_publish(client: mqtt.Client, userdata: object, mid: int, reason: object, properties: object) -> None:
+def _on_publish(
+    client: mqtt.Client, userdata: object, mid: int, reason: mqtt.ReasonCode, properties: object
+) -> None:
     if reason.is_failure:
         print(f"refused: {reason}", file=sys.stderr)
 

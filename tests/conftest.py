@@ -25,7 +25,7 @@ settings.load_profile(PROFILE)
 if PROFILE == "repeatable":
     # Hypothesis tries constants it finds in the modules loaded so far: which these are depends on the
     # tests that ran before, and so would the examples
-    providers.is_local_module_file = lambda path: False  # type: ignore[assignment]
+    providers.is_local_module_file = lambda path: False  # type: ignore[assignment,attr-defined]
 
 # each httpx.get() reads the certificates of all public authorities otherwise: 40 ms of processor
 httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -55,8 +56,8 @@ class Demo:
                 self._workers.append(self._start(worker.run, args))
         self._follow(board, 1.5)  # so that both groups are there before the first order
         for region in REGIONS:
-            args = (region, ports["mqtt"], ORDERS_PER_SECOND, self._devices_stop, self._reports)
-            self._devices.append(self._start(device.run, args))
+            of_device = (region, ports["mqtt"], ORDERS_PER_SECOND, self._devices_stop, self._reports)
+            self._devices.append(self._start(device.run, of_device))
         board.say(f"{len(REGIONS)} devices publish {ORDERS_PER_SECOND} orders a second each")
         self._follow(board, KILL_AFTER_S)
         self.broker.kill()
@@ -83,7 +84,7 @@ class Demo:
             process.join()
         self.broker.stop()
 
-    def _start(self, target: object, args: tuple[object, ...]) -> BaseProcess:
+    def _start(self, target: Callable[..., None], args: tuple[object, ...]) -> BaseProcess:
         process = self._context.Process(target=target, args=args, daemon=True)
         process.start()
         return process

@@ -26,7 +26,9 @@ def run(name: str, port: int, rate: int, stopping: Event, reports: Queue) -> Non
     unconfirmed: dict[int, str] = {}
     acknowledged: deque[tuple[int, bool]] = deque()
 
-    def on_publish(client: object, userdata: object, mid: int, reason: object, properties: object) -> None:
+    def on_publish(
+        client: object, userdata: object, mid: int, reason: mqtt.ReasonCode, properties: object
+    ) -> None:
         acknowledged.append((mid, not reason.is_failure))
 
     def report() -> None:
@@ -41,7 +43,7 @@ def run(name: str, port: int, rate: int, stopping: Event, reports: Queue) -> Non
 
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=f"device-{name}", protocol=mqtt.MQTTv5)
     client.on_publish = on_publish
-    client.reconnect_delay_set(0.1, 0.5)
+    client.reconnect_delay_set(0.1, 0.5)  # type: ignore[arg-type]  # parts of a second are fine
     client.max_inflight_messages_set(UNCONFIRMED_MAX)
     client.connect_async("127.0.0.1", port)
     client.loop_start()

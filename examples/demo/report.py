@@ -7,7 +7,7 @@ class Sent(NamedTuple):
     """So many orders has this device published so far, each counted once."""
 
     device: str
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class Confirmed(NamedTuple):

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -86,9 +87,9 @@ class Demo:
         """The batch jobs, at the same time: recomputations and the report."""
         jobs = {}
         for name, source in RECOMPUTED.items():
-            source = [word.format(self._directory) for word in source]
+            read = [word.format(self._directory) for word in source]
             jobs[name] = self._submit(
-                2, name, "recompute", "--out", str(self._directory / name), *source, *RULE
+                2, name, "recompute", "--out", str(self._directory / name), *read, *RULE
             )
         jobs["report"] = self._submit(2, "report", "dead-letters", "--out", str(self._directory / "report"))
         self._board.say(f"batch jobs: {', '.join(jobs)}")
@@ -130,7 +131,7 @@ class Demo:
             process.join()
         self._broker.stop()
 
-    def _start(self, target: object, *args: object) -> None:
+    def _start(self, target: Callable[..., None], *args: object) -> None:
         process = self._context.Process(target=target, args=args, daemon=True)
         process.start()
         self._processes.append(process)
@@ -146,7 +147,7 @@ class Demo:
         """Start the pipeline and wait until every query has done something."""
         patience = Patience("the first batch of every query", self._board.say)
         self._board.say(f"spark-submit --master local[{cores}] telemetry.py run {' '.join(QUERIES)}")
-        directories = ("--checkpoints", str(self._directory / "checkpoints"))
+        directories = ["--checkpoints", str(self._directory / "checkpoints")]
         directories += ("--archive", str(self._directory / "archive"), "--archive-every", "5 seconds")
         driver = self._submit(cores, f"driver-{len(self._drivers)}", "run", *QUERIES, *directories, *RULE)
         while len(driver.progress()) < len(QUERIES):

@@ -9,7 +9,7 @@ class Published(NamedTuple):
 
     at: float
     step: int
-    count: int
+    count: int  # type: ignore[assignment]
     problems: list[str]
 
 

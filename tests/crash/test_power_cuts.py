@@ -3,14 +3,13 @@
 import os
 import random
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.test_kill_restart import SEED, check, run
-from tests.e2e.broker_process import PROJECT, BrokerProcess
+from tests.e2e.broker_process import PROJECT, BrokerProcess, Process
 from tests.storage_faults import power
 
 pytestmark = pytest.mark.extension
@@ -31,7 +30,7 @@ class OnPower(BrokerProcess):
     def _notes(self) -> Path:
         return self.directory / "notes"
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Process:
         root = Path(self.storage)
         root.mkdir(exist_ok=True)
         (self._site / "sitecustomize.py").write_text(power.installing(root, self._notes))

@@ -43,7 +43,7 @@ class OwnOffset(Client):
             offset = content.properties.properties.headers["x-stream-offset"]
             if offset != len(self.seen):
                 self.ledger.fail(f"life {life}: offset {offset} came instead of {len(self.seen)}")
-            self.seen[offset] = content.body.split(b" ", 1)[0].decode()
+            self.seen[offset] = content.body.split(b" ", 1)[0].decode()  # type: ignore[index]
         connection.drop()
 
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 MESSAGE_BYTES_MAX = 1 << 20
@@ -141,7 +142,8 @@ def _copies(channel: socket.socket) -> list[str]:
     signal.set_wakeup_fd(waking)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready = select.select([channel, woken], [], [])[0]
+        waited_for: list[Any] = [channel, woken]
+        ready = select.select(waited_for, [], [])[0]
         if woken in ready:
             os.read(woken, 4096)
             _tell_ended(channel)
@@ -207,7 +209,7 @@ def _follow(ahead: Path) -> None:
     time.monotonic = lambda: monotonic() + ahead_s
     time.time_ns = lambda: time_ns() + int(ahead_s * 1_000_000_000)
     Clock.monotonic = staticmethod(time.monotonic)
-    uvloop.new_event_loop = asyncio.SelectorEventLoop
+    uvloop.new_event_loop = asyncio.SelectorEventLoop  # type: ignore[assignment]
 
 
 def main() -> None:

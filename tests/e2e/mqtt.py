@@ -277,7 +277,7 @@ class MqttClient:
         """Cut the connection with no DISCONNECT."""
         sock = self._client.socket()
         if sock is not None:
-            sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
         assert self.disconnected.wait(WAIT_S)
 
     def end(self) -> None:

@@ -31,7 +31,7 @@ def queue(name: str, vhost: str = "/", **arguments: Any) -> dict[str, Any]:
     return {"name": name, "vhost": vhost, "durable": True, "auto_delete": False, "arguments": named}
 
 
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "rabbit_version": "3.10.8",
     "users": [
         {"name": "ann", "password_hash": HASH, "hashing_algorithm": "x", "tags": "administrator"},

@@ -60,7 +60,7 @@ def connect(broker):
 
     def make(version, client_id="", **options):
         client = RawMqtt(broker.mqtt_port, version=version, client_id=client_id, **options)
-        client.version = version
+        client.version = version  # type: ignore[attr-defined]
         opened.append(client)
         return client
 
@@ -171,11 +171,11 @@ def _illegal():
     yield "MQTT-3.8.3-5", sub(1, ("t", 4), version=V311), sub(1, ("t", 0x40), version=V5), 0x81
     yield "MQTT-3.8.3-5/qos", sub(1, ("t", 3), version=V311), sub(1, ("t", 3), version=V5), None
     yield "MQTT-3.8.3-4", None, sub(1, ("$share/g/t", 4), version=V5), 0x82
-    for bad in ("a/#/b", "a#", "+a", "a/b+"):
-        clause = "4.7.1-1" if "#" in bad else "4.7.1-2"
-        yield f"MQTT-{clause}/{bad}", sub(1, (bad, 0), version=V311), sub(1, (bad, 0), version=V5), None
-    for bad in ("$share/", "$share//t", "$share/g", "$share/g/", "$share/+/t", "$share/a#/t"):
-        yield f"MQTT-4.8.2-1/{bad}", None, sub(1, (bad, 0), version=V5), None
+    for wrong in ("a/#/b", "a#", "+a", "a/b+"):
+        clause = "4.7.1-1" if "#" in wrong else "4.7.1-2"
+        yield f"MQTT-{clause}/{wrong}", sub(1, (wrong, 0), version=V311), sub(1, (wrong, 0), version=V5), None
+    for wrong in ("$share/", "$share//t", "$share/g", "$share/g/", "$share/+/t", "$share/a#/t"):
+        yield f"MQTT-4.8.2-1/{wrong}", None, sub(1, (wrong, 0), version=V5), None
     yield "MQTT-3.14.2-2", None, wire.packet(wire.DISCONNECT, 0, b"\x00\x05\x11\x00\x00\x00\x05"), 0x82
     yield "MQTT-4.12.0-7", wire.packet(15, 0, b""), wire.packet(15, 0, b"\x18\x04\x15" + text("m")), None
     yield "MQTT-3.4.2-1", None, wire.packet(wire.PUBACK, 0, b"\x00\x01\x01"), 0x82
@@ -418,7 +418,7 @@ def test_messages_come_to_a_session_that_was_away_and_are_sent_again(bare, conne
 
     def come():
         client = bare(wire.connect(version, name, flags=0, props=props))
-        client.version = version
+        client.version = version  # type: ignore[attr-defined]
         client.expect(wire.CONNACK)
         return client
 

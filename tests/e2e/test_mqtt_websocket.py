@@ -213,8 +213,8 @@ def test_paho_publishes_and_subscribes(port):
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, "ws-paho", transport="websockets")
     client.ws_set_options("/mqtt")
     client.on_message = lambda *args: done.append(args[-1].payload)
-    client.on_subscribe = lambda *args: client.publish("ws/paho", b"y" * 100_000, 1)
-    client.on_connect = lambda *args: client.subscribe("ws/paho", 1)
+    client.on_subscribe = lambda *args: client.publish("ws/paho", b"y" * 100_000, 1)  # type: ignore[assignment]
+    client.on_connect = lambda *args: client.subscribe("ws/paho", 1)  # type: ignore[assignment]
     client.connect("127.0.0.1", port)
     for _ in range(500):
         client.loop(0.02)

@@ -190,8 +190,8 @@ def log_in_everywhere(guarded, user, password):
             count += 1
         except MqttRefused as error:
             guarded.answers.append(str(error))
-    with httpx.Client(base_url=process.http_url, auth=(user, password)) as client:
-        answer = client.get("/api/v1/overview")
+    with httpx.Client(base_url=process.http_url, auth=(user, password)) as http:
+        answer = http.get("/api/v1/overview")
         guarded.answers += [answer.text, str(answer.headers)]
         return count + (answer.status_code in (200, 403))  # 403: known, and no administrator
 
@@ -263,7 +263,7 @@ def test_reloading_and_failing_to_reload_tell_no_secret(guarded):
         before = process.log.count(told)
         process.config_file.write_text(text)
         os.kill(process.pid, signal.SIGHUP)
-        until(lambda told=told, before=before: process.log.count(told) > before, told=lambda text=text: text)
+        until(lambda told=told, before=before: process.log.count(told) > before, told=lambda text=text: text)  # type: ignore[misc]
         assert process.log.count(told) == before + 1, text
     assert guarded.leaked() == []
     assert process.stop() == 0

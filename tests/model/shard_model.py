@@ -171,7 +171,7 @@ class ShardModel(RuleBasedStateMachine):
         for _ in range(ROUNDS_MAX):
             answer = self.manager.consumption.pull(consumer, no_ack, self.clock.ms)
             if answer is not None:
-                return answer
+                return answer  # type: ignore[return-value]
             if has_to_go_on(self.shard):
                 load(self.shard)
             else:

@@ -462,7 +462,7 @@ class GroupModel(ShardModel):
 
     @rule(commit=st.booleans(), sweep_writes=st.none() | st.integers(0, 6))
     def crash(self, commit: bool, sweep_writes: int | None) -> None:
-        unborn = {group.group_id for group in self.manager.context.awaiting_history}
+        unborn = {group.group_id for group in self.manager.context.awaiting_history}  # type: ignore[attr-defined]
         if commit:
             self._commit()
         if sweep_writes is not None:

@@ -316,7 +316,7 @@ class GroupKindsModel(ShardModel):
             size = sum(len(str(index)) for index, state in group.states.items() if state == OPEN)
             ruled = [part for part in self.queue.parts if part.has_rules]
             if ruled:
-                counted = sum(part.rules.bytes.of(part.cursors[group_id]).total() for part in ruled)
+                counted = sum(part.rules.bytes.of(part.cursors[group_id]).total() for part in ruled)  # type: ignore[attr-defined]
                 assert counted == size, f"{group_id!r} has {size} bytes waiting, not {counted}"
 
     # the end

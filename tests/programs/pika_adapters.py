@@ -121,13 +121,13 @@ def with_twisted(port, session):
     def end(result):
         if result is not None:
             print(result, file=sys.stderr)
-        reactor.stop()
+        reactor.stop()  # type: ignore[misc]
 
     creator = protocol.ClientCreator(reactor, TwistedProtocolConnection, parameters(port))
     connecting = creator.connectTCP("127.0.0.1", port)
     connecting.addCallback(lambda connection: defer.ensureDeferred(talk(connection)))
     connecting.addBoth(end)
-    reactor.run()
+    reactor.run()  # type: ignore[misc]
 
 
 def with_blocking(port, session):

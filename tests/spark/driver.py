@@ -40,7 +40,7 @@ class StayingWriter(StreamWriter):
             yield batch
             staged += batch.num_rows
 
-    def commit(self, messages, batchId):
+    def commit(self, messages, batchId):  # type: ignore[override]
         if stay[1] == "after":
             super().commit(messages, batchId)
         stay_for_ever()

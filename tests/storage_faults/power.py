@@ -71,7 +71,7 @@ def install(root: Path, notes: Path, slow_s: float) -> None:
 
     from storage import local_sync
 
-    os.fsync, os.fdatasync = sync, data_sync
+    os.fsync, os.fdatasync = sync, data_sync  # type: ignore[assignment]
     local_sync._sync_filesystem = sync_all
     sync_all(-1)
 

@@ -62,7 +62,7 @@ def roots_named(tree: ast.AST) -> Iterator[str]:
             )
         elif isinstance(node, ast.List | ast.Tuple):
             following = zip(node.elts, node.elts[1:], strict=False)
-            names = [b.value for a, b in following if is_text(a) and a.value == "-m" and is_text(b)]
+            names = [b.value for a, b in following if is_text(a) and a.value == "-m" and is_text(b)]  # type: ignore[attr-defined]
         yield from (name.split(".")[0] for name in names)
 
 

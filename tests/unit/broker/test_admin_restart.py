@@ -20,7 +20,7 @@ POLICY = QueuePolicy(visibility_timeout_ms=1_000, message_bytes_max=100)
 
 
 async def test_counts_are_right_at_once_after_a_start(tmp_path: Path) -> None:
-    settings = QueueSettings(name="q", done_retention="infinite")
+    settings = QueueSettings(name="q", done_retention="infinite")  # type: ignore[call-arg]
     async with Broker(storage=str(tmp_path / "data")) as broker:
         await broker.admin.declare(settings)
         await fill(broker, "q", 10)
@@ -47,7 +47,7 @@ async def test_counts_are_right_at_once_after_a_start(tmp_path: Path) -> None:
 async def test_a_reset_forward_can_be_taken_back(tmp_path: Path, retention: str) -> None:
     storage = str(tmp_path / "data")
     async with Broker(storage=storage) as broker:
-        await broker.admin.declare(QueueSettings(name="q", done_retention=retention))
+        await broker.admin.declare(QueueSettings(name="q", done_retention=retention))  # type: ignore[call-arg]
         await fill(broker, "q", 10)
         worker = Worker(broker, "q", credit=6)
         worker.settle("ack", 0, 1, 3)
@@ -70,7 +70,7 @@ async def test_a_reset_forward_can_be_taken_back(tmp_path: Path, retention: str)
 async def test_what_a_reset_passed_over_goes_when_its_retention_ends(tmp_path: Path) -> None:
     storage = str(tmp_path / "data")
     async with Broker(storage=storage) as broker:
-        await broker.admin.declare(QueueSettings(name="q", done_retention="200ms"))
+        await broker.admin.declare(QueueSettings(name="q", done_retention="200ms"))  # type: ignore[call-arg]
         await fill(broker, "q", 4)
         await broker.admin.create_group("q", "late")
         view = await broker.admin.reset_group("q", "late", to=3)

@@ -87,7 +87,8 @@ def test_consumer_that_comes_while_the_client_is_paused_is_paused(consumers: Con
     consumers.pause()
     assert (first.paused, subscribe(consumers, "b").paused) == (True, True)
     consumers.resume()
-    assert [consumer.paused for consumer in consumers] == [False, False]
+    paused = [consumer.paused for consumer in consumers]  # type: ignore[attr-defined]
+    assert paused == [False, False]
 
 
 def test_all_are_paused_before_the_first_of_them_ends(consumers: Consumers, core: Consuming) -> None:

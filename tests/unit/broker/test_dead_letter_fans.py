@@ -21,7 +21,7 @@ STEPS_MAX = 10_000
 def make_fan(count: int, stamp: Any = death_headers.stamp, **fields: Any) -> tuple[QueueManager, list[Queue]]:
     """Queues bound to one exchange, to which each of them dead-letters."""
     manager = make_manager()
-    manager.queues.dead_letters.install(stamp, no_origin, no_copies, lambda queue, reason: None)
+    manager.queues.dead_letters.install(stamp, no_origin, no_copies, lambda queue, reason: None)  # type: ignore[misc]
     exchanges = manager.queues.exchanges
     queues = []
     for number in range(count):
@@ -83,7 +83,7 @@ def test_dead_letters_of_one_message_come_to_an_end_soon() -> None:
         templates.headers_of(queue.log.tail.slice(queue.log.tail.next_offset - 1, 1)[0].template)
         for queue in queues
     ]
-    assert {deaths[0].get("copies") for found in copies if (deaths := found.get("x-death"))} - {None} == {11}
+    assert {deaths[0].get("copies") for found in copies if (deaths := found.get("x-death"))} - {None} == {11}  # type: ignore[index]
 
 
 def test_expired_messages_multiply_no_further_either_and_in_steps() -> None:

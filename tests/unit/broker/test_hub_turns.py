@@ -173,7 +173,7 @@ async def test_who_waited_for_a_commit_is_written_to_with_it():
     hub = make_hub(core)
     peer = Peer(log)
     hub.want_flush(peer)
-    core.tell()
+    core.tell()  # type: ignore[misc]
     assert log == [peer]
     await turns()
     assert log == [peer], "it has nothing more to write"

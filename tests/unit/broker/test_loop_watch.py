@@ -1,6 +1,7 @@
 import asyncio
 import sys
 import time
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -79,7 +80,7 @@ def test_running_functions_are_named_innermost_first():
             return super().turn(now_ms, count)
 
     code = compile("def outer(pace):\n    return pace.turn(0)\n", "outer.py", "exec")
-    namespace = {"__name__": "sluicemq.queue_manager.group"}
+    namespace: dict[str, Any] = {"__name__": "sluicemq.queue_manager.group"}
     exec(code, namespace)
     namespace["outer"](Pace(0))
     assert told == ["group.outer:2"]

@@ -97,7 +97,7 @@ def test_unsubscribing_leaves_no_branch_behind():
 def test_a_topic_that_a_client_may_not_read_does_not_reach_it():
     pubsub = PubSub()
     client = Client("c")
-    client.denied = {"a/secret"}
+    client.denied = {"a/secret"}  # type: ignore[assignment]
     one = subscription(client, "a/+")
     pubsub.subscribe(one)
     assert pubsub.route("a/b").subscriptions == (one,)

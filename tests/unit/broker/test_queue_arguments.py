@@ -7,7 +7,7 @@ import pytest
 
 from broker.amqp.consuming import consume_arguments
 from broker.amqp.topology import queue_arguments
-from broker.amqp.topology.queue_arguments import BadArgument
+from broker.amqp.topology.bad_arguments import BadArgument
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy

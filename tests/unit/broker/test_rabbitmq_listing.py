@@ -14,13 +14,13 @@ VIEWS = [{"name": f"q{number:04}", "depth": number * 7 % 10, "text": str(number)
 
 
 async def page_of(**query):
-    answer = await listing(VIEWS, dict, QueryParams(query), lambda view: view["name"])
+    answer = await listing(VIEWS, dict, QueryParams(query), lambda view: view["name"])  # type: ignore[return-value]
     return json.loads(answer.body)
 
 
 @pytest.mark.parametrize("is_reverse", [False, True])
 async def test_a_sorted_page_is_that_of_the_whole_in_order_and_equals_keep_theirs(is_reverse):
-    wanted = sorted(VIEWS, key=lambda view: view["depth"], reverse=is_reverse)
+    wanted = sorted(VIEWS, key=lambda view: view["depth"], reverse=is_reverse)  # type: ignore[return-value]
     found = []
     for number in range(1, -(-COUNT // 100) + 1):
         page = await page_of(sort="depth", sort_reverse=str(is_reverse).lower(), page=number, page_size=100)

@@ -103,9 +103,9 @@ async def test_nothing_is_read_while_memory_is_taken_for_it(transport, monkeypat
     reading = Reading(transport)
     loop = asyncio.get_running_loop()
     may_end = threading.Event()
-    reading.took_part(limits.READ_TURN_BYTES_MAX - 1, loop, lambda: may_end.wait)
+    reading.took_part(limits.READ_TURN_BYTES_MAX - 1, loop, lambda: may_end.wait)  # type: ignore[return-value]
     assert transport.is_reading
-    reading.took_part(1, loop, lambda: may_end.wait)
+    reading.took_part(1, loop, lambda: may_end.wait)  # type: ignore[return-value]
     await turns(20)
     assert not transport.is_reading
     resumed = asyncio.Event()

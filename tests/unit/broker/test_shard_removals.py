@@ -6,7 +6,8 @@ import pytest
 
 from broker.engine.removing import Removals
 from queue_manager.errors import QueueBusy
-from queue_manager.log.removals import QueueRemoval, Removal
+from queue_manager.log.removals import QueueRemoval
+from queue_manager.shard.context import Removal
 from queue_manager.spec_records import QueueDefinition
 from storage import metadata_log
 from storage.records import payload, payload_refs

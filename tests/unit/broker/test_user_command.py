@@ -19,7 +19,7 @@ def user(tmp_path):
         result = CliRunner().invoke(app, ["user", command, *arguments, "--file", str(file)], input=stdin)
         return result.exit_code, result.output
 
-    run.file = file
+    run.file = file  # type: ignore[attr-defined]
     return run
 
 

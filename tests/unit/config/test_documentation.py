@@ -89,6 +89,6 @@ def test_examples_of_the_configuration_page_load(tmp_path: Path) -> None:
         assert load_settings(path).queues
 
 
-def _sections(section: type[schema.Section]) -> list[type[schema.Section]]:
+def _sections(section: type[schema.Section]) -> list[type[schema.Section]]:  # type: ignore[name-defined]
     inner = [key.section for key in schema.keys_of(section).values() if key.section]
     return [section] + [found for nested in inner for found in _sections(nested)]

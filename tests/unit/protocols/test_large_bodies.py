@@ -1,5 +1,7 @@
 """protocols.large_bodies: a buffer for a body, in large pages where the system has them, taken ahead."""
 
+from mmap import PAGESIZE
+
 import pytest
 
 from config import limits
@@ -35,9 +37,9 @@ def test_only_whole_pages_within_a_large_buffer_are_advised(monkeypatch, size):
         return
     begin, length, _ = advised[0]
     address = id(buffer.getvalue()) + large_bodies._BYTES_OFFSET
-    assert begin % large_bodies.PAGESIZE == length % large_bodies.PAGESIZE == 0
-    assert address <= begin < address + large_bodies.PAGESIZE
-    assert address + size - large_bodies.PAGESIZE < begin + length <= address + size
+    assert begin % PAGESIZE == length % PAGESIZE == 0
+    assert address <= begin < address + PAGESIZE
+    assert address + size - PAGESIZE < begin + length <= address + size
 
 
 def note_taken(monkeypatch, answer: int) -> list[tuple[int, int]]:
@@ -56,9 +58,9 @@ def note_taken(monkeypatch, answer: int) -> list[tuple[int, int]]:
 def test_a_system_that_does_not_give_memory_ahead_is_asked_once(monkeypatch):
     taken = note_taken(monkeypatch, -1)
     buffer = large_bodies.body_buffer(33 * limits.MIB)
-    buffer.take_memory()
+    buffer.take_memory()  # type: ignore[attr-defined]
     for _ in range(33):
-        assert not buffer.lacks_memory
+        assert not buffer.lacks_memory  # type: ignore[attr-defined]
         buffer.write(bytes(limits.MIB))
     assert len(taken) == 1
 
@@ -69,7 +71,7 @@ def test_memory_is_taken_once_and_a_bounded_part_ahead_of_what_is_written(monkey
     buffer = large_bodies.body_buffer(size)
     assert isinstance(buffer, large_bodies.LargeBody)
     address = id(buffer.getvalue()) + large_bodies._BYTES_OFFSET
-    end = (address + size) // large_bodies.PAGESIZE * large_bodies.PAGESIZE
+    end = (address + size) // PAGESIZE * PAGESIZE
     part = bytes(131_064)
     while buffer.tell() < size:
         if buffer.lacks_memory:
@@ -78,7 +80,7 @@ def test_memory_is_taken_once_and_a_bounded_part_ahead_of_what_is_written(monkey
             assert ahead <= limits.BODY_MEMORY_STEP_BYTES + large_bodies._LARGE_PAGE_BYTES
             assert not buffer.lacks_memory
         buffer.write(part[: size - buffer.tell()])
-    assert address <= taken[0][0] < address + large_bodies.PAGESIZE
+    assert address <= taken[0][0] < address + PAGESIZE
     assert taken[-1][1] == end
     assert [later[0] for later in taken[1:]] == [earlier[1] for earlier in taken[:-1]]
     assert len(taken) <= size // limits.BODY_MEMORY_STEP_BYTES + 2

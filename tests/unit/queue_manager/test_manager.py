@@ -102,7 +102,7 @@ def test_a_message_that_a_full_queue_did_not_take_is_dead_lettered_for_that_queu
     dead = make_queue(manager, "dead")
     policy = make_policy(depth_max=1, overflow=REJECT_DLX, dead_letter="dead")
     manager.queues.redefine(manager.queues.find("full"), QueueDefinition("full", durable=True, policy=policy))
-    manager.queues.dead_letters.install(keep_properties, no_origin, no_copies, lambda queue, reason: None)
+    manager.queues.dead_letters.install(keep_properties, no_origin, no_copies, lambda queue, reason: None)  # type: ignore[misc]
     for body in (b"1", b"2"):
         manager.publish(plan, [body], NOW_MS)
     assert [queue.log.next_offset for queue in plan.queues] == [1, 2]

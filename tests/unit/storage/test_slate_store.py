@@ -10,6 +10,7 @@ from config.settings import StorageSettings
 from storage import fast_batch, slate_store
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
+from storage.fast_rows import value_of
 from storage.open import open_database
 from storage.records import payload
 from storage.slate_store import SlateStore
@@ -82,7 +83,7 @@ async def test_payloads_of_any_size_read_back_equal(opener, monkeypatch):
 
 async def test_payloads_are_read_beside_the_event_loop(store, monkeypatch):
     threads = []
-    whole = slate_store.value_of
+    whole = value_of
 
     async def note(database, key):
         threads.append(threading.current_thread().name)

@@ -200,7 +200,7 @@ class Recorder:
         client = self._client()
         client.on_subscribe = lambda *_: came.put(None)
         client.on_message = lambda _client, _userdata, found: came.put(found)
-        client.on_connect = lambda *_: client.subscribe("k/#", 1)
+        client.on_connect = lambda *_: client.subscribe("k/#", 1)  # type: ignore[assignment]
         client.loop_start()
         try:
             came.get(timeout=5)

@@ -59,5 +59,5 @@ def test_a_long_body_is_cut_into_frames() -> None:
 
 def test_start_ok_logs_in() -> None:
     answer = decode_method(encode_method(0, start_ok("u", "p", product="test"))[7:-1])
-    assert (answer.mechanism, answer.response, answer.locale) == ("PLAIN", b"\0u\0p", "en_US")
-    assert answer.client_properties["capabilities"]["consumer_cancel_notify"] is True
+    assert (answer.mechanism, answer.response, answer.locale) == ("PLAIN", b"\0u\0p", "en_US")  # type: ignore[attr-defined]
+    assert answer.client_properties["capabilities"]["consumer_cancel_notify"] is True  # type: ignore[attr-defined]

@@ -93,7 +93,13 @@ def flat(events: list[Any]) -> list[tuple[Any, ...]]:
     for event in events:
         name = type(event).__name__
         if isinstance(event, ev.TransferRun):
-            what = (event.link.handle, event.settled, event.message_format, event.state, event.settle_first)
+            what: tuple[Any, ...] = (
+                event.link.handle,
+                event.settled,
+                event.message_format,
+                event.state,
+                event.settle_first,
+            )
             result += [
                 (name, *what, event.first_id + at, tag, payload)
                 for at, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True))

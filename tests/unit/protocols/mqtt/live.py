@@ -42,7 +42,7 @@ def flat(found: list[Any]) -> list[Any]:
     return plain
 
 
-def sent(connection: MqttConnection) -> list[Packet]:
+def sent(connection: MqttConnection) -> list[Any]:
     """What the connection has written, decoded; empties its output."""
     wire = b"".join(connection.output)
     connection.output.clear()

@@ -1,5 +1,7 @@
 """Consumers that settle by being sent to: what their sink did not take is not settled."""
 
+from typing import Any
+
 import pytest
 
 from queue_manager.claims.claim import DONE, IN_FLIGHT, UNLIMITED
@@ -70,10 +72,12 @@ class Side:
         self.manager.queues.maker.find_group_keys_by(lambda template: ("one", False))
         self.manager.context.fields.read_by(lambda template: {"region": "eu"})
         self.queue = make_queue(self.manager, **KINDS[kind])
-        self.options = {"wanted": consumer_filter("region = 'eu'", {})} if "filters" in kind else {}
+        self.options: dict[str, Any] = (
+            {"wanted": consumer_filter("region = 'eu'", {})} if "filters" in kind else {}
+        )
         self.subscribe = self.manager.consumption.subscribe
         if kind == "stream":
-            self.subscribe = self.manager.consumption.subscribe_stream
+            self.subscribe = self.manager.consumption.subscribe_stream  # type: ignore[assignment]
             self.options = {"start": None, "auto_commit": True}
 
     def join(self, sink, *, no_ack):

@@ -43,15 +43,15 @@ def one_field_cases(draw):
     if kind == 0:
         node = tree.Between(name, constant(), constant(), draws.flag())
     elif kind == 1:
-        node = tree.In(name, tuple(draws.text() for _ in range(3)), draws.flag())
+        node = tree.In(name, tuple(draws.text() for _ in range(3)), draws.flag())  # type: ignore[assignment]
     elif kind == 2:
-        node = draws.like(name)
+        node = draws.like(name)  # type: ignore[assignment]
     else:
         sides = [name, constant()]
         operator = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]))
-        node = tree.Compare(operator, *(sides if draws.flag() else sides[::-1]))
+        node = tree.Compare(operator, *(sides if draws.flag() else sides[::-1]))  # type: ignore[assignment]
     if dialect == "amqp-sql" and kind == 0:
-        node = tree.Compare("=", constant(), constant())
+        node = tree.Compare("=", constant(), constant())  # type: ignore[assignment]
     return dialect, node, {"a": draw(trees.FIELD_VALUES)}
 
 

@@ -57,7 +57,7 @@ def test_group_is_given_what_came_back_to_another(way: str, monkeypatch: pytest.
     consumer, first = consume(manager, queue, "first")
     manager.dispatch(NOW_MS)
     manager.consumption.unsubscribe(consumer, NOW_MS, keep_claims=True)
-    consumer.group.requeue(first.claims, NOW_MS, delay_ms=5_000 if way == "delayed" else 0)
+    consumer.group.requeue(first.claims, NOW_MS, delay_ms=5_000 if way == "delayed" else 0)  # type: ignore[attr-defined]
     assert offsets_of(manager, queue) == [0, 1, 2]
     assert queue.groups.find("first").waiting_count() == 3
 

@@ -21,7 +21,7 @@ def test_a_redrive_is_one_commit_and_no_attempt() -> None:
         seen += 1
         return Origin("jobs" if seen != 2 else "gone", "$queue/jobs/eu", "", 0, b"")
 
-    manager.queues.dead_letters.install(keep_properties, origin_of, no_copies, lambda queue, reason: None)
+    manager.queues.dead_letters.install(keep_properties, origin_of, no_copies, lambda queue, reason: None)  # type: ignore[misc]
     redrive = Drain(manager, dead, to_origin(manager, dead, None), 10)
     manager.seal(NOW_MS)
     publish(manager, 1, "$queue/dead/new")  # not meant

@@ -1,5 +1,7 @@
 """Streams and their groups without a store."""
 
+from typing import Any
+
 import pytest
 
 from config import limits
@@ -17,6 +19,10 @@ from tests.unit.queue_manager.managers import publish_durably as publish
 @pytest.fixture
 def manager():
     return make_manager()
+
+
+def make_stream(manager, **options) -> Any:
+    return make_queue(manager, stream=True, **options)
 
 
 def read(
@@ -40,7 +46,7 @@ def commit(manager, now_ms=NOW_MS):
 
 
 def test_every_reader_gets_everything(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     sinks = [read(manager, stream)[1] for _ in range(3)]
     publish(manager, 2)
@@ -50,7 +56,7 @@ def test_every_reader_gets_everything(manager):
 
 
 def test_a_nameless_group_goes_with_its_consumer(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     consumer, sink = read(manager, stream)
     publish(manager, 2)
     manager.dispatch(NOW_MS)
@@ -65,7 +71,7 @@ def test_a_nameless_group_goes_with_its_consumer(manager):
 
 def test_there_is_a_limit_of_groups(manager, monkeypatch):
     monkeypatch.setattr(limits, "GROUPS_PER_QUEUE_MAX", 2)
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     read(manager, stream)
     read(manager, stream, "g")
     for group in ("", "h"):
@@ -74,7 +80,7 @@ def test_there_is_a_limit_of_groups(manager, monkeypatch):
 
 
 def test_the_offset_is_written_at_intervals_and_when_the_last_one_goes(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 4)
     consumer, sink = read(manager, stream, "g")
     key = group_position.key("jobs\x1fg")
@@ -91,7 +97,7 @@ def test_the_offset_is_written_at_intervals_and_when_the_last_one_goes(manager):
 
 
 def test_what_a_consumer_leaves_goes_to_the_others_first(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 6)
     first, first_sink = read(manager, stream, "g", credit_max=3)
     _, second_sink = read(manager, stream, "g", credit_max=1)
@@ -104,7 +110,7 @@ def test_what_a_consumer_leaves_goes_to_the_others_first(manager):
 
 
 def test_what_is_nacked_waits_for_the_group_again(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 5)
     _, sink = read(manager, stream, "g", credit_max=3)
     manager.ack(sink.claims[:1], NOW_MS)
@@ -119,7 +125,7 @@ def test_what_is_nacked_waits_for_the_group_again(manager):
 
 
 def test_a_reject_settles_and_leases_end(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     _, sink = read(manager, stream, "g")
     manager.reject(sink.claims[:2], NOW_MS)
@@ -132,7 +138,7 @@ def test_a_reject_settles_and_leases_end(manager):
 
 
 def test_a_reader_by_itself_settles_by_a_nack(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 2)
     _, sink = read(manager, stream, credit_max=1)
     manager.requeue(sink.claims, NOW_MS)
@@ -143,7 +149,7 @@ def test_a_reader_by_itself_settles_by_a_nack(manager):
 @pytest.mark.parametrize("kept_max", [2, 100])
 def test_who_leaves_and_nacks_what_it_did_not_get_to_skips_nothing(manager, kept_max, monkeypatch):
     monkeypatch.setattr(limits, "STREAM_RETURNED_MESSAGES_MAX", kept_max)
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 20)
     consumer, sink = read(manager, stream, "g", credit_max=10)
     manager.ack(sink.claims[:3], NOW_MS)
@@ -158,7 +164,7 @@ def test_who_leaves_and_nacks_what_it_did_not_get_to_skips_nothing(manager, kept
 
 
 def test_a_group_that_nobody_reads_is_written_once(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     consumer, sink = read(manager, stream, "g")
     manager.requeue(sink.claims, NOW_MS)
@@ -168,7 +174,7 @@ def test_a_group_that_nobody_reads_is_written_once(manager):
 
 
 def test_commits_by_hand_stand_when_something_is_nacked_later(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 6)
     consumer, sink = read(manager, stream, "g", auto_commit=False, credit_max=4)
     manager.requeue(sink.claims[3:], NOW_MS)
@@ -183,7 +189,7 @@ def test_commits_by_hand_stand_when_something_is_nacked_later(manager):
 
 
 def test_a_reader_by_itself_may_take_its_time(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     _, sink = read(manager, stream)
     manager.expire(NOW_MS + 10**9)
@@ -191,7 +197,7 @@ def test_a_reader_by_itself_may_take_its_time(manager):
 
 
 def test_commits_by_hand(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 6)
     consumer, sink = read(manager, stream, "g", auto_commit=False, credit_max=4)
     manager.ack(sink.claims[:2], NOW_MS)
@@ -215,7 +221,7 @@ def test_commits_by_hand(manager):
 
 
 def test_an_explicit_place_moves_only_a_group_without_consumers(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 4)
     consumer, sink = read(manager, stream, "g", start=StreamStart(OFFSET, 2))
     assert sink.offsets == [2, 3]
@@ -229,7 +235,7 @@ def test_an_explicit_place_moves_only_a_group_without_consumers(manager):
 
 
 def test_filters_pass_what_they_do_not_want(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     for topic in ("$queue/jobs/eu", "$queue/jobs/us", "$queue/jobs/eu", "$queue/jobs/us"):
         publish(manager, 1, topic)
     _, sink = read(manager, stream, "g", pattern="eu")
@@ -246,7 +252,7 @@ def test_filters_pass_what_they_do_not_want(manager):
 
 
 def test_a_filter_is_that_of_who_reads(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 6)
     odd = consumer_filter("JMSMessageID LIKE '%1' OR JMSMessageID LIKE '%3'", {})
     consumer, sink = read(manager, stream, "g", wanted=odd, credit_max=1)
@@ -267,7 +273,7 @@ def test_a_filter_is_that_of_who_reads(manager):
 
 
 def test_what_a_cancelled_consumer_returns_must_be_wanted_too(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 4)
     consumer, sink = read(manager, stream, "g", credit_max=2)
     manager.consumption.unsubscribe(consumer, NOW_MS, keep_claims=True)
@@ -278,7 +284,7 @@ def test_what_a_cancelled_consumer_returns_must_be_wanted_too(manager):
 
 
 def test_a_group_with_a_selector_of_its_own(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 4)
     selector = "JMSMessageID LIKE '%2'"
     consumer, sink = read(manager, stream, "g", group_selector=selector)
@@ -292,7 +298,7 @@ def test_a_group_with_a_selector_of_its_own(manager):
 
 @pytest.mark.parametrize("fields", [{"retention_count": 32}, {"retention_bytes": 320}])
 def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
-    stream = make_queue(manager, stream=True, **fields)
+    stream = make_stream(manager, **fields)
     publish(manager, 30, size=10)
     consumer, sink = read(manager, stream, "g", credit_max=10)
     publish(manager, 30, size=10)
@@ -309,7 +315,7 @@ def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
 
 
 def test_age_takes_the_oldest(manager):
-    stream = make_queue(manager, stream=True, retention_age_ms=16_000)
+    stream = make_stream(manager, retention_age_ms=16_000)
     plan = manager.plan("$queue/jobs", 0, b"", True)
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for second in range(30):
@@ -323,7 +329,7 @@ def test_age_takes_the_oldest(manager):
 
 
 def test_a_stretch_is_as_old_as_its_newest_message(manager):
-    stream = make_queue(manager, stream=True, retention_age_ms=16_000)
+    stream = make_stream(manager, retention_age_ms=16_000)
     plan = manager.plan("$queue/jobs", 0, b"", True)
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for ms in (0, 900):
@@ -336,7 +342,7 @@ def test_a_stretch_is_as_old_as_its_newest_message(manager):
 
 @pytest.mark.parametrize(("since_ms", "offsets"), [(0, [0, 1, 2, 3]), (10, [2, 3]), (11, [3]), (21, [])])
 def test_beginning_at_a_time(manager, since_ms, offsets):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     plan = manager.plan("$queue/jobs", 0, b"", True)
     plan.aim(manager.publisher.route("$queue/jobs", NOW_MS))
     for ms in (0, 0, 10, 20):
@@ -346,7 +352,7 @@ def test_beginning_at_a_time(manager, since_ms, offsets):
 
 
 def test_purge(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     _, sink = read(manager, stream, "g", credit_max=1)
     assert stream.purge(NOW_MS) == 3
@@ -358,7 +364,7 @@ def test_purge(manager):
 
 def test_a_quiet_stream_keeps_little_in_memory(manager, monkeypatch):
     monkeypatch.setattr(limits, "STREAM_IDLE_TAIL_BYTES", 2_000)
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     consumer, sink = read(manager, stream, "g", credit_max=1)
     publish(manager, 50)
     manager.dispatch(NOW_MS)
@@ -380,14 +386,14 @@ def test_many_quiet_streams_keep_their_share(manager):
 
 def test_what_was_published_before_the_declaration_is_in_it(manager):
     publish(manager, 3)
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     become_durable(manager)
     assert read(manager, stream)[1].offsets == [0, 1, 2]
 
 
 @pytest.mark.parametrize("group", ["", "g"])
 def test_readers_are_given_what_is_durable_and_nothing_else(manager, group):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     _, sink = read(manager, stream, group)
     managers.publish(manager, 2)
     sealed = manager.seal(NOW_MS)
@@ -407,7 +413,7 @@ def test_readers_are_given_what_is_durable_and_nothing_else(manager, group):
 
 
 def test_nothing_read_back_stays_when_the_reader_goes(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     publish(manager, 3)
     commit(manager)
     stream.log.tail.drop_before(3)
@@ -421,7 +427,7 @@ def test_nothing_read_back_stays_when_the_reader_goes(manager):
 
 
 def test_a_deleted_stream_leaves_neither_a_timer_nor_what_was_read_back(manager):
-    stream = make_queue(manager, stream=True, retention_age_ms=60_000)
+    stream = make_stream(manager, retention_age_ms=60_000)
     publish(manager, 3)
     commit(manager)
     stream.log.tail.drop_before(2)
@@ -436,7 +442,7 @@ def test_a_deleted_stream_leaves_neither_a_timer_nor_what_was_read_back(manager)
 
 
 def test_other_queues_cannot_be_streams(manager):
-    stream = make_queue(manager, stream=True)
+    stream = make_stream(manager)
     with pytest.raises(PreconditionFailed, match="x-queue-type 'stream'"):
         make_queue(manager)
     with pytest.raises(InvalidArgument, match="stream"):

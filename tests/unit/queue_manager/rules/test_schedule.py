@@ -19,5 +19,5 @@ def test_what_was_staged_before_a_start_is_counted_once_though_the_count_meets_i
         schedule.enter(TEMPLATE, message_id, [body], DUE_MS, NOW_MS)
     schedule.cancel((DUE_MS, first))
     assert schedule.count == 1
-    counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)
+    counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)  # type: ignore[call-arg]
     assert schedule.count == 1

@@ -157,7 +157,7 @@ async def test_replay_hands_whole_commits_over_in_order_and_makes_them_durable(b
     assert len(taken) == (count + 1) // 2
     for index, batch in enumerate(taken):
         newest = min(2 * index + 2, count)
-        state = journal_state.decode(batch.pop(journal_state.key()))
+        state = journal_state.decode(batch.pop(journal_state.key()))  # type: ignore[attr-defined]
         own = {b"own%d" % number: b"" for number in range(2 * index + 1, newest + 1)}
         assert batch == {b"k": b"%d" % newest, **own}
         assert (state.sequence, state.checksum) == (newest, newest)

@@ -13,6 +13,7 @@ from config import limits
 from config.settings import StorageSettings
 from storage.errors import StorageError, StoreFenced
 from storage.journal import opening
+from storage.journal.files import create_files
 from storage.journal.journaled_store import JournaledStore
 from storage.open import open_store
 from storage.records import format_marker, journal_state
@@ -159,9 +160,9 @@ async def test_a_crash_at_any_step_of_making_or_leaving_one(left, tmp_path, monk
 
     with monkeypatch.context() as crash:
         crash.setattr(SlateStore, "write", counted_write)
-        crash.setattr(opening, "create_files", stops_at_step(opening.create_files))
-        crash.setattr(opening.os, "rename", stops_at_step(os.rename))
-        crash.setattr(opening.shutil, "rmtree", stops_at_step(shutil.rmtree))
+        crash.setattr(opening, "create_files", stops_at_step(create_files))
+        crash.setattr(os, "rename", stops_at_step(os.rename))
+        crash.setattr(shutil, "rmtree", stops_at_step(shutil.rmtree))
         try:
             store = await open_at(left, sync)
         except KeyboardInterrupt:

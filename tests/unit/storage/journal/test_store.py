@@ -12,6 +12,7 @@ from config import limits
 from config.settings import StorageSettings
 from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
+from storage.fast_batch import fill_batch
 from storage.journal import filling
 from storage.journal.appender import Appender
 from storage.journal.files import segment_paths
@@ -290,7 +291,7 @@ async def test_replay_is_right_where_the_database_was_never_given_what_was_delet
     settings = StorageSettings(url="memory:")
     store = await open_journaled(await open_database(settings, memory=memory), taken_lock(tmp_path))
     written: set[bytes] = set()
-    fill = filling.fill_batch
+    fill = fill_batch
     monkeypatch.setattr(
         filling, "fill_batch", lambda into, ops: written.update(dict(ops.puts)) or fill(into, ops)
     )
