@@ -1,8 +1,8 @@
 """AMQP 1.0 (OASIS, 2012), server side.
 
-`connection.Amqp10Connection` is the whole protocol as a state machine; `events` is what it tells the front-
-end. `types` is the codec of the type system, `performatives` the frames' bodies and what they hold as named
-tuples, `sections` what a message is made of, by their offsets, `hot` the paths of transfers and
+`connection.Amqp10Connection` is the whole protocol as a state machine; `events` is what it tells the
+front-end. `types` is the codec of the type system, `performatives` the frames' bodies and what they hold as
+named tuples, `sections` finds the parts of a message by their offsets, `hot` has the paths of transfers and
 dispositions, `errors` how a peer's mistakes are told.
 
 How a front-end uses it:

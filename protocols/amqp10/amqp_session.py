@@ -192,12 +192,7 @@ class Session:
     ) -> int:
         """Take the transfers behind the one that was read that are like it."""
         pattern = self._pattern
-        if (
-            pattern is None
-            or self._pattern_link is not link
-            or pattern.size != end - at
-            or not data.startswith(pattern.head, at)
-        ):
+        if pattern is None or self._pattern_link is not link or not pattern.is_of(data, at, end, head):
             self._pattern = TransferPattern(data, at, end, head)
             self._pattern_link = link
             return end

@@ -233,6 +233,16 @@ class TransferPattern:
         self.payload_bytes = end - read.payload_at
         self.size = end - at
 
+    def is_of(self, data: bytes, at: int, end: int, read: TransferHead) -> bool:
+        """Return whether the transfer in the frame at `at`, as it was read, is like it."""
+        return (
+            self.size == end - at
+            and self.payload_bytes == end - read.payload_at
+            and data.startswith(self.head, at)
+            and data.startswith(self.middle, at + len(self.head) + 4)
+            and data.startswith(self.tail, read.payload_at - len(self.tail))
+        )
+
     def take(
         self, data: bytes, pos: int, next_id: int, room: int, tags: list[bytes], payloads: list[bytes]
     ) -> int:

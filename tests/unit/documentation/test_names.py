@@ -6,7 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 FLOORS = ("broker", "protocols", "queue_manager", "storage", "config")
 
-MIRRORED = (("broker/amqp", "broker/mqtt"), ("protocols/amqp091", "protocols/mqtt", "protocols/amqp10"))
+MIRRORED = (
+    ("broker/amqp", "broker/amqp10", "broker/mqtt"),
+    ("protocols/amqp091", "protocols/mqtt", "protocols/amqp10"),
+)
 """A file of one may have its counterpart in the other, at the same place below it."""
 
 SUBJECTS = (

@@ -355,6 +355,17 @@ def test_transfers_in_any_pieces_are_the_same(chunk_bytes, start):
     assert [one[4] for one in seen] == [b"%04d" % number for number in ids]
 
 
+def test_a_transfer_that_is_settled_between_others_is_a_run_of_its_own():
+    conn = running(begin(), attach_sender(0))
+    data = b"".join(transfer(number, settled=number in (350, 351)) for number in range(300, 500))
+    runs = feed(conn, data)
+    assert [(run.first_id, run.settled, len(run.tags)) for run in runs] == [
+        (300, False, 50),
+        (350, True, 2),
+        (352, False, 148),
+    ]
+
+
 def test_a_delivery_in_several_transfers_is_told_once_it_is_whole():
     conn = running(begin(), attach_sender(0), attach_sender(3))
     assert feed(conn, transfer(0, b"ab", more=True)) == []
