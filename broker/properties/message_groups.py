@@ -40,7 +40,7 @@ def _read(template: EnvelopeTemplate) -> tuple[str, bool]:
         return _NO_KEY
     properties = templates.read(template)
     found: dict[str, str] = {}
-    if "group_id" not in properties.implied:
+    if properties.group_id is not None and "group_id" not in properties.implied:
         found[KEY_NAMES[0]] = _text(properties.group_id)
         found[SEQUENCE_NAMES[0]] = _text(properties.group_sequence)
     for name, value in properties.headers:
