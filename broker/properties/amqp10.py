@@ -12,23 +12,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from broker.properties.amqp10_sections import (
     APPLICATION_PROPERTIES,
+    COPIES,
     DEATHS,
+    DELIVERY_DELAY,
+    DELIVERY_TIME,
     EXCHANGE,
     FORM_DATA,
     FORM_SECTIONS,
     MESSAGE_ANNOTATIONS,
     ROUTING_KEY,
+    Annotations,
     Block,
     Delivery,
+    annotation_pairs,
     decoded,
     encoded_map,
     read_block,
+)
+from broker.properties.amqp10_sections import (
+    may_ask as may_ask,
 )
 from broker.properties.neutral_model import Header, HeaderMap, HeaderValue, MessageProperties
 from broker.properties.single import single_values
@@ -42,9 +51,6 @@ from queue_manager.filters.field_access import PROPERTY_FIELDS
 from queue_manager.options import DELAY, DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
 
 BASIC_TYPE: Final = "x-basic-type"
-COPIES: Final = "x-cc"
-DELIVERY_TIME: Final = "x-opt-delivery-time"
-DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 QUEUES_PREFIX: Final = "/queues/"
 EXCHANGES_PREFIX: Final = "/exchanges/"
 TOPICS_PREFIX: Final = f"{EXCHANGES_PREFIX}{TOPICS}/"
@@ -58,7 +64,6 @@ _INT: Final = 1 << 31
 _LONG: Final = 1 << 63
 _UINT_MAX: Final = (1 << 32) - 1
 _OPTION_NAMES: Final = frozenset(NAMES)
-_MAY_ASK: Final = tuple(name.encode() for name in (*NAMES, DELIVERY_TIME, DELIVERY_DELAY))
 _COPIES_AS_BYTES: Final = COPIES.encode()
 _UNTRANSLATED: Final = frozenset((BASIC_TYPE, COPIES, DEATHS, EXCHANGE, ROUTING_KEY))
 
@@ -189,15 +194,6 @@ def headers_of(block: bytes) -> dict[str, Any]:
     if not block:
         return {}
     return read(block).routed()
-
-
-def may_ask(block: bytes) -> bool:
-    """Return whether the broker has anything to act on in a block: what `options_of` and `copy_keys` read."""
-    return bool(block) and (
-        read_block(block).header() != (None, None)
-        or _COPIES_AS_BYTES in block
-        or any(name in block for name in _MAY_ASK)
-    )
 
 
 def options_of(block: bytes) -> PublishOptions:
@@ -374,7 +370,7 @@ def write(properties: MessageProperties, exchange: str) -> Delivery:
         properties.persistent is True,
         priority,
         None if ttl_ms is None else min(max(ttl_ms, 0), _UINT_MAX),
-        address_first(exchange, properties.topic, pairs),
+        Annotations(address_first(exchange, properties.topic, pairs)),
         bare,
         (FORM_SECTIONS if properties.is_encoded else FORM_DATA, b"", b""),
         is_checked=not properties.is_encoded,
@@ -383,14 +379,19 @@ def write(properties: MessageProperties, exchange: str) -> Delivery:
 
 def as_published(block: bytes, topic: str, exchange: str, *, persistent: bool) -> Delivery:
     """Return how messages of a stored block look to consumers of AMQP 1.0: the bare message as it came."""
-    source = read_block(block)
+    source = Block(block)
     return Delivery(
         persistent,
         *source.header(),
-        address_first(exchange, topic, source.annotation_pairs()),
+        _addressed(source.annotations(), exchange, topic),
         source.bare_sections(),
         (source.form, source.framing, source.footer),
     )
+
+
+@lru_cache(maxsize=256)
+def _addressed(section: bytes, exchange: str, topic: str) -> Annotations:
+    return Annotations(address_first(exchange, topic, annotation_pairs(section)))
 
 
 def address_first(

@@ -11,6 +11,7 @@ All that is made of a block is made once per template, and read where it is aske
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,8 @@ from typing import Any, Final, NamedTuple
 from protocols.amqp10 import types
 from protocols.amqp10.constants import DECODE_ERROR
 from protocols.amqp10.errors import LINK, AmqpError
-from protocols.amqp10.types import Symbol, UByte, UInt, skip_value
+from protocols.amqp10.types import Symbol, UByte, UInt, ULong, skip_value
+from queue_manager.options import NAMES
 from storage.encoding import encode_var_bytes
 from storage.envelope import PROPERTIES_AMQP10, PROPERTIES_NONE
 
@@ -44,8 +46,11 @@ EXCHANGE: Final = "x-exchange"
 ROUTING_KEY: Final = "x-routing-key"
 ORIGINAL_PREFIX: Final = "x-original-"
 OFFSET: Final = "x-stream-offset"
+COPIES: Final = "x-cc"
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 
-_NAMES: Final = {
+_CODES: Final = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
     "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
@@ -59,22 +64,31 @@ _NAMES: Final = {
 _LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
 _MAPS: Final = frozenset((0xC1, 0xD1))
 _BINARIES: Final = frozenset((0xA0, 0xB0))
+_SHORT: Final = frozenset((0xA0, 0xA1, 0xA3, 0xC0, 0xC1))  # a size of one byte goes before
 _SYMBOLS: Final = frozenset((0xA3, 0xB3))
 _STRINGS: Final = frozenset((0xA1, 0xB1))
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _DATA: Final = b"\x00\x53\x75"
 _DEATHS_AS_BYTES: Final = DEATHS.encode()
+_ASKING: Final = re.compile(
+    b"|".join(re.escape(name.encode()) for name in (*NAMES, DELIVERY_TIME, DELIVERY_DELAY, COPIES))
+)
 _OFFSET_AS_BYTES: Final = types.encode_symbol(OFFSET)
 
 
 class Published(NamedTuple):
-    """A message as it is stored; of messages alike that came one after the other the block is one object."""
+    """A message as it is stored; of messages alike that came one after the other the block is one object.
+
+    `asks`: there may be something that the broker acts on, see `amqp10.options_of` and `amqp10.copy_keys`, or
+    a user-id, which has to be the publisher's.
+    """
 
     properties_kind: int
     block: bytes
     body: bytes
     persistent: bool
+    asks: bool
 
 
 class PublishReader:
@@ -82,13 +96,13 @@ class PublishReader:
     that messages alike are not looked through again.
     """
 
-    __slots__ = ("_head", "_kind", "_known", "_persistent")
+    __slots__ = ("_checked", "_head", "_last")
 
     def __init__(self) -> None:
         self._head = b""
-        self._kind = PROPERTIES_NONE
-        self._known = b""
-        self._persistent = False
+        self._last = (PROPERTIES_NONE, b"", False, False)
+        # by code: the last section, what is kept of it, and whether that asks anything of the broker
+        self._checked: dict[int, tuple[bytes, bytes, bool]] = {}
 
     def read(self, message: bytes) -> Published:
         """Take a whole message apart; raises AmqpError for what is none."""
@@ -98,48 +112,49 @@ class PublishReader:
             size = len(message) - at
             if size < 258:
                 if size >= 2 and message[at] == 0xA0 and message[at + 1] == size - 2:
-                    return Published(self._kind, self._known, message[at + 2 :], self._persistent)
+                    kind, block, persistent, asks = self._last
+                    return Published(kind, block, message[at + 2 :], persistent, asks)
             elif (
                 size > 260
                 and message[at] == 0xB0
                 and int.from_bytes(message[at + 1 : at + 5], "big") == size - 5
             ):
-                return Published(self._kind, self._known, message[at + 5 :], self._persistent)
+                kind, block, persistent, asks = self._last
+                return Published(kind, block, message[at + 5 :], persistent, asks)
         return self._take_apart(message)
 
     def _take_apart(self, message: bytes) -> Published:
         try:
-            found = list(_sections(message))
+            found = _sections(message)
         except AmqpError as error:
             raise _broken(error.description) from None
-        _check_order([code for code, _, _, _ in found])
+        _check_order(found)
         kept: list[bytes] = []
-        body: list[tuple[int, int, int, int]] = []
+        body: list[Section] = []
         footer = b""
-        persistent = False
+        persistent = asks = False
         for section in found:
             code, start, value_at, end = section
-            if code == HEADER:
-                _check_list(message, value_at, end, "header")
-                fields = list_values(message, value_at)
-                persistent = bool(fields) and fields[0] is True
-                if any(value is not None for value in fields[1:3]):
-                    kept.append(message[start:end])
-            elif code in (MESSAGE_ANNOTATIONS, DELIVERY_ANNOTATIONS):
-                _check_map(message, value_at, end, _SYMBOLS, b"x-")
-                if code == MESSAGE_ANNOTATIONS:
-                    kept.append(_without_deaths(message[start:end], value_at - start))
-            elif code == PROPERTIES:
+            if code == PROPERTIES:
                 _check_list(message, value_at, end, "properties")
                 kept.append(message[start:end])
-            elif code == APPLICATION_PROPERTIES:
-                _check_map(message, value_at, end, _STRINGS)
-                kept.append(message[start:end])
+                asks = asks or _names_user(message, value_at, end)
+            elif DATA <= code <= VALUE:
+                body.append(section)
             elif code == FOOTER:
                 _check_map(message, value_at, end, _SYMBOLS)
                 footer = message[start:end]
             else:
-                body.append(section)
+                raw = message[start:end]
+                known = self._checked.get(code)
+                if known is None or known[0] != raw:
+                    left = _checked(raw, code, value_at - start)
+                    asks_now = bool(left) if code == HEADER else _ASKING.search(left) is not None
+                    known = self._checked[code] = (raw, left, asks_now)
+                if code == HEADER:
+                    persistent = _header(raw)[0]
+                kept.append(known[1])
+                asks = asks or known[2]
         form, framing, content = _body_of(message, body)
         sections = b"".join(kept)
         if form == FORM_DATA and not sections and not footer:
@@ -148,8 +163,8 @@ class PublishReader:
             kind, block = PROPERTIES_AMQP10, _block(form, sections, framing, footer)
         if form == FORM_DATA and not footer:
             self._head = message[: body[0][2]]
-            self._kind, self._known, self._persistent = kind, block, persistent
-        return Published(kind, block, content, persistent)
+            self._last = kind, block, persistent, asks
+        return Published(kind, block, content, persistent, asks)
 
 
 def _block(form: int, sections: bytes, framing: bytes, footer: bytes) -> bytes:
@@ -166,30 +181,49 @@ def _broken(what: str) -> AmqpError:
     return AmqpError(DECODE_ERROR, f"failed to parse message: {what}", LINK)
 
 
-def _sections(data: bytes, at: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
-    """Give code, start, place of the value and end of each section."""
-    if end is None:
-        end = len(data)
+Section = tuple[int, int, int, int]
+"""code, start, place of the value, end"""
+
+
+def _sections(data: bytes) -> list[Section]:
+    """Return the sections of a message; raises AmqpError for what is none."""
+    found = []
+    at, end = 0, len(data)
     while at < end:
         start = at
         if data[at]:
             raise _broken("a section has no descriptor")
-        if data[at + 1 : at + 2] == b"\x53" and at + 2 < end:
+        if at + 4 < end and data[at + 1] == 0x53:
             code = data[at + 2]
             at += 3
+            kind = data[at]
+            value_at = at
+            if kind in _SHORT:
+                at += 2 + data[at + 1]
+                if at > end:
+                    raise _broken("a value is cut off")
+            else:
+                at = skip_value(data, at, end)
         else:
-            descriptor, at = types.decode_value(data, at + 1, end)
-            code = _NAMES.get(descriptor, -1) if isinstance(descriptor, Symbol) else descriptor
-        value_at = at
-        if not isinstance(code, int) or not HEADER <= code <= FOOTER:
+            code, value_at = _descriptor(data, at, end)
+            at = skip_value(data, value_at, end)
+        if not HEADER <= code <= FOOTER:
             raise _broken("there is no such section")
-        at = skip_value(data, at, end)
-        yield code, start, value_at, at
+        found.append((code, start, value_at, at))
+    return found
 
 
-def _check_order(codes: Sequence[int]) -> None:
+def _descriptor(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the code that a descriptor stands for, and the place behind it."""
+    descriptor, at = types.decode_value(data, at + 1, end)
+    if isinstance(descriptor, Symbol):
+        return _CODES.get(descriptor, -1), at
+    return (descriptor if isinstance(descriptor, ULong) else -1), at
+
+
+def _check_order(sections: Sequence[Section]) -> None:
     last = 0
-    for code in codes:
+    for code, _, _, _ in sections:
         if (
             code < last
             or (code == last and code not in (DATA, SEQUENCE))
@@ -215,35 +249,57 @@ def _check_list(data: bytes, at: int, end: int, what: str) -> None:
     _check_items(data, at, end)
 
 
-def _check_items(
-    data: bytes, at: int, end: int, keys: frozenset[int] | None = None, prefix: bytes = b""
-) -> None:
-    """Check that items fill what holds them; of a map that keys are of these types, and begin so."""
+def _check_items(data: bytes, at: int, end: int) -> None:
+    """Check that items fill what holds them."""
     position, count = _items(data, at)
     try:
-        if keys is not None and count % 2:
-            raise _broken("a map has a key without a value")
-        for index in range(count):
+        for _ in range(count):
             if position >= end:
                 raise _broken("a value is cut off")
-            if keys is not None and not index % 2:
-                if data[position] not in keys:
-                    raise _broken(f"a key is no {'symbol' if keys is _SYMBOLS else 'string'}")
-                if prefix and not _name_at(data, position).startswith(prefix):
-                    raise _broken("an annotation's name does not begin with x-")
-            position = skip_value(data, position, end)
+            code = data[position]
+            step = _STEPS[code]
+            if step:
+                position += step
+            elif code in _SHORT:
+                position += 2 + data[position + 1]
+            else:
+                position = skip_value(data, position, end)
+    except IndexError:
+        raise _broken("a value is cut off") from None
     except AmqpError as error:
-        if error.scope == LINK:
-            raise
         raise _broken(error.description) from None
     if position != end:
         raise _broken("items do not fill what holds them")
 
 
+def _step(code: int) -> int:
+    try:
+        return skip_value(bytes((code,)) + bytes(16), 0, 17)
+    except AmqpError:
+        return 0
+
+
+# what a value of fixed width takes with its code; 0: it has none
+_STEPS: Final = tuple(_step(code) if 0x40 <= code < 0xA0 else 0 for code in range(256))
+
+
+def _names_user(data: bytes, at: int, end: int) -> bool:
+    """Return whether properties that were checked have a user-id, their second field."""
+    position, count = _items(data, at)
+    return count > 1 and data[skip_value(data, position, end)] != 0x40
+
+
 def _check_map(data: bytes, at: int, end: int, keys: frozenset[int], prefix: bytes = b"") -> None:
     if data[at] not in _MAPS:
         raise _broken("annotations, application properties or footer are no map")
-    _check_items(data, at, end, keys, prefix)
+    _check_items(data, at, end)
+    if _items(data, at)[1] % 2:
+        raise _broken("a map has a key without a value")
+    for name, key, _ in _pairs(data, at):
+        if key[0] not in keys:
+            raise _broken(f"a key is no {'symbol' if keys is _SYMBOLS else 'string'}")
+        if not name.startswith(prefix):
+            raise _broken("an annotation's name does not begin with x-")
 
 
 def _name_at(data: bytes, at: int) -> bytes:
@@ -279,6 +335,35 @@ def _body_of(message: bytes, body: list[tuple[int, int, int, int]]) -> tuple[int
 
 def _framing(size: int) -> bytes:
     return _SHORT_DATA + bytes((size,)) if size < 256 else _LONG_DATA + size.to_bytes(4, "big")
+
+
+def _checked(section: bytes, code: int, value_at: int) -> bytes:
+    """Return what is kept of a header, annotations or application properties; raises AmqpError."""
+    end = len(section)
+    if code == HEADER:
+        _check_list(section, value_at, end, "header")
+        _, priority, ttl_ms = _header(section)
+        if priority is None and ttl_ms is None:
+            return b""
+        # whether it is durable is told by the envelope
+        return header_section(durable=False, priority=priority, ttl_ms=ttl_ms)
+    if code == APPLICATION_PROPERTIES:
+        _check_map(section, value_at, end, _STRINGS)
+        return section
+    _check_map(section, value_at, end, _SYMBOLS, b"x-")
+    return _without_deaths(section, value_at) if code == MESSAGE_ANNOTATIONS else b""
+
+
+@lru_cache(maxsize=256)
+def _header(section: bytes) -> tuple[bool, int | None, int | None]:
+    """Return what a header section says: whether the message is durable, its priority and its ttl (ms)."""
+    ((_, _, value_at, _),) = _sections(section)
+    durable, priority, ttl_ms = (*list_values(section, value_at)[:3], None, None, None)[:3]
+    return (
+        durable is True,
+        int(priority) if type(priority) is UByte else None,
+        int(ttl_ms) if type(ttl_ms) is UInt else None,
+    )
 
 
 def _without_deaths(section: bytes, value_at: int) -> bytes:
@@ -350,19 +435,14 @@ class Block:
             end = start + int.from_bytes(block[end:start], "little")
             self.framing = block[start:end]
         self.footer = block[end:]
-        self._at = {code: (start, at, after) for code, start, at, after in _sections(self.sections)}
+        self._at = {code: place for code, *place in _sections(self.sections)}
         self._properties: list[tuple[int, int]] | None = None
         self._pairs: dict[int, dict[str, bytes]] = {}
 
     def header(self) -> tuple[int | None, int | None]:
         """Return priority and ttl (ms); None for what the publisher did not give."""
         place = self._at.get(HEADER)
-        values = [] if place is None else list_values(self.sections, place[1])
-        priority, ttl_ms = (*values[1:3], None, None)[:2]
-        return (
-            int(priority) if type(priority) is UByte else None,
-            int(ttl_ms) if type(ttl_ms) is UInt else None,
-        )
+        return (None, None) if place is None else _header(self.sections[place[0] : place[2]])[1:]
 
     def property_at(self, index: int) -> Any:
         """Return the value of a field of the properties, by its place among them."""
@@ -399,12 +479,14 @@ class Block:
         encoded = self.pairs(code).get(name)
         return None if encoded is None else decoded(encoded)
 
+    def annotations(self) -> bytes:
+        """Return the message annotations as they came; nothing where there are none."""
+        place = self._at.get(MESSAGE_ANNOTATIONS)
+        return b"" if place is None else self.sections[place[0] : place[2]]
+
     def annotation_pairs(self) -> list[tuple[bytes, bytes]]:
         """Return names and encoded pairs of the message annotations."""
-        place = self._at.get(MESSAGE_ANNOTATIONS)
-        if place is None:
-            return []
-        return [(name, key + value) for name, key, value in _pairs(self.sections, place[1])]
+        return annotation_pairs(self.annotations())
 
     def bare_sections(self) -> bytes:
         """Return properties and application properties as they came."""
@@ -434,6 +516,19 @@ class Block:
         return _block(self.form, sections, self.framing, self.footer)
 
 
+def annotation_pairs(section: bytes) -> list[tuple[bytes, bytes]]:
+    """Return names and encoded pairs of message annotations; none of no section."""
+    if not section:
+        return []
+    ((_, _, value_at, _),) = _sections(section)
+    return [(name, key + value) for name, key, value in _pairs(section, value_at)]
+
+
+def may_ask(block: bytes) -> bool:
+    """Return whether there may be something in a stored block that the broker acts on."""
+    return block.startswith(b"\x00\x53\x70", 5) or _ASKING.search(block) is not None
+
+
 @lru_cache(maxsize=64)
 def read_block(block: bytes) -> Block:
     """Return the sections of a stored block."""
@@ -447,6 +542,7 @@ def _merged(pairs: Iterable[tuple[bytes, bytes]], added: Iterable[tuple[str, Any
     return front + [encoded for name, encoded in pairs if name not in new]
 
 
+@lru_cache(maxsize=256)
 def header_section(
     *,
     durable: bool,
@@ -466,6 +562,17 @@ def header_section(
     while items and items[-1] is None:
         items.pop()
     return b"\x00\x53\x70" + types.encode_list(items)
+
+
+class Annotations:
+    """The annotations of deliveries: encoded pairs by their names, and the section they are."""
+
+    __slots__ = ("is_dead_letter", "pairs", "section")
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self.pairs = pairs
+        self.section = _annotations([encoded for _, encoded in pairs])
+        self.is_dead_letter = any(name == _DEATHS_AS_BYTES for name, _ in pairs)
 
 
 class Delivery:
@@ -495,7 +602,7 @@ class Delivery:
         persistent: bool,
         priority: int | None,
         ttl_ms: int | None,
-        annotations: Sequence[tuple[bytes, bytes]],
+        annotations: Annotations,
         bare: bytes,
         body: tuple[int, bytes, bytes] = (FORM_DATA, b"", b""),
         *,
@@ -536,14 +643,16 @@ class Delivery:
         ttl_ms = self.ttl_ms
         if ttl_ms is not None and left_ms is not None:
             ttl_ms = min(max(left_ms, 1), ttl_ms)
+        own = self._annotations
         header = header_section(
             durable=self._persistent,
             priority=self._priority,
             ttl_ms=ttl_ms,
-            first_acquirer=first_acquirer,
+            first_acquirer=first_acquirer and not own.is_dead_letter,
             delivery_count=delivery_count,
         )
-        before = header + _annotations(_merged(self._annotations, added)) + self._bare + self._frame(size)
+        section = _annotations(_merged(own.pairs, added)) if added else own.section
+        before = header + section + self._bare + self._frame(size)
         if plain:
             self._first, self._first_size = before, size
         return before
@@ -558,10 +667,10 @@ class Delivery:
             durable=self._persistent,
             priority=self._priority,
             ttl_ms=self.ttl_ms,
-            first_acquirer=True,
+            first_acquirer=not self._annotations.is_dead_letter,
             delivery_count=0,
         )
-        pairs = [pair, *(encoded for name, encoded in self._annotations if name != OFFSET.encode())]
+        pairs = [pair, *(encoded for name, encoded in self._annotations.pairs if name != OFFSET.encode())]
         start = header + _annotations(pairs)
         at = start.index(pair, len(header)) + len(pair) - 8
         return start[:at], start[at + 8 :] + self._bare + self._frame(size)
@@ -594,8 +703,8 @@ class Delivery:
 def are_body_sections(body: bytes) -> bool:
     """Return whether these bytes are the body of a message of AMQP 1.0."""
     try:
-        codes = [code for code, _, _, _ in _sections(body)]
-        _check_order(codes)
+        found = _sections(body)
+        _check_order(found)
     except AmqpError:
         return False
-    return bool(codes) and all(DATA <= code <= VALUE for code in codes)
+    return bool(found) and all(DATA <= code <= VALUE for code, _, _, _ in found)

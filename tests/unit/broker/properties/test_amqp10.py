@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from broker.properties import amqp10, death_headers
-from broker.properties.amqp10_sections import PublishReader
+from broker.properties.amqp10_sections import PublishReader, may_ask
 from broker.properties.filter_fields import fields_of
 from broker.properties.message_groups import group_key
 from broker.properties.templates import as_amqp, as_amqp10, copies_of, headers_of
@@ -37,7 +37,7 @@ def header(**given: Value) -> bytes:
     return v.section(v.HEADER, v.fields(given.items(), v.HEADER))
 
 
-def annotations(**given: Value) -> bytes:
+def annotated(**given: Value) -> bytes:
     pairs = [(("symbol", name.replace("_", "-")), value) for name, value in given.items()]
     return v.section(v.MESSAGE_ANNOTATIONS, ("map", pairs))
 
@@ -69,7 +69,8 @@ def block_of(*sections: bytes) -> bytes:
 
 def test_a_message_that_asks_for_nothing_has_plain_options() -> None:
     block = block_of(properties(message_id=("string", "m")), application({"k": ("int", 1)}))
-    assert not amqp10.may_ask(block)
+    assert not may_ask(block)
+    assert not PublishReader().read(properties(message_id=("string", "x-delay")) + DATA).asks
     assert amqp10.options_of(block) is PLAIN
     assert amqp10.options_of(b"") is PLAIN
 
@@ -91,7 +92,7 @@ def test_the_header_asks_for_priority_and_ttl() -> None:
     ],
 )
 def test_annotations_ask_of_the_broker(name: str, value: Value, attribute: str, expected: object) -> None:
-    options = amqp10.options_of(block_of(annotations(**{name: value})))
+    options = amqp10.options_of(block_of(annotated(**{name: value})))
     assert getattr(options, attribute) == expected
 
 
@@ -103,8 +104,8 @@ def test_application_properties_ask_as_headers_of_the_other_protocols_do() -> No
 @pytest.mark.parametrize(
     "section",
     [
-        annotations(x_delay=("string", "soon")), annotations(x_opt_delivery_time=("boolean", True)),
-        annotations(x_delay=("int", 1), x_opt_delivery_delay=("int", 2)),
+        annotated(x_delay=("string", "soon")), annotated(x_opt_delivery_time=("boolean", True)),
+        annotated(x_delay=("int", 1), x_opt_delivery_delay=("int", 2)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused(section: bytes) -> None:
@@ -116,15 +117,16 @@ def test_what_cannot_be_asked_is_refused(section: bytes) -> None:
 
 
 def test_further_routing_keys_stand_in_an_annotation() -> None:
-    section = annotations(x_cc=("list", [("string", "a"), ("string", "b")]))
+    section = annotated(x_cc=("list", [("string", "a"), ("string", "b")]))
     assert amqp10.copy_keys(block_of(section)) == ["a", "b"]
     assert copies_of(template_of(section)) == ["a", "b"]
-    assert amqp10.may_ask(block_of(section))
+    assert may_ask(block_of(section))
+    assert PublishReader().read(section + DATA).asks
 
 
 @pytest.mark.parametrize("value", [("string", "a"), ("array", [("string", "a")]), ("list", [("int", 1)])])
 def test_further_routing_keys_that_are_no_list_of_strings_are_refused(value: Value) -> None:
-    section = annotations(x_cc=value)
+    section = annotated(x_cc=value)
     with pytest.raises(InvalidArgument, match="x-cc"):
         amqp10.copy_keys(block_of(section))
     assert copies_of(template_of(section)) == []
@@ -132,7 +134,7 @@ def test_further_routing_keys_that_are_no_list_of_strings_are_refused(value: Val
 
 def test_exchanges_route_by_application_properties_annotations_and_the_message_id() -> None:
     template = template_of(
-        annotations(x_a=("string", "b")), properties(message_id=("ulong", 9)),
+        annotated(x_a=("string", "b")), properties(message_id=("ulong", 9)),
         application({"colour": ("symbol", "red"), "n": ("ubyte", 5)}),
     )  # fmt: skip
     for found in (headers_of(template), amqp10.headers_of(template.properties)):
@@ -290,7 +292,7 @@ BARE = properties(message_id=("string", "m")) + application({"k": ("int", 1)}) +
 def test_a_dead_letter_keeps_the_bare_message_and_tells_its_deaths() -> None:
     published = template_of(
         header(durable=("boolean", True), priority=("ubyte", 3), ttl=("uint", 500)),
-        annotations(x_a=("string", "b"), x_cc=("list", [("string", "c")])), body=BARE,
+        annotated(x_a=("string", "b"), x_cc=("list", [("string", "c")])), body=BARE,
     )  # fmt: skip
     template = dead(published)
     assert template.properties_kind == PROPERTIES_AMQP10
@@ -298,7 +300,7 @@ def test_a_dead_letter_keeps_the_bare_message_and_tells_its_deaths() -> None:
     assert message.endswith(BARE)
     found = v.describe(message)
     assert found["header"] == {
-        "durable": "boolean True", "priority": "ubyte 3", "first-acquirer": "boolean True",
+        "durable": "boolean True", "priority": "ubyte 3", "first-acquirer": "boolean False",
         "delivery-count": "uint 0",
     }  # fmt: skip
     (deaths,) = (found["annotations"].pop("symbol x-opt-deaths"),)
@@ -389,7 +391,7 @@ def test_a_consumer_of_1_0_sees_the_deaths_of_a_message_of_0_9_1() -> None:
 
 
 def test_a_publishers_own_x_death_is_not_taken_for_a_history() -> None:
-    template = template_of(annotations(x_death=("list", [("map", [(("string", "queue"), ("string", "q"))])])))
+    template = template_of(annotated(x_death=("list", [("map", [(("string", "queue"), ("string", "q"))])])))
     assert death_headers.origin_of(template) is None
     headers = dict(content.decode_headers(as_amqp(template)))
     assert list(headers) == ["x-original-x-death"]

@@ -68,13 +68,13 @@ def form_of(message: bytes) -> int:
 
 def test_a_message_of_one_data_section_is_stored_as_its_bytes() -> None:
     published = PublishReader().read(DATA)
-    assert published == (PROPERTIES_NONE, b"", b"body", False)
+    assert published == (PROPERTIES_NONE, b"", b"body", False, False)
 
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_header_that_tells_only_of_durability_is_not_stored(durable: bool) -> None:
     header = v.section(v.HEADER, ("list", [("boolean", durable)]))
-    assert PublishReader().read(header + DATA) == (PROPERTIES_NONE, b"", b"body", durable)
+    assert PublishReader().read(header + DATA) == (PROPERTIES_NONE, b"", b"body", durable, False)
 
 
 def test_a_body_of_data_is_stored_as_its_bytes_beside_properties() -> None:
@@ -113,6 +113,22 @@ def test_messages_alike_share_one_block() -> None:
     assert second.body == b"other"
 
 
+@pytest.mark.parametrize(
+    ("fields", "asks"),
+    [([], False), ([("string", "m")], False), ([("string", "m"), ("null", None), ("string", "t")], False),
+     ([("null", None), ("binary", b"me")], True)],
+)  # fmt: skip
+def test_a_user_id_has_to_be_looked_at(fields: list[Value], asks: bool) -> None:
+    assert PublishReader().read(v.section(v.PROPERTIES, ("list", fields)) + DATA).asks is asks
+
+
+def test_messages_alike_ask_alike() -> None:
+    reader = PublishReader()
+    assert [reader.read(HEADER + PROPERTIES + DATA).asks for _ in range(2)] == [True, True]
+    assert [reader.read(PROPERTIES + DATA).asks for _ in range(2)] == [False, False]
+    assert [reader.read(HEADER + APPLICATION + DATA).persistent for _ in range(2)] == [True, True]
+
+
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_bodies_of_every_size_are_read_after_one_alike(size: int) -> None:
     reader = PublishReader()
@@ -136,7 +152,7 @@ def test_what_begins_alike_and_ends_otherwise_is_read_for_itself(rest: bytes) ->
 
 def test_delivery_annotations_end_at_the_broker() -> None:
     section = v.section(v.DELIVERY_ANNOTATIONS, ("map", [(("symbol", "x-d"), ("int", 1))]))
-    assert PublishReader().read(section + DATA) == (PROPERTIES_NONE, b"", b"body", False)
+    assert PublishReader().read(section + DATA) == (PROPERTIES_NONE, b"", b"body", False, False)
 
 
 def test_a_history_of_deaths_that_a_publisher_tells_has_another_name() -> None:
