@@ -202,6 +202,11 @@ class BrokerProcess:
         if self.process is not None:
             _kill_group(self.process)
 
+    @property
+    def ahead_s(self) -> float:
+        """By how much its clocks are ahead of ours."""
+        return self._ahead_s
+
     def pass_time(self, seconds: float) -> None:
         """Let so much time pass for the broker: at once if its clocks can be put forward.
 

@@ -41,20 +41,26 @@ def guarded(tmp_path_factory):
         "jwt": {"secret_file": str(directory / "secret"), "algorithms": ["HS256"], "leeway": 0},
         "order": ["jwt", "users"],
     }
-    process = BrokerProcess(directory, {"access": access}).start()
+    process = BrokerProcess(directory, {"access": access}, timed=True).start()
     yield process
     process.kill9()
     for secret in (SECRET, PASSWORD, "argon2", "eyJ", *kept.values()):
         assert secret not in process.log
 
 
-def token(seconds, user="device", tags=(), **granted):
-    may = {"permissions": [granted or EVERYTHING], "tags": list(tags)}
-    claims = {"sub": user, "exp": time.time() + seconds, "sluicemq": may}
-    return jwt.encode(claims, SECRET, "HS256")
+@pytest.fixture
+def token(guarded):
+    """Makes tokens that last so long from now, as the broker's clock has it."""
+
+    def make(seconds, user="device", tags=(), **granted):
+        may = {"permissions": [granted or EVERYTHING], "tags": list(tags)}
+        claims = {"sub": user, "exp": time.time() + guarded.ahead_s + seconds, "sluicemq": may}
+        return jwt.encode(claims, SECRET, "HS256")
+
+    return make
 
 
-def test_a_token_lets_in_and_its_permissions_hold(guarded, name):
+def test_a_token_lets_in_and_its_permissions_hold(guarded, token, name):
     connection = amqp.connect(guarded.amqp_port, user="", password=token(60, configure="^own", write="^own"))
     channel = connection.channel()
     channel.queue_declare(f"own-{name}", exclusive=True)
@@ -67,9 +73,9 @@ def test_a_token_lets_in_and_its_permissions_hold(guarded, name):
     client.end()
 
 
-def test_a_token_that_proves_nothing_lets_nobody_in(guarded):
+def test_a_token_that_proves_nothing_lets_nobody_in(guarded, token):
     wrong = jwt.encode({"sub": "alice", "exp": time.time() + 60}, "x" * 32, "HS256")
-    for password in (token(-10), wrong):
+    for password in (token(-100), wrong):
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             amqp.connect(guarded.amqp_port, user="alice", password=password)
 
@@ -81,9 +87,12 @@ def listen(connection, seconds):
         connection.process_data_events(left)
 
 
-def test_a_connection_ends_with_its_token(guarded):
-    client = MqttClient(guarded.mqtt_port, username="x", password=token(3)).connect()
-    connection = amqp.connect(guarded.amqp_port, user="x", password=token(3))
+def test_a_connection_ends_with_its_token(guarded, token):
+    client = MqttClient(guarded.mqtt_port, username="x", password=token(9)).connect()
+    connection = amqp.connect(guarded.amqp_port, user="x", password=token(9))
+    guarded.pass_time(5)
+    assert client.quiet()
+    guarded.pass_time(5)
     assert client.disconnected.wait(15)
     assert client.disconnect_reason.value == 0x87
     with pytest.raises(amqp.ConnectionClosedByBroker, match="expired"):
@@ -91,10 +100,11 @@ def test_a_connection_ends_with_its_token(guarded):
     client.end()
 
 
-def test_a_topic_is_followed_no_longer_than_its_token_lasts(guarded):
-    headers = {"authorization": f"Bearer {token(3, tags=['monitoring'])}"}
+def test_a_topic_is_followed_no_longer_than_its_token_lasts(guarded, token):
+    headers = {"authorization": f"Bearer {token(9, tags=['monitoring'])}"}
     url = f"{guarded.http_url}/api/v1/topics/tail"
     with httpx.stream("GET", url, headers=headers, timeout=30, trust_env=False) as answer:
+        guarded.pass_time(9.5)
         lines = [json.loads(line) for line in answer.iter_lines()]
     assert lines == [{}, {"error": "refused", "reason": "the login has expired"}]
 
@@ -104,10 +114,11 @@ def renew_and_wait(connection, secret):
     listen(connection, 10)
 
 
-def test_a_new_secret_has_a_connection_last_longer(guarded):
-    connection = amqp.connect(guarded.amqp_port, user="device", password=token(4))
+def test_a_new_secret_has_a_connection_last_longer(guarded, token):
+    connection = amqp.connect(guarded.amqp_port, user="device", password=token(9))
     connection.update_secret(token(60), "refreshed")
-    listen(connection, 4.5)
+    guarded.pass_time(9.5)
+    connection.channel().close()
     assert connection.is_open
     with pytest.raises(amqp.ConnectionClosedByBroker, match="New secret was refused"):
         renew_and_wait(connection, token(60, user="other"))

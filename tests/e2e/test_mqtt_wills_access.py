@@ -8,7 +8,7 @@ import yaml
 from tests.e2e.test_mqtt5_features import will_of
 
 HASHED = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash("secret")
-DELAY_S = 3
+DELAY_S = 8
 
 
 def account(name, write=".*", **more):
@@ -25,7 +25,7 @@ def test_will_of_a_user_who_was_removed_or_narrowed_meanwhile_is_not_published(
     path.write_text(
         yaml.safe_dump({"users": [boss, account("kept"), account("narrowed"), account("removed")]})
     )
-    broker = own_broker({"access": {"users_file": str(path), "anonymous": "never"}})
+    broker = own_broker({"access": {"users_file": str(path), "anonymous": "never"}}, timed=True)
     login = {"username": "boss", "password": "secret"}
     watcher = mqtt(broker, client_id="watcher", SessionExpiryInterval=600, **login)
     watcher.subscribe("#", 1)
@@ -46,6 +46,7 @@ def test_will_of_a_user_who_was_removed_or_narrowed_meanwhile_is_not_published(
             timeout=20,
         )
         assert told.status_code == 200
+    broker.pass_time(DELAY_S + 0.5)
     (message,) = watcher.take(1, 10)
     if message.topic == "waits until all of that is stored":  # the acknowledgement was not, before the kill
         (message,) = watcher.take(1, 10)

@@ -22,7 +22,7 @@ EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 GUESSES = 8
 
 
-def make(directory, **access):
+def make(directory, *, timed=False, **access):
     kept = hashed(PASSWORD.encode())
     users = [
         UserSettings(name=name, password=kept, permissions=(PermissionSettings(**EVERYTHING),))
@@ -34,7 +34,7 @@ def make(directory, **access):
     pem = {"cert": str(directory / "server.crt"), "key": str(directory / "server.key")}
     with_tls = {name: {"port": 0, "tls": pem} for name in ("amqps", "https")}
     config = {"access": access, "listeners": with_tls}
-    return BrokerProcess(directory, config, arguments=["--mqcore", "0"]).start()
+    return BrokerProcess(directory, config, arguments=["--mqcore", "0"], timed=timed).start()
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,10 @@ def test_guessing_passwords_becomes_slow_and_others_are_served(guarded):
     assert time.monotonic() - started < min(limits.LOGIN_DELAY_S_MAX, sum(times[-3:]) + 2)
 
 
-def test_slow_handshakes_end_and_hold_nobody_up(guarded):
-    """One byte, or a part of a header, and then nothing, on every listener."""
+@pytest.mark.parametrize("timed", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_slow_handshakes_end_and_hold_nobody_up(tmp_path, timed):
+    """One byte, or a part of a header, and then nothing, on every listener. uvloop knows real clocks only."""
+    guarded = make(tmp_path, timed=timed)
     begun = [socket.create_connection(("127.0.0.1", guarded.amqp_port), timeout=30) for _ in range(5)]
     begun += [socket.create_connection(("127.0.0.1", guarded.mqtt_port), timeout=30) for _ in range(5)]
     for name in ("amqps", "https", "http", "mqcore"):
@@ -84,6 +86,9 @@ def test_slow_handshakes_end_and_hold_nobody_up(guarded):
     for client in begun:
         client.sendall(first_bytes[client.getpeername()[1]])
     connection = amqp.connect(guarded.amqp_port, user="bob", password=PASSWORD)
+    for _ in range(4 if timed else 0):
+        guarded.pass_time(5.1)
+        assert amqp.connect(guarded.amqp_port, user="bob", password=PASSWORD).is_open
     for client in begun:
         client.settimeout(25)
         try:
@@ -94,6 +99,7 @@ def test_slow_handshakes_end_and_hold_nobody_up(guarded):
         client.close()
     assert connection.is_open
     connection.close()
+    assert guarded.stop() == 0
 
 
 def test_who_is_not_in_may_send_little(guarded):
