@@ -18,7 +18,7 @@ from queue_manager.retained_messages import RetainedMessages
 from queue_manager.routing.consumption import Consumption
 from queue_manager.routing.publisher import Publisher
 from queue_manager.routing.queue_directory import QueueDirectory
-from queue_manager.rules.window import Key
+from queue_manager.rules.stored_window import Key
 from queue_manager.sessions.all_sessions import VhostSessions
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS, Context, DuePurge

@@ -9,13 +9,13 @@ import structlog
 
 from broker.amqp10.connection.addresses import Node, source_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
+from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
-from broker.amqp10.connection.session import Session
 from broker.amqp10.consuming.consumer_link import ConsumerLink, find_source
 from broker.amqp10.consuming.filters import source_filters
 from broker.amqp10.consuming.link_properties import link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
-from broker.amqp10.settling.outcomes import Outcomes
+from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
 from broker.connections.connection_views import ChannelView

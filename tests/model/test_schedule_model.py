@@ -14,7 +14,7 @@ from config import limits
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
-from queue_manager.rules.window import EVERYTHING
+from queue_manager.rules.stored_window import EVERYTHING
 from queue_manager.spec_records import QueueDefinition
 from storage.records import payload, scheduled
 from tests.memory_store import MemoryStore

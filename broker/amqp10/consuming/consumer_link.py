@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.access.rights import Action, Kind
 from broker.amqp10.connection.addresses import SourceNode
-from broker.amqp10.connection.session import Session
+from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.consuming.delivery import LinkSink, WantedCredit
 from broker.amqp10.consuming.filters import SourceFilters
 from broker.amqp10.consuming.link_properties import LinkProperties

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker.amqp10.connection.session import Session
+from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer, LinkCredit, Message

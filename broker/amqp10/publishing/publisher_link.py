@@ -8,9 +8,9 @@ from typing import Final
 
 from broker.access.login import NotPermitted
 from broker.amqp10.connection.addresses import Node, target_node
+from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
-from broker.amqp10.connection.session import Session
-from broker.amqp10.settling.outcomes import Outcomes, rejected
+from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
 from broker.properties.amqp10_sections import EMPTY, Published, PublishReader
@@ -57,7 +57,7 @@ class PublisherLink:
         self._session.connection.grant(self.link, limits.AMQP10_LINK_CREDIT)
 
     def told(self, count: int) -> None:
-        """See `broker.amqp10.settling.outcomes.Source`."""
+        """See `broker.amqp10.settling.delivery_outcomes.Source`."""
         self._untold_count -= count
         self.replenish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from broker.amqp10.connection.session import Session
+from broker.amqp10.connection.amqp10_session import Session
 from broker.engine.traffic import Claim, Consumer
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p

@@ -8,7 +8,7 @@ from broker.engine.payload_references import drop_reference
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.queue.queue import Queue
-from queue_manager.rules.window import Key
+from queue_manager.rules.stored_window import Key
 from storage.encoding import prefix_end
 from storage.envelope import SHARED, EnvelopeTemplate, TemplateCache, read_head
 from storage.records import scheduled

@@ -8,7 +8,7 @@ from queue_manager.model import Message
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_ttls import Expiring, OwnTtls
-from queue_manager.rules.window import Key
+from queue_manager.rules.stored_window import Key
 from queue_manager.shard.loads import BodiesLoad
 from storage.envelope import EnvelopeTemplate
 from storage.records import UNKNOWN_BYTES, expiry

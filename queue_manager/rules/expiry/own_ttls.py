@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
-from queue_manager.rules.window import Key, Window
+from queue_manager.rules.stored_window import Key, Window
 from queue_manager.shard.timers import Timed
 from storage.envelope import EnvelopeTemplate, expires_at_ms, read_head
 from storage.records import UNKNOWN_BYTES, expiry

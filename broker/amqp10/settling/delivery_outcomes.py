@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from broker.amqp10.connection.session import Session
+from broker.amqp10.connection.amqp10_session import Session
 from protocols.amqp10.hot import ACCEPTED, RELEASED
 from protocols.amqp10.performatives import Error, Rejected, encode
 from protocols.amqp10.types import Symbol
