@@ -65,6 +65,7 @@ AMQP10_PLANS_PER_LINK_MAX: Final = 64  # stored blocks of which it is known wher
 AMQP10_INCOMING_WINDOW: Final = 2_048  # transfers that a session takes before it tells of more room
 AMQP10_DEPTH_MAX: Final = 64  # values nested in one another
 AMQP10_EMPTY_ITEMS_MAX: Final = 32  # of an array whose items take no octets
+AMQP10_TRANSFER_HEAD_BYTES_MAX: Final = 512  # of a frame of the usual form, before its payload
 AMQP10_DELIVERY_TAG_BYTES_MAX: Final = 32
 AMQP10_PIPELINED_BYTES_MAX: Final = 512 * KIB  # that a client sends before it is let in
 AMQP10_TAILS_PER_CONNECTION_MAX: Final = 256  # ends of transfers and dispositions that are kept decoded

@@ -28,7 +28,7 @@ class Session:
 
     __slots__ = (
         "_events",
-        "_frame_max",
+        "_payload_max",
         "_handle_max",
         "_incoming_window",
         "_next_incoming_id",
@@ -59,7 +59,8 @@ class Session:
         self._output = output
         self._reader = reader
         self._handle_max = handle_max
-        self._frame_max = frame_max
+        # of a frame: a little less than frame-max, so that any larger one is judged by the decoder
+        self._payload_max = frame_max - limits.AMQP10_TRANSFER_HEAD_BYTES_MAX
         self.links: dict[int, Link] = {}
         self.is_ending = False
         self.next_delivery_id = 0
@@ -181,7 +182,7 @@ class Session:
             self._on_part(link, head, data[head.payload_at : end])
         else:
             run = self._deliver(link, head, data[head.payload_at : end])
-            if end < len(data) and head.id_at and end - head.payload_at <= link.max_message_size:
+            if end < len(data) and head.id_at:
                 end = self._take_alike(link, run, head, data, at, end)
         if self._incoming_window <= limits.AMQP10_INCOMING_WINDOW // 2:
             self.open_window()
@@ -192,18 +193,20 @@ class Session:
     ) -> int:
         """Take the transfers behind the one that was read that are like it."""
         pattern = self._pattern
-        if pattern is None or self._pattern_link is not link or not pattern.is_of(data, at, end, head):
-            self._pattern = TransferPattern(data, at, end, head)
+        if pattern is None or self._pattern_link is not link or not pattern.is_of(data, at):
+            self._pattern = pattern = TransferPattern(data, at, head)
             self._pattern_link = link
-            return end
         room = min(self._incoming_window, link.credit_end - link.delivery_count)
+        payload_max = min(link.max_message_size, self._payload_max)
         assert head.delivery_id is not None
-        taken = pattern.take(data, end, head.delivery_id + 1, room, run.tags, run.payloads)
+        before = len(run.tags)
+        end = pattern.take(data, end, head.delivery_id + 1, room, payload_max, run.tags, run.payloads)
+        taken = len(run.tags) - before
         self._incoming_window -= taken
         self._next_incoming_id += taken
         link.delivery_count += taken
         link.credit -= taken
-        return end + taken * pattern.size
+        return end
 
     def _deliver(self, link: Link, head: TransferHead, payload: bytes) -> ev.TransferRun:
         """Tell of a whole delivery; gives the run that it is in."""

@@ -643,7 +643,7 @@ class Amqp10Connection(Connection):
             if head == hot.TRANSFER:
                 return session.on_transfer(data, pos, at, end)
             if head == hot.DISPOSITION:
-                self._on_disposition(channel, data, at, end)
+                return self._on_disposition(channel, data, pos, at, end)
             else:
                 self._on_performative(session, channel, data, at, end)
         except AmqpError as error:
@@ -671,7 +671,8 @@ class Amqp10Connection(Connection):
         session.links.clear()
         self.output.append(encode_frame(session.channel, p.End(error)))
 
-    def _on_disposition(self, channel: int, data: bytes, at: int, end: int) -> None:
+    def _on_disposition(self, channel: int, data: bytes, pos: int, at: int, end: int) -> int:
+        """Take a disposition; gives the position after it, or after others like it."""
         first, last, said = self._dispositions.read(data, at, end)
         run = self._settle
         if (
@@ -683,9 +684,10 @@ class Amqp10Connection(Connection):
             and run.state is said.state
         ):
             run.ranges.append((first, last))
-            return
+            return hot.take_dispositions(data, pos, end, run.ranges)
         self._settle = run = ev.DispositionRun(channel, said.role, said.settled, said.state, [(first, last)])
         self._events.append(run)
+        return hot.take_dispositions(data, pos, end, run.ranges)
 
     def _on_performative(self, session: Session | None, channel: int, data: bytes, at: int, end: int) -> None:
         body, pos = p.decode(data, at, end)
@@ -739,7 +741,7 @@ class Amqp10Connection(Connection):
             self.output,
             self._transfers,
             self._handle_max,
-            min(self.remote_frame_max, limits.AMQP10_FRAME_BYTES_MAX),
+            self.frame_max,
         )
         session.begin(self._events)
         self._sessions[channel] = session

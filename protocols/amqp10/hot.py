@@ -27,6 +27,7 @@ TRANSFER: Final = b"\x00\x53\x14"
 _TRANSFER_8: Final = TRANSFER + b"\xc0"
 DISPOSITION: Final = b"\x00\x53\x15"
 FLOW: Final = b"\x00\x53\x13"
+_DISPOSITION_8: Final = DISPOSITION + b"\xc0"
 _LIST_8: Final = 0xC0
 _NULL: Final = 0x40
 _UINT_0: Final = 0x43
@@ -219,60 +220,148 @@ def _transfer_windows(
 
 
 class TransferPattern:
-    """The octets of a transfer but for delivery ID, tag and payload."""
+    """The octets of a transfer but for its size, delivery ID, tag and payload."""
 
-    __slots__ = ("head", "middle", "payload_bytes", "size", "tag_bytes", "tail")
+    __slots__ = ("_fixed_bytes", "_head", "_middle", "_middle_at", "_tag_bytes", "_tail", "_tail_at")
 
-    def __init__(self, data: bytes, at: int, end: int, read: TransferHead) -> None:
+    def __init__(self, data: bytes, at: int, read: TransferHead) -> None:
         """Learn from the frame at `at`, as it was read; its delivery ID must stand in four octets."""
         tag_at = read.id_at + 6
-        self.tag_bytes = data[tag_at - 1]
-        self.head = data[at : read.id_at]
-        self.middle = data[tag_at - 2 : tag_at]
-        self.tail = data[tag_at + self.tag_bytes : read.payload_at]
-        self.payload_bytes = end - read.payload_at
-        self.size = end - at
+        self._tag_bytes = data[tag_at - 1]
+        self._head = data[at + 4 : read.id_at]
+        self._middle = data[tag_at - 2 : tag_at]
+        self._middle_at = read.id_at + 4 - at
+        self._tail = data[tag_at + self._tag_bytes : read.payload_at]
+        self._tail_at = tag_at + self._tag_bytes - at
+        self._fixed_bytes = read.payload_at - at
 
-    def is_of(self, data: bytes, at: int, end: int, read: TransferHead) -> bool:
-        """Return whether the transfer in the frame at `at`, as it was read, is like it."""
+    def is_of(self, data: bytes, at: int) -> bool:
+        """Return whether the frame at `at` is a transfer like it; it may yet be cut off, or too large."""
         return (
-            self.size == end - at
-            and self.payload_bytes == end - read.payload_at
-            and data.startswith(self.head, at)
-            and data.startswith(self.middle, at + len(self.head) + 4)
-            and data.startswith(self.tail, read.payload_at - len(self.tail))
+            data.startswith(self._head, at + 4)
+            and data.startswith(self._middle, at + self._middle_at)
+            and data.startswith(self._tail, at + self._tail_at)
         )
 
     def take(
-        self, data: bytes, pos: int, next_id: int, room: int, tags: list[bytes], payloads: list[bytes]
+        self,
+        data: bytes,
+        pos: int,
+        next_id: int,
+        room: int,
+        payload_max: int,
+        tags: list[bytes],
+        payloads: list[bytes],
     ) -> int:
         """Take at most `room` transfers like it from `pos`, whose IDs follow on each other from `next_id` on.
 
-        Appends their tags and payloads; gives how many.
+        Appends their tags and payloads, of at most `payload_max` octets; gives the position after them.
         """
-        size = self.size
+        fixed = self._fixed_bytes
+        size = len(data)
+        last_id = min(next_id + room, _MASK)
+        id_at = self._middle_at - 4
+        tag_at = self._middle_at + 2
+        narrow_at = pos  # not before here: a window failed
+        while next_id < last_id and pos + fixed <= size and self.is_of(data, pos):
+            frame_bytes = _U32.unpack_from(data, pos)[0]
+            end = pos + frame_bytes
+            if (
+                end > size
+                or not 0 <= frame_bytes - fixed <= payload_max
+                or _U32.unpack_from(data, pos + id_at)[0] != next_id
+            ):
+                break
+            if pos >= narrow_at and data.startswith(data[pos : pos + id_at], pos + 7 * frame_bytes):
+                count = self._take_windows(data, pos, frame_bytes, next_id, last_id, tags, payloads)
+                next_id += count
+                pos += count * frame_bytes
+                if count:
+                    continue
+                narrow_at = pos + 8 * frame_bytes
+            tags.append(data[pos + tag_at : pos + self._tail_at])
+            payloads.append(data[pos + fixed : end])
+            next_id += 1
+            pos = end
+        return pos
+
+    def _take_windows(
+        self,
+        data: bytes,
+        pos: int,
+        frame_bytes: int,
+        next_id: int,
+        last_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+    ) -> int:
+        """Take whole windows of transfers of one size; gives how many transfers."""
+        head = data[pos : pos + self._middle_at - 4]
         windows = _transfer_windows(
-            len(self.head), len(self.middle), self.tag_bytes, len(self.tail), self.payload_bytes
+            len(head), len(self._middle), self._tag_bytes, len(self._tail), frame_bytes - self._fixed_bytes
         )
         taken = 0
-        left = min((len(data) - pos) // size, room, _MASK - next_id)
+        left = min((len(data) - pos) // frame_bytes, last_id - next_id)
         for count, window in windows:
-            while left >= count and data.startswith(self.head, pos + (count - 1) * size):
+            while left >= count and data.startswith(head, pos + (count - 1) * frame_bytes):
                 fields = window.unpack_from(data, pos)
                 if (
-                    fields[0::6].count(self.head) != count
-                    or fields[2::6].count(self.middle) != count
-                    or fields[4::6].count(self.tail) != count
+                    fields[0::6].count(head) != count
+                    or fields[2::6].count(self._middle) != count
+                    or fields[4::6].count(self._tail) != count
                     or fields[1::6] != tuple(range(next_id, next_id + count))
                 ):
                     break
                 tags += fields[3::6]
                 payloads += fields[5::6]
                 next_id += count
-                pos += count * size
+                pos += count * frame_bytes
                 left -= count
                 taken += count
         return taken
+
+
+_FIRST_AT: Final = 16  # where the first ID of a disposition stands in its frame, when it does in four octets
+_ONE_ID: Final = _FIRST_AT + 4
+
+
+@lru_cache(maxsize=64)
+def _disposition_windows(between_bytes: int, tail_bytes: int) -> tuple[tuple[int, Struct], ...]:
+    one = f"{_FIRST_AT}sI{between_bytes}s" + (f"I{tail_bytes}s" if tail_bytes else "")
+    return tuple((count, Struct(">" + one * count)) for count in _WINDOWS)
+
+
+def take_dispositions(data: bytes, at: int, end: int, ranges: list[tuple[int, int]]) -> int:
+    """Take the dispositions behind the one in the frame from `at` to `end` that differ in nothing but IDs.
+
+    Appends their ranges; gives the position after them.
+    """
+    size = end - at
+    if (
+        len(data) - end < 8 * size
+        or size < _ONE_ID
+        or not data.startswith(_DISPOSITION_8, at + c.FRAME_HEAD_BYTES)
+        or data[at + _FIRST_AT - 1] != _UINT
+    ):
+        return end
+    has_last = data[at + _ONE_ID] == _UINT
+    head = data[at : at + _FIRST_AT]
+    between = data[at + _ONE_ID : at + _ONE_ID + 1] if has_last else data[at + _ONE_ID : end]
+    tail = data[at + _ONE_ID + 5 : end] if has_last else b""
+    width = 5 if has_last else 3
+    for count, window in _disposition_windows(len(between), len(tail)):
+        while len(data) - end >= count * size and data.startswith(head, end + (count - 1) * size):
+            fields = window.unpack_from(data, end)
+            if (
+                fields[0::width].count(head) != count
+                or fields[2::width].count(between) != count
+                or (has_last and fields[4::width].count(tail) != count)
+            ):
+                break
+            firsts = fields[1::width]
+            ranges += zip(firsts, fields[3::width] if has_last else firsts, strict=True)
+            end += count * size
+    return end
 
 
 class DeliveryEncoder:

@@ -16,6 +16,7 @@ from protocols.amqp10.hot import (
     TransferReader,
     encode_disposition,
     ranges_of,
+    take_dispositions,
 )
 
 UINTS = st.none() | st.integers(0, 300) | st.integers(0, 2**32 - 1)
@@ -110,13 +111,13 @@ def _transfer(number: int, **fields) -> bytes:
 def test_a_pattern_takes_what_is_like_it_and_nothing_else(room, other):
     first = _transfer(500)
     read = TransferReader().read(first, 8, len(first))
-    pattern = TransferPattern(first, 0, len(first), read)
+    pattern = TransferPattern(first, 0, read)
     data = b"".join(_transfer(number) for number in range(501, 600)) + other
     tags: list[bytes] = []
     payloads: list[bytes] = []
-    taken = pattern.take(data, 0, 501, room, tags, payloads)
-    assert taken == len(tags) == len(payloads) <= min(room, 99)
-    assert taken > min(room, 99) - 8
+    assert pattern.take(data, 0, 501, room, 100, tags, payloads) == min(room, 99) * len(first)
+    taken = len(tags)
+    assert taken == len(payloads) == min(room, 99)
     assert tags == [b"%08d" % number for number in range(501, 501 + taken)]
     assert set(payloads) <= {b"payload"}
 
@@ -149,3 +150,33 @@ def test_ranges_hold_what_follows_on_each_other():
     assert ranges_of([5]) == [(5, 5)]
     assert ranges_of([1, 2, 3, 7, 8, 10]) == [(1, 3), (7, 8), (10, 10)]
     assert ranges_of([0, 1]) == [(0, 1)]
+
+
+def test_a_pattern_takes_payloads_of_any_size_up_to_the_largest():
+    first = _transfer(500)
+    pattern = TransferPattern(first, 0, TransferReader().read(first, 8, len(first)))
+    sizes = [5, 5, 5, 0, *[9] * 20, 7, 30, 31, 3]
+    frames = [
+        encode_frame(0, p.Transfer(0, 501 + at, b"%08d" % at, 0), b"x" * size)
+        for at, size in enumerate(sizes)
+    ]
+    payloads: list[bytes] = []
+    end = pattern.take(b"".join(frames), 0, 501, 1000, 30, [], payloads)
+    assert [len(payload) for payload in payloads] == sizes[:-2]
+    assert end == len(b"".join(frames[:-2]))
+
+
+@pytest.mark.parametrize("lasts", [None, 0, 3])
+@pytest.mark.parametrize("other", [b"", encode_frame(0, p.Disposition(True, 700, 700, True, p.Released()))])
+def test_dispositions_that_differ_in_ids_are_taken_together(lasts, other):
+    ids = range(1000, 1100)
+    frames = [
+        encode_frame(0, p.Disposition(True, at, None if lasts is None else at + lasts, True, p.Accepted()))
+        for at in ids
+    ]
+    ranges: list[tuple[int, int]] = []
+    data = b"".join(frames) + other
+    end = take_dispositions(data, 0, len(frames[0]), ranges)
+    assert end == len(frames[0]) * (1 + len(ranges))
+    assert len(ranges) > 90
+    assert ranges == [(at, at + (lasts or 0)) for at in ids[1 : 1 + len(ranges)]]
