@@ -64,6 +64,7 @@ AMQP10_LINK_CREDIT: Final = 1_000  # deliveries of a link that are taken before 
 AMQP10_PLANS_PER_LINK_MAX: Final = 64  # stored blocks of which it is known where they go
 AMQP10_INCOMING_WINDOW: Final = 2_048  # transfers that a session takes before it tells of more room
 AMQP10_DEPTH_MAX: Final = 64  # values nested in one another
+AMQP10_KEPT_SECTIONS_BYTES_MAX: Final = 4 * KIB  # of what is kept decoded, and compared with the next message
 AMQP10_EMPTY_ITEMS_MAX: Final = 32  # of an array whose items take no octets
 AMQP10_TRANSFER_HEAD_BYTES_MAX: Final = 512  # of a frame of the usual form, before its payload
 AMQP10_DELIVERY_TAG_BYTES_MAX: Final = 32

@@ -389,8 +389,19 @@ def as_published(block: bytes, topic: str, exchange: str, *, persistent: bool) -
     )
 
 
-@lru_cache(maxsize=256)
 def _addressed(section: bytes, exchange: str, topic: str) -> Annotations:
+    """Return the annotations of deliveries of what was published with these."""
+    if len(section) > limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
+        return _with_address(section, exchange, topic)
+    return _kept_addressed(section, exchange, topic)
+
+
+@lru_cache(maxsize=256)
+def _kept_addressed(section: bytes, exchange: str, topic: str) -> Annotations:
+    return _with_address(section, exchange, topic)
+
+
+def _with_address(section: bytes, exchange: str, topic: str) -> Annotations:
     return Annotations(address_first(exchange, topic, annotation_pairs(section)))
 
 

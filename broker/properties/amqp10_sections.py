@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from config import limits
 from protocols.amqp10 import types
 from protocols.amqp10.constants import DECODE_ERROR
 from protocols.amqp10.errors import LINK, AmqpError
@@ -150,7 +151,9 @@ class PublishReader:
                 if known is None or known[0] != raw:
                     left = _checked(raw, code, value_at - start)
                     asks_now = bool(left) if code == HEADER else _ASKING.search(left) is not None
-                    known = self._checked[code] = (raw, left, asks_now)
+                    known = (raw, left, asks_now)
+                    if len(raw) <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
+                        self._checked[code] = known
                 if code == HEADER:
                     persistent = _header(raw)[0]
                 kept.append(known[1])
@@ -161,7 +164,7 @@ class PublishReader:
             kind, block = PROPERTIES_NONE, b""
         else:
             kind, block = PROPERTIES_AMQP10, _block(form, sections, framing, footer)
-        if form == FORM_DATA and not footer:
+        if form == FORM_DATA and not footer and body[0][2] <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
             self._head = message[: body[0][2]]
             self._last = kind, block, persistent, asks
         return Published(kind, block, content, persistent, asks)
@@ -354,9 +357,19 @@ def _checked(section: bytes, code: int, value_at: int) -> bytes:
     return _without_deaths(section, value_at) if code == MESSAGE_ANNOTATIONS else b""
 
 
-@lru_cache(maxsize=256)
 def _header(section: bytes) -> tuple[bool, int | None, int | None]:
     """Return what a header section says: whether the message is durable, its priority and its ttl (ms)."""
+    if len(section) > limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
+        return _read_header(section)
+    return _kept_header(section)
+
+
+@lru_cache(maxsize=256)
+def _kept_header(section: bytes) -> tuple[bool, int | None, int | None]:
+    return _read_header(section)
+
+
+def _read_header(section: bytes) -> tuple[bool, int | None, int | None]:
     ((_, _, value_at, _),) = _sections(section)
     durable, priority, ttl_ms = (*list_values(section, value_at)[:3], None, None, None)[:3]
     return (
@@ -529,9 +542,13 @@ def may_ask(block: bytes) -> bool:
     return block.startswith(b"\x00\x53\x70", 5) or _ASKING.search(block) is not None
 
 
-@lru_cache(maxsize=64)
 def read_block(block: bytes) -> Block:
     """Return the sections of a stored block."""
+    return Block(block) if len(block) > limits.AMQP10_KEPT_SECTIONS_BYTES_MAX else _kept_block(block)
+
+
+@lru_cache(maxsize=64)
+def _kept_block(block: bytes) -> Block:
     return Block(block)
 
 

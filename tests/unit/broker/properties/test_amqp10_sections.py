@@ -22,6 +22,7 @@ from broker.properties.amqp10_sections import (
 from broker.properties.filter_fields import fields_of
 from broker.properties.message_groups import group_key
 from broker.properties.templates import as_amqp, as_amqp10, as_mqtt, copies_of
+from config import limits
 from protocols.amqp091 import content
 from protocols.amqp10.errors import LINK, AmqpError
 from protocols.mqtt import constants as c
@@ -148,6 +149,32 @@ def test_what_begins_alike_and_ends_otherwise_is_read_for_itself(rest: bytes) ->
     reader = PublishReader()
     reader.read(PROPERTIES + DATA)
     assert reader.read(PROPERTIES + rest) == PublishReader().read(PROPERTIES + rest)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(100, True), (limits.AMQP10_KEPT_SECTIONS_BYTES_MAX, False)])
+def test_only_what_is_small_is_kept_to_compare_with(size: int, kept: bool) -> None:
+    name = v.section(v.APPLICATION_PROPERTIES, ("map", [(("string", "k"), ("string", "x" * size))]))
+    reader = PublishReader()
+    first, second = reader.read(name + DATA), reader.read(name + DATA)
+    assert second == first
+    assert (second.block is first.block) is kept
+    assert (read_block(first.block) is read_block(first.block)) is kept
+    template = EnvelopeTemplate("k", first.properties_kind, first.block)
+    assert as_amqp10(template, b"body").message(b"body").endswith(name + DATA)
+
+
+@pytest.mark.parametrize("section", ["header", "annotations"])
+def test_large_headers_and_annotations_come_out_as_small_ones_do(section: str) -> None:
+    size = limits.AMQP10_KEPT_SECTIONS_BYTES_MAX
+    large: Value = ("string", "x" * size)
+    if section == "header":
+        fields: list[Value] = [("boolean", True), ("ubyte", 3), ("null", None), ("null", None), large]
+        found = v.describe(delivered(v.section(v.HEADER, ("list", fields)) + DATA))
+        assert found["header"]["priority"] == "ubyte 3"
+    else:
+        pairs = v.section(v.MESSAGE_ANNOTATIONS, ("map", [(("symbol", "x-a"), large)]))
+        found = v.describe(delivered(pairs + DATA))
+        assert found["annotations"]["symbol x-a"] == f"string {large[1]}"
 
 
 def test_delivery_annotations_end_at_the_broker() -> None:
