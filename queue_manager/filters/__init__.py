@@ -1,7 +1,7 @@
 """Which messages a consumer wants: JMS selectors and AMQP property filters. Pure: no I/O, no clock.
 
 `parse_selector(text)` gives a compiled `Selector`, `filters_from_arguments(table)` what an AMQP 0.9.1
-consumer asks for; both raise a `FilterError`. What a message must look like for them is said in `fields`.
+consumer asks for; both raise a `FilterError`. `field_access` says what a message must look like for them.
 """
 
 from queue_manager.filters.errors import FilterError, PropertyFilterError, SelectorError

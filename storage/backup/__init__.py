@@ -1,7 +1,7 @@
 """Backups: every record of a database as of one moment, in files that say what they are.
 
 - `archive`: the bytes of the files and of the index over them.
-- `places`: where the files lie: a directory, or an object store.
+- `backup_places`: where the files lie: a directory, or an object store.
 - `source`: the records of a database, as of a cut.
 - `copying`: from a source to a place; `restoring`: from a place into an empty storage.
 

@@ -1,13 +1,14 @@
 """The journal before a database: a commit is confirmed once it is here, and SlateDB gets it afterwards.
 
 - `frames`: the bytes of segments, frames and the end record.
-- `files`: the segment files, written; `reading`: the same at a start, proven whole.
+- `files`: the segment files, written; `journal_survey`: the same at a start, proven whole.
 - `appender`: appending within the call or in a thread.
-- `waiting`: what is not in SlateDB yet: seen by reads, and which of it is handed over next.
+- `waiting_commits`: what is not in SlateDB yet: seen by reads, and which of it is handed over next.
 - `behind`: handing it over in batches, and having it made durable there; `filling`: making such a batch;
   `due` and `background`: when, and in which tasks.
 - `early`: what reads see of a large journal that is handed over while the store is in use already.
-- `store`: the `Store` made of these; `opening`: making, taking over, replaying and leaving a journal.
+- `journaled_store`: the `Store` made of these; `opening`: making, taking over, replaying and leaving a
+  journal.
 - `apart`: of a journal before an object store, which another machine has not got.
 
 What holds, always:

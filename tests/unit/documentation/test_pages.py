@@ -11,6 +11,9 @@ PROJECT = Path(__file__).parents[3]
 PAGES = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
+_PYTHON_FILE = re.compile(r"[\w*./]+\.py\b")
+_FOLDER = re.compile(r"(?<![\w./`])`?((?:[\w*]+/)+)(?=[`\s,:;])")
+_CLASS = re.compile(r"`([A-Z][a-z]+[A-Za-z]*)(?:[.(`])")
 _FENCED = re.compile(r"```.*?```", re.DOTALL)
 
 
@@ -45,3 +48,30 @@ def test_configurations_shown_are_valid(page: Path, tmp_path: Path) -> None:
         file.write_text(text, "utf-8")
 
         load_settings(file)
+
+
+def test_architecture_names_files_and_classes_that_exist() -> None:
+    page = (PROJECT / "docs/architecture.md").read_text("utf-8")
+    files = [
+        file.relative_to(PROJECT).as_posix()
+        for file in (*PROJECT.glob("*.py"), *PROJECT.glob("[a-z]*/**/*.py"))
+    ]
+    folders = {f"{parent.as_posix()}/" for file in files for parent in Path(file).parents}
+    classes = {
+        name
+        for file in files
+        for name in re.findall(r"^class (\w+)", (PROJECT / file).read_text("utf-8"), re.MULTILINE)
+    }
+    missing = [name for name in _PYTHON_FILE.findall(page) if not any(_is_end(name, file) for file in files)]
+    missing += [
+        name for name in _FOLDER.findall(page) if not any(_is_end(name, folder) for folder in folders)
+    ]
+    missing += [name for name in _CLASS.findall(page) if name not in classes]
+
+    assert missing == []
+
+
+def _is_end(name: str, path: str) -> bool:
+    """Return whether a path ends with a name; `*` in it stands for one folder or part of one."""
+    pattern = re.escape(name).replace(r"\*", "[^/]*")
+    return re.search(rf"(^|/){pattern}$", path) is not None
