@@ -464,7 +464,7 @@ class Block:
         if index >= len(self._properties):
             return None
         start, end = self._properties[index]
-        return decoded(self.sections[start:end])
+        return None if self.sections[start] == 0x40 else decoded(self.sections[start:end])
 
     def _property_places(self) -> Iterator[tuple[int, int]]:
         place = self._at.get(PROPERTIES)
