@@ -329,15 +329,15 @@ class Session:
             )
         self._send(flow)
 
-    def send_run(self, link: Link, payloads: list[bytes]) -> int:
-        """Send deliveries on a link; gives the ID of the first."""
+    def send_run(self, link: Link, payloads: list[bytes], bytes_max: int) -> int:
+        """Send deliveries on a link, of which the largest has `bytes_max`; gives the ID of the first."""
         first_id = self.next_delivery_id
         count = len(payloads)
         self.next_delivery_id = first_id + count & _MASK
         link.delivery_count += count
         link.credit -= count
         encoder = link.encoder
-        if count <= self.room and max(map(len, payloads)) <= encoder.payload_max:
+        if count <= self.room and bytes_max <= encoder.payload_max:
             encoder.encode_run(self._output, first_id, payloads)
             self._remote_window -= count
             self._next_outgoing_id = self._next_outgoing_id + count & _MASK

@@ -411,7 +411,10 @@ class Amqp10Connection(Connection):
             raise LocalProtocolError(f"{len(payloads)} deliveries for a credit of {link.credit}")
         if not payloads:
             return session.next_delivery_id
-        return session.send_run(link, payloads)
+        bytes_max = len(payloads[0]) if len(payloads) == 1 else max(map(len, payloads))
+        if bytes_max > link.encoder.payload_max:
+            self.note_large_output()
+        return session.send_run(link, payloads, bytes_max)
 
     def settle(
         self,

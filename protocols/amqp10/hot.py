@@ -391,6 +391,10 @@ class DeliveryEncoder:
     def encode_run(self, output: list[Any], first_id: int, payloads: Sequence[bytes]) -> None:
         """Append deliveries with IDs from `first_id` on, of at most `payload_max` octets each."""
         pack, head, tail, fixed = self._pack, self._head, self._tail, self._fixed
+        if len(payloads) == 1:
+            payload = payloads[0]
+            output.append(pack(fixed + len(payload), head, first_id, b"\xa0\x04", first_id, tail) + payload)
+            return
         parts: list[bytes] = [b""] * (2 * len(payloads))
         ids: Iterable[int] = range(first_id, first_id + len(payloads))
         if first_id + len(payloads) > _MASK:

@@ -467,6 +467,7 @@ def test_a_delivery_takes_as_many_frames_as_the_client_wants(size):
     conn.output.clear()
     body = bytes(range(256)) * 20
     conn.deliver(link_of(conn, 1), [body[:size]])
+    assert conn.has_large_output is (size > link_of(conn, 1).encoder.payload_max)
     data = b"".join(map(bytes, conn.output))
     output = FrameReader(512).feed(data)
     assert b"".join(frame.payload for frame in output) == body[:size]
