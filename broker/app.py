@@ -33,7 +33,7 @@ from broker.network.tls.contexts import TlsContexts
 from broker.process.descriptors import connection_room, open_file_count, open_files_limit
 from broker.process.free_memory import ReturnTimes, memory_returner, resident_bytes
 from broker.process.loop_watch import Lag
-from broker.properties.readers import READERS
+from broker.properties.readers import install_readers
 from broker.telemetry.telemetry import Telemetry, telemetry_of
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost_directory import VhostDirectory
@@ -237,7 +237,7 @@ class Broker:
                 cache_bytes_max=manager_settings.cache_bytes,
                 instance_id=self.settings.storage.instance_id or secrets.token_hex(4),
                 auto_commit_interval_ms=manager_settings.auto_commit_interval_ms,
-                readers=READERS,
+                readers=install_readers,
             )
         except BaseException:
             await store.close()

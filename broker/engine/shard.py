@@ -10,7 +10,6 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.content_readers import ContentReaders
 from broker.engine.done_records import DoneRecords
 from broker.engine.lease_loop import LeaseLoop
 from broker.engine.loading import Loader
@@ -94,7 +93,7 @@ class Shard:
         cache_bytes_max: int,
         instance_id: str = INSTANCE_ID_DEFAULT,
         auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS,
-        readers: ContentReaders | None = None,
+        readers: Callable[[QueueManager], None] | None = None,
     ) -> Shard:
         """Recover the queues in `store`; nothing runs before `start`. `instance_id` names the broker in the
         keys of a store without logs. `readers` None: properties mean nothing to the core.
@@ -108,7 +107,7 @@ class Shard:
             auto_commit_interval_ms=auto_commit_interval_ms,
         )
         if readers is not None:
-            readers.install(manager)
+            readers(manager)
         shard = cls(store, manager, clock, await start.recover(store, manager, clock.now_ms()))
         manager.queues.resume_removals()
         return shard

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from broker.engine.content_readers import ContentReaders
 from broker.properties import death_headers, filter_fields, message_groups, templates
+from queue_manager.manager import QueueManager
 
-READERS: Final = ContentReaders(
-    fields_of=filter_fields.fields_of,
-    group_key_of=message_groups.group_key,
-    stamp_death=death_headers.stamp,
-    origin_of=death_headers.origin_of,
-    headers_of=templates.headers_of,
-    copies_of=templates.copies_of,
-    note_refused_death=death_headers.note_refused,
-)
+
+def install_readers(manager: QueueManager) -> None:
+    """Have a manager, which carries the content of messages without looking at it, read them so."""
+    manager.context.fields.read_by(filter_fields.fields_of)
+    manager.queues.maker.find_group_keys_by(message_groups.group_key)
+    manager.queues.read_headers_by(templates.headers_of)
+    manager.queues.dead_letters.install(
+        death_headers.stamp, death_headers.origin_of, templates.copies_of, death_headers.note_refused
+    )

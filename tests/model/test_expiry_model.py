@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from broker.engine.client.messages import MessageClient
-from broker.properties.readers import READERS
+from broker.properties.readers import install_readers
 from config import limits
 from protocols.amqp091.content import Properties, decode_headers, encode_properties
 from queue_manager.errors import LimitReached
@@ -177,7 +177,7 @@ class ExpiryModel(ShardModel):
 
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
-        READERS.install(self.manager)
+        install_readers(self.manager)
         self.manager.queues.maker.find_group_keys_by(key_of)
         plain = QueuePolicy(visibility_timeout_ms=LEASE_MS, message_bytes_max=1_000, done_retention_ms=0)
         for definition in (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from broker.engine.client.messages import MessageClient
-from broker.properties.readers import READERS
+from broker.properties.readers import install_readers
 from protocols.amqp091.content import decode_headers
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.group.group import Group
@@ -117,7 +117,7 @@ class RetryModel(ShardModel):
 
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
-        READERS.install(self.manager)
+        install_readers(self.manager)
 
     def _consume(self) -> None:
         self._pull()

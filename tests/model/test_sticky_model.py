@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.properties.readers import READERS
+from broker.properties.readers import install_readers
 from config import limits
 from protocols.amqp091.content import Properties, encode_properties
 from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
@@ -151,7 +151,7 @@ class StickyModel(ShardModel):
 
     def attach(self, store: MemoryStore) -> None:
         super().attach(store)
-        READERS.install(self.manager)
+        install_readers(self.manager)
 
     @property
     def work(self) -> Queue:

@@ -12,7 +12,7 @@ from broker.clock import Clock
 from broker.engine.client.counting import returned_claims
 from broker.engine.client.messages import MessageClient
 from broker.engine.shard import Shard
-from broker.properties.readers import READERS
+from broker.properties.readers import install_readers
 from queue_manager.errors import GroupNotFound, InvalidArgument, QueueNotFound
 from queue_manager.options import PublishOptions
 from queue_manager.queue.queue import Queue
@@ -29,7 +29,7 @@ async def open_shard(store: MemoryStore) -> Shard:
     shard = await Shard.open(
         store, CLOCK, default_policy=make_policy(), auto_create=True, cache_bytes_max=1 << 20
     )
-    READERS.install(shard.manager)
+    install_readers(shard.manager)
     shard.start()
     return shard
 
