@@ -20,37 +20,18 @@ from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_vhosts import StoredVhost
 
+# what is taken from elsewhere; the rest is below
 __all__ = [
     "EXCHANGE_TYPES",
-    "OPERATOR",
     "PROPERTY_KEYS",
-    "STATES",
     "TOPICS_EXCHANGE",
-    "BindingDefinition",
-    "BrowseRequest",
-    "BrowsedMessage",
-    "BrowsedPage",
-    "Changed",
-    "CommittedEpoch",
-    "Dropped",
     "EpochPart",
-    "EpochStatus",
-    "ExchangeDeclaration",
-    "ExchangeView",
-    "GroupDefinition",
     "GroupStart",
-    "GroupView",
-    "PublishedAs",
-    "QueueDeclaration",
     "Pause",
     "QueuePolicy",
-    "QueueStatus",
-    "QueueView",
     "StageTag",
-    "State",
     "StoredVhost",
     "StreamStart",
-    "StreamStatus",
     "read_start",
 ]
 

@@ -341,3 +341,30 @@ def _wrong_version(version: int) -> CorruptRecord | FormatTooNew:
     if version > ENVELOPE_VERSION:
         return FormatTooNew(f"message envelope version {version}; this program reads {ENVELOPE_VERSION}")
     return CorruptRecord("envelope", "version", str(version))
+
+
+# a time in an envelope only while a group makes the message wait, in the record of its bucket
+
+
+def with_visible_at(envelope: bytes, visible_at_ms: int) -> bytes:
+    """Return the envelope with this time (over 0) in place of the one it may have."""
+    plain, _ = without_visible_at(envelope)
+    head = bytes((ENVELOPE_VERSION, plain[1] | HAS_VISIBLE_AT)) + plain[2:_HEAD_BYTES]
+    return head + _pack_i64(visible_at_ms) + plain[_HEAD_BYTES:]
+
+
+def without_visible_at(envelope: bytes) -> tuple[bytes, int]:
+    """Return the envelope without the time, and the time in ms (0 if it had none).
+
+    Raises CorruptRecord, or FormatTooNew for a later version.
+    """
+    flags, _, _ = read_head(envelope)
+    if not flags & HAS_VISIBLE_AT:
+        return envelope, 0
+    end = _HEAD_BYTES + _I64.size
+    if len(envelope) < end:
+        raise CorruptRecord("envelope", "visible_at", "truncated")
+    plain = b"".join(
+        (envelope[:1], bytes((flags & ~HAS_VISIBLE_AT,)), envelope[2:_HEAD_BYTES], envelope[end:])
+    )
+    return plain, _unpack_i64(envelope, _HEAD_BYTES)[0]

@@ -7,8 +7,8 @@ from typing import Final
 from broker.engine.deleting import Deleting
 from broker.engine.log_steps import Steps, walk_log
 from broker.engine.payload_references import drop_reference
+from queue_manager.log.payloads import Run, add_to_runs
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.runs import Run, add_to_runs
 from storage.envelope import SHARED, read_head
 from storage.records import metadata, payload_keys, queue_meta, stream_chunk
 

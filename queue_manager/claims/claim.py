@@ -14,14 +14,13 @@ from typing import Final, NotRequired, Protocol, TypedDict
 
 from config import limits
 from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.log.payloads import Run
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.runs import Run
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
-from storage.envelope import EnvelopeTemplate
+from storage.envelope import EnvelopeTemplate, with_visible_at
 from storage.records import active, done, failed, settlements
 from storage.records.bucket_values import pack_available, pack_in_flight, pack_settled, packed_claim_id
-from storage.visible_at import with_visible_at
 
 AVAILABLE: Final = 0
 IN_FLIGHT: Final = 1

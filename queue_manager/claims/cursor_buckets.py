@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from config import limits
 from queue_manager.claims.attempts import NO_ATTEMPTS, Attempt, AttemptLog
 from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
+from queue_manager.log.payloads import Run, add_to_runs
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.runs import Run, add_to_runs
 from queue_manager.model import Message
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.shard.commit import Commit

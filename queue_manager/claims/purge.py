@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from queue_manager.claims.attempts import AttemptLog
 from queue_manager.claims.claim import DONE, Bucket
-from queue_manager.log.runs import Run, add_to_runs
+from queue_manager.log.payloads import Run, add_to_runs
 from storage.envelope import SHARED, read_head
 
 _MESSAGE_ID: Final = struct.Struct("<Q").unpack_from

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from queue_manager.claims.purge import NO_BUCKET, Purge
 from queue_manager.log.members import M
-from queue_manager.log.payloads import delete_payloads, take_references
+from queue_manager.log.payloads import delete_payloads, runs_of, take_references
 from queue_manager.log.removals import Row
 from queue_manager.log.retention import Retention
-from queue_manager.log.runs import runs_of
 from queue_manager.shard.commit import Commit
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
 from config import limits
-from queue_manager.cursor.done_purges import H
-from queue_manager.cursor.skipped_rows import SkippedRows
+from queue_manager.cursor.done_purges import H, SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog

@@ -15,11 +15,10 @@ from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.backlog import Backlog, Wanted
-from queue_manager.cursor.done_purges import DonePurges
+from queue_manager.cursor.done_purges import DonePurges, SkippedRows
 from queue_manager.cursor.failures import DeadLetters, Failures
 from queue_manager.cursor.read_back import ReadBack
 from queue_manager.cursor.returning import Returning
-from queue_manager.cursor.skipped_rows import SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.levels import priority_of
 from queue_manager.log.progress import Progress

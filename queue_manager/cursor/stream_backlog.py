@@ -6,8 +6,7 @@ from typing import Protocol
 
 from config import limits
 from queue_manager.cursor.backlog import Backlog, BacklogOwner, Wanted
-from queue_manager.cursor.done_purges import H
-from queue_manager.cursor.skipped_rows import SkippedRows
+from queue_manager.cursor.done_purges import H, SkippedRows
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.reader import Reader

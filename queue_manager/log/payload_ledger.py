@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Generic
 
 from queue_manager.log.members import M, Members, others_than
-from queue_manager.log.payloads import delete_payloads, take_references
+from queue_manager.log.payloads import Run, add_to_runs, delete_payloads, take_references
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
-from queue_manager.log.runs import Run, add_to_runs
 from storage.records import released_offsets
 
 

@@ -11,11 +11,10 @@ from typing import Generic
 from queue_manager.log.expired import NOTHING_EXPIRED, ExpiredOffsets
 from queue_manager.log.members import M, Members, is_failed, others_than
 from queue_manager.log.payload_ledger import PayloadLedger
-from queue_manager.log.pending_removals import PendingRemovals
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
-from queue_manager.log.removals import GroupRemoval, LogTrim
+from queue_manager.log.removals import GroupRemoval, LogTrim, PendingRemovals
 from storage.records import DELETE, RELEASE
 
 

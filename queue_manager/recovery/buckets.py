@@ -11,11 +11,10 @@ from queue_manager.claims.purge import Purge
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
 from storage import layout
-from storage.envelope import TemplateCache, read_head
+from storage.envelope import TemplateCache, read_head, without_visible_at
 from storage.errors import CorruptRecord
 from storage.records import active, claim_state, done, settlements
 from storage.records.bucket_values import AvailableMessage, InFlightMessage, SettledMessage, pack_settled
-from storage.visible_at import without_visible_at
 
 
 @dataclass(eq=False, slots=True)

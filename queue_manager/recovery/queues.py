@@ -22,8 +22,8 @@ from queue_manager.recovery.buckets import active_offsets
 from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition, StoredQueue, stored_group
-from storage.offset_ranges import Ranges
 from storage.records import ClaimState, QueueMeta, QueueSpec
+from storage.records.fields import Ranges
 
 StoredLog = tuple[QueueSpec, QueueMeta | None, int]  # spec, head, the offset behind the last message
 

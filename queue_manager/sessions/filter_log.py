@@ -7,7 +7,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
@@ -21,6 +20,7 @@ from queue_manager.sessions.blocks import (
     message_id_of,
 )
 from queue_manager.sessions.bounds import Bounds
+from queue_manager.shard.commit import OnceDurable
 from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad
 from storage.encoding import prefix_end
@@ -355,7 +355,7 @@ class FilterLog:
         self.last_id = end_id - 1
         del self._rows[bisect_left(self._rows, (end_id, 0)) :]
         start = filter_log_entry.key(self.number, end_id)
-        self._context.commit.wait(_Written(partial(self._delete_from, start)), 0)
+        self._context.commit.wait(OnceDurable(lambda _: self._delete_from(start)), 0)
 
     def _delete_from(self, start: bytes) -> None:
         """Delete the entries from that key on; the commits that write them are over."""
@@ -375,26 +375,11 @@ class FilterLog:
         self._tail.clear()
         self._rows.clear()
         self._is_trimming = True
-        self._context.commit.wait(_Written(self._remove_rows), 0)
+        self._context.commit.wait(OnceDurable(lambda _: self._remove_rows()), 0)
 
     def _remove_rows(self) -> None:
         """Delete what is on the store: the commits with rows of it have been written."""
         self._trim_to(prefix_end(filter_log_entry.prefix(self.number)), END)
-
-
-class _Written:
-    """Calls `call` once the rows that are still being written are there.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def committed(self, tokens: list[int]) -> None:
-        self._call()
 
 
 def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:

@@ -16,7 +16,7 @@ from queue_manager.sessions.merging import Merged, merge
 from queue_manager.sessions.received import Received
 from queue_manager.sessions.sent import Unfinished
 from queue_manager.sessions.session_subscription import SessionSubscription
-from queue_manager.shard.commit import Commit
+from queue_manager.shard.commit import Commit, OnceDurable
 from queue_manager.shard.context import Context
 from storage.envelope import expires_at_ms
 from storage.records import CONNECTED, NEVER_S, SessionValue, session, session_progress
@@ -459,18 +459,16 @@ class Session:
 
     def _hold(self, deliveries: list[Delivery], link: Link) -> None:
         """Send these once it is durable under which identifiers: after a crash they must be the same."""
-        held = _Held(self, link, deliveries)
-        self._held = held
+
+        def release(tokens: list[int]) -> None:
+            if self._held is held and self.link is link:  # else another connection sends them again
+                self._held = None
+                link.deliver(deliveries)
+                self._context.dispatchable[self] = None
+
+        held = self._held = OnceDurable(release)
         self._progressed_now()
         self._context.commit.wait(held, 0)
-
-    def release_held(self, held: object, link: Link, deliveries: list[Delivery]) -> None:
-        """See `_hold`; unless there is another connection by now, which sends them again."""
-        if self._held is not held or self.link is not link:
-            return
-        self._held = None
-        link.deliver(deliveries)
-        self._context.dispatchable[self] = None
 
     # what the client says
 
@@ -490,7 +488,9 @@ class Session:
             self._unrepeated -= {s.message_id for s in self.unfinished if s.state == RECEIVED_QOS_2}
         if known and self.link is not None:
             self._progressed_now()
-            self._context.commit.wait_for(_Release(self, self.link), known)
+            link = self.link
+            call = OnceDurable(lambda tokens: link.release(tokens) if self.link is link else None)
+            self._context.commit.wait_for(call, known)
         return known
 
     def _progressed(self, now_ms: int) -> None:
@@ -553,37 +553,3 @@ class Session:
         self.received.delete(commit)
         for call in self._on_end:
             call()
-
-
-class _Held:
-    """Sends what was held until its identifiers are durable.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_deliveries", "_link", "_session")
-
-    def __init__(self, session: Session, link: Link, deliveries: list[Delivery]) -> None:
-        self._session = session
-        self._link = link
-        self._deliveries = deliveries
-
-    def committed(self, tokens: list[int]) -> None:
-        self._session.release_held(self, self._link, self._deliveries)
-
-
-class _Release:
-    """Sends PUBREL for what is durably received; tokens are packet identifiers.
-
-    Implements `queue_manager.shard.commit.Waiter`.
-    """
-
-    __slots__ = ("_link", "_session")
-
-    def __init__(self, session: Session, link: Link) -> None:
-        self._session = session
-        self._link = link
-
-    def committed(self, tokens: list[int]) -> None:
-        if self._session.link is self._link:
-            self._link.release(tokens)

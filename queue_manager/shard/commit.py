@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from config import limits
@@ -13,6 +14,18 @@ class Waiter(Protocol):
 
     def committed(self, tokens: list[int]) -> None:
         """Note that what these tokens stand for is durable; called once per commit, commits in order."""
+
+
+class OnceDurable:
+    """A waiter that makes one call, with its tokens."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[list[int]], None]) -> None:
+        self._call = call
+
+    def committed(self, tokens: list[int]) -> None:
+        self._call(tokens)
 
 
 class WrittenLog(Protocol):

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from storage import layout
 from storage.encoding import U64_MAX, Reader
-from storage.offset_ranges import Ranges
 from storage.records import queue_spec_values, special_codecs, staged_values
 from storage.records.bucket_values import ACTIVE, SETTLED, SETTLEMENTS
 from storage.records.fields import (
@@ -36,6 +35,7 @@ from storage.records.fields import (
     Digest,
     Flag,
     Packed,
+    Ranges,
     Record,
     TerminatedText,
     TextRest,

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, ParamSpec, TypeVa
 from storage.encoding import Reader, encode_array, encode_terminated, encode_utf8, encode_var_bytes
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.layout import VERSION
-from storage.offset_ranges import encode_ranges, read_ranges
 from storage.typed_values import encode_table, read_table
 
 T = TypeVar("T")
@@ -132,6 +131,30 @@ def checked_text(check: Callable[[str], str]) -> Field[str]:
 
 def _encode_terminated(text: str) -> bytes:
     return encode_terminated(text.encode())
+
+
+Ranges = Sequence[tuple[int, int]]
+"""As records hold them: u32 count ‖ count × (start u64 ‖ end u64), half-open, in order."""
+
+_COUNT: Final = struct.Struct("<I")
+_PAIR: Final = struct.Struct("<QQ")
+
+
+def encode_ranges(ranges: Ranges) -> bytes:
+    return _COUNT.pack(len(ranges)) + b"".join([_PAIR.pack(start, end) for start, end in ranges])
+
+
+def read_ranges(reader: Reader, field: str) -> Ranges:
+    """Read ranges. Raises CorruptRecord also for ranges that are empty, touch or are out of order."""
+    ranges: list[tuple[int, int]] = []
+    last = -1
+    for _ in range(reader.u32(field)):
+        start, end = reader.u64(field), reader.u64(field)
+        if not last < start < end:
+            raise CorruptRecord(reader.record_type, field, f"[{start}, {end}) is out of order")
+        ranges.append((start, end))
+        last = end
+    return ranges
 
 
 u8: Final = Packed("B", Reader.u8)

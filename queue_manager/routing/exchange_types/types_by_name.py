@@ -7,10 +7,8 @@ from typing import Final
 from queue_manager.errors import InvalidArgument
 from queue_manager.routing.exchange_types.base import Headers, Matcher
 from queue_manager.routing.exchange_types.consistent_hash import ConsistentHashMatcher
-from queue_manager.routing.exchange_types.direct import DirectMatcher
-from queue_manager.routing.exchange_types.fanout import FanoutMatcher
 from queue_manager.routing.exchange_types.headers import HeadersMatcher
-from queue_manager.routing.exchange_types.random_choice import RandomMatcher
+from queue_manager.routing.exchange_types.simple import DirectMatcher, FanoutMatcher, RandomMatcher
 from queue_manager.routing.exchange_types.topic import TopicMatcher
 
 DIRECT: Final = "direct"

@@ -10,6 +10,7 @@ from config import limits
 from queue_manager.rules.host import Host
 from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.sweep import NOT_COMMITTED, Sweep
+from queue_manager.shard.commit import OnceDurable
 from queue_manager.shard.loads import ScanLoad
 from queue_manager.stage_tags import StageTag
 from storage.envelope import EnvelopeTemplate, TemplateCache
@@ -65,7 +66,7 @@ class Sweeps:
             if self._pending[0].has_begun and context.uncommitted_bytes() <= limits.UNCOMMITTED_BYTES_MAX:
                 self.load()
             else:  # what the sweep is to find may be in a commit that is being written
-                context.commit.wait(_Step(self), 0)
+                context.commit.wait(OnceDurable(lambda _: self.load()), 0)
 
     def purge(self) -> int:
         """Drop the committed rows that are not in the log yet; give how many it were."""
@@ -186,16 +187,3 @@ class _Alone:
             self._queue.append_stored(templates[0], self._first_id, self._bodies, now_ms, templates)
             self._templates = []
             self._bodies = []
-
-
-class _Step:
-    """Waits until everything before a step is durable."""
-
-    __slots__ = ("_sweeps",)
-
-    def __init__(self, sweeps: Sweeps) -> None:
-        self._sweeps = sweeps
-
-    def committed(self, tokens: list[int]) -> None:
-        """See `queue_manager.shard.commit.Waiter`."""
-        self._sweeps.load()

@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.envelope import decode_envelope
+from storage.envelope import decode_envelope, with_visible_at, without_visible_at
 from storage.errors import CorruptRecord
-from storage.visible_at import with_visible_at, without_visible_at
 from tests.unit.storage.envelopes import encode_envelope
 
 times = st.integers(1, 1 << 60)

@@ -4,8 +4,8 @@ import pytest
 
 from config import limits
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.log.payloads import add_to_runs
 from queue_manager.log.retention import Retention
-from queue_manager.log.runs import add_to_runs
 from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
 from storage.records import done, payload

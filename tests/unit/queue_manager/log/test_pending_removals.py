@@ -1,10 +1,9 @@
 """Which removals of groups a log waits for."""
 
 from config import limits
-from queue_manager.log.pending_removals import PendingRemovals
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
-from queue_manager.log.removals import GroupRemoval
+from queue_manager.log.removals import GroupRemoval, PendingRemovals
 from storage.records import DELETE, RELEASE
 from tests.unit.queue_manager.managers import make_manager, make_queue
 
