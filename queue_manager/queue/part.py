@@ -89,14 +89,10 @@ class Part:
         now_ms: int,
         templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        """Append one message per body, IDs from `first_id` on; `templates` as with `QueueLog.append`."""
+        """Append one message per body, IDs from `first_id` on, and tell the rules and the groups; `templates`
+        as with `QueueLog.append`. All of the messages expire alike.
+        """
         offset = self.log.append(template, first_id, bodies, body_bytes, now_ms, templates)
-        self._appended(template, first_id, offset, bodies, now_ms)
-
-    def _appended(
-        self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
-    ) -> None:
-        """Tell the rules and the groups; all of these messages expire alike."""
         context = self.log.context
         if self.log.durable:
             context.appended[self] = None
@@ -111,7 +107,10 @@ class Part:
                     cursor.appended(offset)
         if self._rules is not None:
             self._rules.appended(len(bodies), now_ms)
-        self.appended()
+        # before they are durable, but for groups with consumers that are told offsets
+        for cursor in self.cursors.values():
+            if cursor.consumers.members and not cursor.backlog.waits:
+                cursor.want_dispatch()
 
     def tell_offsets(self) -> None:
         """Take messages that tell the offsets of others: nobody is given those before they are durable, as
@@ -121,14 +120,6 @@ class Part:
             self.log.tell_offsets()
             for cursor in self.cursors.values():
                 cursor.backlog.wait()
-
-    def appended(self) -> None:
-        """Have groups with consumers look for messages: those are given them before they are durable whose
-        consumers are not told offsets.
-        """
-        for cursor in self.cursors.values():
-            if cursor.consumers.members and not cursor.backlog.waits:
-                cursor.want_dispatch()
 
     def write_log(self, now_ms: int) -> None:
         if self.log.write(now_ms):

@@ -31,10 +31,17 @@ class StreamPart(Part):
     log: StreamLog
     retention: StreamRetention[Cursor]
 
-    def _appended(
-        self, template: EnvelopeTemplate, first_id: int, offset: int, bodies: list[bytes], now_ms: int
+    def append(
+        self,
+        template: EnvelopeTemplate,
+        first_id: int,
+        bodies: list[bytes],
+        body_bytes: int,
+        now_ms: int,
+        templates: list[EnvelopeTemplate] | None = None,
     ) -> None:
-        super()._appended(template, first_id, offset, bodies, now_ms)
+        """Append as a queue does, and let go of what is too old or too much."""
+        super().append(template, first_id, bodies, body_bytes, now_ms, templates)
         self.retention.retain(now_ms)
 
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
