@@ -13,19 +13,17 @@ import contextlib
 import json
 import multiprocessing
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 from pamqp import base, commands
 
 from benchmarks import command_line
-from benchmarks.brokers import SluiceMQ
+from benchmarks.brokers import SluiceMQ, started
 from benchmarks.load import amqp
 from benchmarks.load.counters import TRANSIENT, MarkCounter
 from benchmarks.load.target import Target
@@ -313,19 +311,14 @@ class WatchedBroker(SluiceMQ):
         return max(stalls)
 
 
-def measure(name: str, directory: Path) -> Result:
+def measure(name: str) -> Result:
     """One case on a broker of its own."""
     found: list[Waits] = []
-    broker = WatchedBroker(directory)
-    broker.start()
-    try:
+    with started(WatchedBroker) as broker:
         with contextlib.ExitStack() as stack:
             CASES[name](broker.target, lambda: stack.enter_context(pings(broker.target, found)))
             time.sleep(QUIET_S)  # what it left behind is worked off
-        longest_stall_ms, doing = broker.longest_stall()
-    finally:
-        broker.clear()
-    return Result(name, *found[0], longest_stall_ms, doing)
+        return Result(name, *found[0], *broker.longest_stall())
 
 
 def table(results: list[Result]) -> str:
@@ -354,11 +347,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     results = []
-    with tempfile.TemporaryDirectory(prefix="sluicemq-") as directory:
-        for round_number in range(given.rounds):
-            for name in given.only or CASES:
-                results.append(measure(name, Path(directory) / f"{name}-{round_number}"))
-                print(results[-1], flush=True)
+    for _ in range(given.rounds):
+        for name in given.only or CASES:
+            results.append(measure(name))
+            print(results[-1], flush=True)
     print(table(results))
 
 
