@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -18,7 +17,7 @@ from broker.access.credentials import (
     Password,
     VhostRefused,
 )
-from broker.amqp10.connection.amqp10_client import Amqp10Client
+from broker.amqp10.connection.amqp10_client import NODE, Amqp10Client
 from broker.amqp10.session_frontend import SessionFrontend
 from broker.clients.entrance import Found, log_in
 from broker.connections.connection_views import Description
@@ -39,18 +38,20 @@ _log: Final = structlog.get_logger("sluicemq.amqp")
 HEADERS: Final = (c.SASL_HEADER, c.AMQP_HEADER, c.TLS_HEADER)
 """The protocol headers that clients of this version begin with."""
 
-CONTAINER: Final = f"sluicemq@{socket.gethostname()}"
+RABBITMQ_VERSION: Final = "4.3.0"  # whose addresses, management and filters these are
 _CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
 _PROPERTIES: Final[dict[Symbol, str]] = {
     Symbol(name): text
     for name, text in {
-        "node": CONTAINER,
-        "cluster_name": CONTAINER,
+        "node": NODE,
+        "cluster_name": NODE,
         "copyright": "Copyright (c) the SluiceMQ authors",
         "information": "Licensed under the Apache License 2.0",
         "platform": f"Python {platform.python_version()}",
-        "product": PRODUCT,
-        "version": VERSION,
+        # clients of RabbitMQ talk to nothing else, and ask the version what there is
+        "product": "RabbitMQ",
+        "version": RABBITMQ_VERSION,
+        "broker": f"{PRODUCT} {VERSION}",
     }.items()
 }
 _VHOST_PREFIX: Final = "vhost:"
@@ -77,7 +78,7 @@ class Amqp10Frontend(Frontend):
         external = (EXTERNAL,) if transport.certificate_names else ()
         anonymous = (ANONYMOUS,) if hub.settings.access.anonymous != "never" else ()
         connection = Amqp10Connection(
-            CONTAINER,
+            NODE,
             (*external, PLAIN, *anonymous),
             hub.clock.monotonic(),
             offered_capabilities=_CAPABILITIES,

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from broker.amqp10.connection.addresses import Node, source_node, target_node
+from broker.amqp10.connection.addresses import MANAGEMENT, Node, source_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
@@ -17,6 +17,8 @@ from broker.amqp10.consuming.link_properties import link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.unsettled import Unsettled
+from broker.amqp10.topology.management import Management
+from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
 from broker.connections.connection_views import ChannelView
 from broker.publication.publish_addresses import check_publish
@@ -25,6 +27,7 @@ from protocols.amqp10 import events as ev
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import SESSION, AmqpError
 from protocols.amqp10.link import Link
+from protocols.amqp10.types import Symbol
 from queue_manager.address import is_queue_topic
 from queue_manager.errors import InternalExchange, QueueManagerError, QueueNotFound
 from storage.errors import StorageError
@@ -32,6 +35,11 @@ from storage.errors import StorageError
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
 _OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+def _address_of(terminus: Any) -> object:
+    """Return the address of a source or target; None if it has none."""
+    return getattr(terminus, "address", None)
 
 
 class _End(Protocol):
@@ -50,6 +58,7 @@ class SessionFrontend:
         self._unsettled = Unsettled(self._session)
         self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
         self._links: dict[Link, _End] = {}
+        self._pairs: dict[str, Management] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TransferRun: self._on_transfers,
             ev.DispositionRun: self._on_dispositions,
@@ -115,6 +124,9 @@ class SessionFrontend:
 
     def _on_transfers(self, run: ev.TransferRun) -> None:
         end = self._links.get(run.link)
+        if isinstance(end, Management):
+            end.take(run)
+            return
         if not isinstance(end, PublisherLink):
             return
         if run.message_format:
@@ -129,7 +141,7 @@ class SessionFrontend:
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
         end = self._links.get(event.link)
-        if isinstance(end, ConsumerLink):
+        if isinstance(end, ConsumerLink | Management):
             end.credit_changed()
 
     def _on_window(self, event: ev.WindowOpened) -> None:
@@ -147,6 +159,8 @@ class SessionFrontend:
 
     def _on_detached(self, event: ev.LinkDetached) -> None:
         end = self._links.pop(event.link, None)
+        if isinstance(end, Management):
+            self._pairs.pop(event.link.name, None)
         if end is not None:
             end.close()
 
@@ -154,7 +168,9 @@ class SessionFrontend:
         link = event.link
         try:
             self._check(link)
-            if link.client_sends:
+            if MANAGEMENT in (_address_of(link.attach.source), _address_of(link.attach.target)):
+                self._attach_management(link)
+            elif link.client_sends:
                 self._attach_publisher(link)
             else:
                 self._attach_consumer(link)
@@ -181,6 +197,24 @@ class SessionFrontend:
         attach = link.attach
         if attach.unsettled:
             raise AmqpError(c.NOT_IMPLEMENTED, "Link recovery not supported")
+
+    # the link pair of requests
+
+    def _attach_management(self, link: Link) -> None:
+        attach = link.attach
+        if _address_of(attach.source) != MANAGEMENT or _address_of(attach.target) != MANAGEMENT:
+            raise AmqpError(c.INVALID_FIELD, f"both ends of a link of a pair are at {MANAGEMENT}")
+        if (attach.properties or {}).get("paired") is not True:
+            raise AmqpError(c.INVALID_FIELD, "Link property 'paired' is not set to boolean value 'true'")
+        pair = self._pairs.get(link.name)
+        if pair is None or (pair.requests if link.client_sends else pair.replies) is not None:
+            pair = Management(self._session, Nodes(self._session), self._outcomes)
+            self._pairs[link.name] = pair
+        self._session.connection.accept_attach(
+            link, attach.source, attach.target, properties={Symbol("paired"): True}
+        )
+        self._links[link] = pair
+        pair.attach(link)
 
     # links that the client sends on
 

@@ -26,7 +26,8 @@ def test_both_versions_are_spoken_on_one_port(raw_amqp10: Connect, raw_amqp: Cal
 
 def test_open_tells_who_the_broker_is(raw_amqp10: Connect) -> None:
     opened = raw_amqp10().open
-    assert opened.properties["product"] == PRODUCT
+    assert opened.properties["product"] == "RabbitMQ"  # whose clients go away otherwise
+    assert opened.properties["broker"].startswith(PRODUCT)
     assert opened.offered_capabilities == ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
     assert opened.max_frame_size == 131_072
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, Final
 
+from broker.access.accounts_of_file import GUEST, USERS_FILE
+from broker.access.credentials import LoginRefused, Password
 from broker.access.login import Identity, Login
 from broker.clients.entrance import Presence
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.amqp10.connection import Amqp10Connection
 from queue_manager.address import DEFAULT_VHOST
+
+NODE: Final = f"sluicemq@{socket.gethostname()}"
+"""What the broker calls itself, as container and as node."""
 
 _TOLD: Final = ("product", "version", "platform", "information")
 """The properties of the client that are kept, to show them to operators."""
@@ -72,6 +78,21 @@ class Amqp10Client:
         self.hub = hub
         self.identity = identity
         self.vhost = vhost
+
+    async def renew(self, token: bytes) -> None:
+        """Have the login last as long as another token says; raises LoginRefused.
+
+        That of a user with a password lasts anyhow.
+        """
+        if self.login.source in (USERS_FILE, GUEST):
+            return
+        access, came_from = self.hub.access, self.transport.came_from
+        shown = Password(self.login.user, token)
+        found = access.login_at_once(shown, came_from) or await access.login(shown, came_from)
+        if found.user != self.login.user:
+            raise LoginRefused("it is another user's")
+        if self.identity.is_narrowed_by(found):
+            raise LoginRefused("it allows less")
 
     def leave(self) -> None:
         """Leave: the client is gone."""

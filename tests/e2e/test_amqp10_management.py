@@ -1,0 +1,163 @@
+"""AMQP 1.0: queues, exchanges and bindings by the link pair of `/management`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import performatives as p
+from protocols.amqp10 import types as t
+from tests.e2e.raw_amqp10 import RawAmqp10, section
+
+Connect = Callable[..., RawAmqp10]
+PAIRED = {t.Symbol("paired"): True}
+
+
+class Answer(NamedTuple):
+    status: int
+    correlation_id: Any
+    body: Any
+
+
+class Management:
+    """A client's link pair, in a session of its own."""
+
+    def __init__(self, client: RawAmqp10) -> None:
+        self._client = client
+        self._numbers = itertools.count(1)
+        client.begin()
+        for handle, role in ((0, c.SENDER), (1, c.RECEIVER)):
+            source, target = p.Source("/management"), p.Target("/management")
+            count = 0 if role is c.SENDER else None
+            attach = p.Attach(
+                "pair", handle, role, 1, 0, source, target, initial_delivery_count=count, properties=PAIRED
+            )
+            assert client.attach(attach).properties == PAIRED
+            if role is c.SENDER:
+                assert client.expect(p.Flow).link_credit
+        client.give_credit(1_000)
+
+    def ask(self, method: str, path: str, body: Any = None, *, reply_to: str | None = "$me") -> Answer:
+        number = next(self._numbers)
+        properties = p.Properties(message_id=t.ULong(number), to=path, subject=method, reply_to=reply_to)
+        self._client.transfer(p.encode(properties) + section(0x77, body), settled=True)
+        while not isinstance((frame := self._client.read()).body, p.Transfer):  # type: ignore[union-attr]
+            assert frame is not None
+            assert isinstance(frame.body, p.Flow)
+        at, found = 0, {}
+        while at < len(frame.payload):
+            described, at = t.decode_value(frame.payload, at, len(frame.payload))
+            found[int(described.descriptor)] = described.value
+        properties = p.compose(t.Described(t.ULong(0x73), found[0x73]))
+        assert found[0x74] == {"http:response": "1.1"}
+        assert properties.correlation_id == number
+        return Answer(int(properties.subject or 0), properties.correlation_id, found[0x77])
+
+
+@pytest.fixture
+def management(raw_amqp10: Connect) -> Management:
+    return Management(raw_amqp10())
+
+
+def test_a_queue_is_declared_looked_at_purged_and_deleted(management: Management, name: str) -> None:
+    path = f"/queues/{name}"
+    made = management.ask("PUT", path, {"arguments": {"x-max-length": t.ULong(5)}})
+    assert made.status == 201
+    assert (made.body["name"], made.body["durable"], made.body["type"]) == (name, True, "classic")
+    assert made.body["arguments"] == {"x-max-length": 5, "x-queue-type": "classic"}
+    assert management.ask("PUT", path, {"arguments": {"x-max-length": 5}}).status == 200
+    other = management.ask("PUT", path, {"arguments": {"x-max-length": 6}})
+    assert other.status == 409
+    assert "inequivalent arg 'x-max-length'" in other.body
+    found = management.ask("GET", path)
+    assert (found.status, found.body["message_count"], found.body["consumer_count"]) == (200, 0, 0)
+    assert management.ask("DELETE", f"{path}/messages").body == {"message_count": 0}
+    assert management.ask("DELETE", path).body == {"message_count": 0}
+    assert management.ask("DELETE", path).status == 200
+    assert management.ask("GET", path).status == 404
+    assert management.ask("DELETE", f"{path}/messages").status == 404
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_a_queue_tells_the_type_that_it_was_declared_with(
+    management: Management, name: str, kind: str
+) -> None:
+    path = f"/queues/{name}"
+    assert management.ask("PUT", path, {"arguments": {"x-queue-type": kind}}).status == 201
+    assert management.ask("GET", path).body["type"] == kind
+    management.ask("DELETE", path)
+
+
+def test_exchanges_and_bindings_come_and_go(management: Management, name: str) -> None:
+    exchange = f"/exchanges/{name}"
+    assert management.ask("PUT", exchange, {"type": "topic"}).status == 204
+    assert management.ask("PUT", exchange, {"type": "fanout"}).status == 409
+    management.ask("PUT", f"/queues/{name}", {})
+    for arguments in ({}, {"x": 1}):
+        body = {
+            "source": name,
+            "destination_queue": name,
+            "binding_key": "a.#",
+            "arguments": arguments,
+        }
+        assert management.ask("POST", "/bindings", body).status == 204
+    asked = f"/bindings?src={name}&dstq={name}&key=a.%23"
+    found = management.ask("GET", asked).body
+    assert sorted(len(each["arguments"]) for each in found) == [0, 1]
+    plain, other = sorted(found, key=lambda each: len(each["arguments"]))
+    assert plain["location"] == f"/bindings/src={name};dstq={name};key=a.%23;args="
+    assert management.ask("DELETE", other["location"]).status == 204
+    assert management.ask("GET", asked).body == [plain]
+    assert management.ask("DELETE", plain["location"]).status == 204
+    assert management.ask("GET", asked).body == []
+    assert management.ask("DELETE", exchange).status == 204
+    assert management.ask("DELETE", exchange).status == 204
+    management.ask("DELETE", f"/queues/{name}")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nonsense", None, 404),
+        ("GET", "nonsense", None, 404),
+        ("PATCH", "/queues/x", None, 405),
+        ("PUT", "/queues/x", None, 400),
+        ("PUT", "/queues/x", {"color": "red"}, 400),
+        ("PUT", "/queues/x", {"durable": "yes"}, 400),
+        ("PUT", "/queues/", {}, 400),
+        ("PUT", "/queues/%zz", {}, 400),
+        ("PUT", "/queues/amq.x", {}, 403),
+        ("PUT", "/queues/x", {"arguments": {"x-nonsense": 1}}, 409),
+        ("PUT", "/exchanges/", {}, 403),
+        ("PUT", "/exchanges/x", {"type": "nonsense"}, 400),
+        ("PUT", "/exchanges/amq.x", {}, 403),
+        ("DELETE", "/exchanges/amq.topic", None, 403),
+        ("POST", "/bindings", {"source": "not-there", "destination_queue": "not-there"}, 400),
+        ("POST", "/bindings", {"source": "", "destination_queue": "x"}, 403),
+        ("POST", "/bindings", {"source": "amq.topic"}, 400),
+        ("PUT", "/auth/tokens", "text", 400),
+    ],
+)
+def test_a_mistake_is_answered_and_costs_nothing_else(
+    management: Management, method: str, path: str, body: Any, status: int
+) -> None:
+    assert management.ask(method, path, body).status == status
+    assert management.ask("GET", "/bindings?src=amq.topic&dstq=x&key=k").status == 200
+
+
+def test_a_request_without_a_way_back_is_answered_all_the_same(management: Management) -> None:
+    assert management.ask("GET", "/queues/x", reply_to=None).status == 400
+
+
+def test_links_at_management_that_are_no_pair_are_refused(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    client.begin()
+    attach = p.Attach("x", 0, c.SENDER, 1, 0, p.Source(), p.Target("/management"), initial_delivery_count=0)
+    assert client.attach(attach).target is None
+    detach = client.expect(p.Detach)
+    assert detach.error is not None
+    assert detach.error.condition == c.INVALID_FIELD
