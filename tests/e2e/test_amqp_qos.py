@@ -7,6 +7,7 @@ from pamqp import commands
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
+from tests.waiting import until
 
 
 def numbers(count: int) -> list[str]:
@@ -60,11 +61,11 @@ def test_global_prefetch_limits_the_channel(channel, amqp_connect, queue, name):
     consuming = amqp_connect().channel()
     consuming.basic_qos(prefetch_count=3, global_qos=True)
     first, second = Collector(consuming, queue), Collector(consuming, other)
-    second.listen(0.5)
-    assert len(first.deliveries) + len(second.deliveries) == 3
+    until(lambda: len(first.deliveries) + len(second.wait_quiet()) >= 3)
+    assert len(first.deliveries) + len(second.wait_quiet()) == 3
     consuming.basic_ack(0, multiple=True)
-    second.listen(0.5)
-    assert len(first.deliveries) + len(second.deliveries) == 6
+    until(lambda: len(first.deliveries) + len(second.wait_quiet()) >= 6)
+    assert len(first.deliveries) + len(second.wait_quiet()) == 6
     channel.queue_delete(other)
 
 
