@@ -9,7 +9,7 @@ help:
 	@echo "make run         set up and start the broker (MQTT 1883, AMQP 5672, data under ./data)"
 	@echo "make demo        the main job end to end, with a kill -9 in the middle"
 	@echo "make pipeline-demo  devices, Spark, workers; the Spark driver is killed, and every alert accounted for"
-	@echo "make test        set up and run all tests (4 to 5 minutes on 2 cores)"
+	@echo "make test        set up and run all tests (5 to 6 minutes on 2 free cores)"
 	@echo "make test-spark  the Spark bridge with a real local Spark; then make test runs them, too"
 	@echo "make test-wheel  build the wheel, install it, and run tests with it"
 	@echo "make dist        wheels and source archives, as they are released"
@@ -102,7 +102,7 @@ release:
 coverage: setup-dev
 	rm -rf build/coverage
 	$(BIN)/python -m pytest tests/unit tests/e2e examples -m "not long" -n 4 --dist loadfile --no-loadscope-reorder \
-		-q --cov --cov-report= || echo "some tests failed under the tracer"
+		-q --timeout 300 --cov --cov-report= || echo "some tests failed under the tracer"
 	$(BIN)/coverage report --sort=cover --skip-covered
 
 bench-spark: setup-spark
