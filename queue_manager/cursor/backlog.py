@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, Protocol
+from typing import Generic
 
 from config import limits
-from queue_manager.cursor.done_purges import H, SkippedRows
+from queue_manager.cursor.done_purges import SkippedRows
+from queue_manager.cursor.home import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
@@ -17,16 +18,6 @@ from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 
 Wanted = Callable[[Message], bool]
-
-
-class BacklogOwner(Protocol):
-    """The cursor."""
-
-    def want_dispatch(self) -> None:
-        """Have the group hand out messages: there may be more that it wants."""
-
-    def passed_unwanted(self, messages: list[Message]) -> None:
-        """Note, where account is kept of what waits, that these are nothing for the group."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -39,7 +30,7 @@ class Backlog(Generic[H]):
     been given what is not durable below this offset; until that is, nothing is handed out (0: it is open).
     """
 
-    _owner: BacklogOwner
+    _home: H
     _retention: Retention[H]
     progress: Progress
     reader: Reader
@@ -150,7 +141,7 @@ class Backlog(Generic[H]):
             messages += wanted
             scanned += len(part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self._owner.want_dispatch()
+                self._home.want_dispatch()
                 break
         if scanned > len(messages):
             self._stored.mark_dirty()
@@ -161,7 +152,7 @@ class Backlog(Generic[H]):
     def skip_unwanted(self, messages: list[Message]) -> None:
         """Let go of these: they are nothing for the group."""
         self._skip(messages)
-        self._owner.passed_unwanted(messages)
+        self._home.passed_unwanted(messages)
 
     def pass_unwanted(self, messages: list[Message]) -> int:
         """Move past those at the position, which are nothing for the group; give how many.

@@ -170,7 +170,7 @@ class Cursor:
     the cursor, so the parts come to them through it, a method for each thing that happens.
 
     `is_removed`: the group was deleted, or a reset replaced it.
-    Implements `BacklogOwner`, `returning.Home` and `read_back.Asking`.
+    Implements `Home`.
     """
 
     __slots__ = (
@@ -291,6 +291,9 @@ class Cursor:
 
     def passed_unwanted(self, messages: list[Message]) -> None:
         self.rules.skipped(self, messages)
+
+    def passed_unread(self) -> None:
+        """Do nothing: of a queue each message is given, or passed with account."""
 
     def hand_out_fresh(self, consumer: Consumer, messages: list[Message], now_ms: int) -> None:
         """Claim and deliver messages just taken from the log, in order of offsets.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from queue_manager.claims.claim import Bucket
 from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
-from queue_manager.log.members import Member
+from queue_manager.cursor.home import H
 from queue_manager.log.payloads import Run, runs_of
 from queue_manager.log.removals import Row
 from queue_manager.log.retention import Retention
@@ -16,16 +16,6 @@ from queue_manager.policy import FOREVER
 from queue_manager.shard.commit import Commit
 from storage.layout import NUMBER_MASK
 from storage.records import done
-
-
-class Holder(Member, Protocol):
-    """The cursor."""
-
-    def is_over(self) -> bool:
-        """Return whether the queue or the group is gone."""
-
-
-H = TypeVar("H", bound=Holder)
 
 
 class DonePurges(Generic[H]):

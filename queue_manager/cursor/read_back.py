@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from heapq import nsmallest
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from config import limits
-from queue_manager.claims.claim import Claim
 from queue_manager.claims.ledger import Claims
-from queue_manager.cursor.done_purges import Holder
+from queue_manager.cursor.home import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.log_target import LogTarget
 from queue_manager.log.reader import Reader
@@ -18,49 +17,26 @@ from queue_manager.model import Message
 from queue_manager.shard.loads import BodiesLoad, LogLoad
 
 
-class Asking(Holder, Protocol):
-    """The cursor."""
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether the group was deleted, or a reset replaced the cursor."""
-
-    def want_dispatch(self) -> None:
-        """Have the group hand out messages."""
-
-    def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
-        """Give these to the dispatch, if it asked for them; False: they are the reader's."""
-
-    def drop_held(self, message_ids: set[int]) -> list[Claim]:
-        """Have the dispatch forget what it holds of these, and give it."""
-
-    def loaded(self, now_ms: int) -> None:
-        """Tell those that wait for it that something came, or will not come."""
-
-
-A = TypeVar("A", bound=Asking)
-
-
-class ReadBack(LogTarget, Generic[A]):
+class ReadBack(LogTarget, Generic[H]):
     """Asks for what is missing, one load at a time, and takes in what comes (see `LoadTarget`)."""
 
-    __slots__ = ("_asking", "_claims", "_retention", "_stored", "reader")
+    __slots__ = ("_claims", "_home", "_retention", "_stored", "reader")
 
     def __init__(
-        self, asking: A, retention: Retention[A], claims: Claims, stored: StoredState, sequence: int
+        self, home: H, retention: Retention[H], claims: Claims, stored: StoredState, sequence: int
     ) -> None:
         super().__init__(retention.log)
-        self._asking = asking
+        self._home = home
         self._retention = retention
         self._claims = claims
         self._stored = stored
-        self.reader = Reader(self.log, asking.progress, self, sequence)
+        self.reader = Reader(self.log, home.progress, self, sequence)
 
     def is_over(self) -> bool:
-        return self._asking.is_over()
+        return self._home.is_over()
 
     def abandon(self, now_ms: int) -> None:
-        self._asking.loaded(now_ms)
+        self._home.loaded(now_ms)
 
     def request_returned(self) -> None:
         """Have the payloads read of what came back and is next."""
@@ -78,17 +54,17 @@ class ReadBack(LogTarget, Generic[A]):
         self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
     ) -> None:
         self.reader.load_ended()
-        self._asking.want_dispatch()
-        if not self._asking.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
+        self._home.want_dispatch()
+        if not self._home.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
             load, rows, next_offset, sequence, self.release_gone
         ):
             self._stored.mark_dirty()
-        self._asking.loaded(now_ms)
+        self._home.loaded(now_ms)
 
     def release_gone(self, start: int, end: int) -> None:
         """Note that the offsets `start` to `end` have no payload any more."""
-        if not self._asking.is_removed:
-            self._retention.payloads.release_gone(self._asking, start, end)
+        if not self._home.is_removed:
+            self._retention.payloads.release_gone(self._home, start, end)
 
     def payloads_loaded(
         self, messages: list[Message], bodies: dict[int, bytes], read_count: int, now_ms: int
@@ -107,6 +83,6 @@ class ReadBack(LogTarget, Generic[A]):
                 gone.add(message.message_id)
         if gone:
             came_back = [claim for _, claim in self._claims.returned.heap]
-            self._claims.drop_gone([*came_back, *self._asking.drop_held(gone)], gone)
-        self._asking.want_dispatch()
-        self._asking.loaded(now_ms)
+            self._claims.drop_gone([*came_back, *self._home.drop_held(gone)], gone)
+        self._home.want_dispatch()
+        self._home.loaded(now_ms)

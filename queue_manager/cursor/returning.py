@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, NamedTuple, Protocol
+from typing import Generic, NamedTuple
 
 from config import limits
 from queue_manager.claims.claim import IN_FLIGHT, RETURNING, Bucket, Claim
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor import backoff
-from queue_manager.cursor.done_purges import H
 from queue_manager.cursor.failures import Failures
+from queue_manager.cursor.home import H
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
@@ -33,19 +33,6 @@ class Verdict(NamedTuple):
     delay_ms: int | None
 
 
-class Home(Protocol):
-    """The cursor that claims come back to."""
-
-    def want_dispatch(self) -> None:
-        """Have the group hand out messages."""
-
-    def came_back(self, claim: Claim, body: bytes | None) -> None:
-        """Note that a claim waits at its place, or for its time."""
-
-    def all_back(self, now_ms: int) -> None:
-        """Note that the last one of very many is in its place."""
-
-
 @dataclass(eq=False, repr=False, slots=True)
 class Returning(Generic[H]):
     """Puts claims back; of very many what has yet to be put, oldest request first, a step at a time.
@@ -54,7 +41,7 @@ class Returning(Generic[H]):
     Implements `queue_manager.shard.steps.Work`.
     """
 
-    _home: Home
+    _home: H
     _log: QueueLog
     _claims: Claims
     _failures: Failures[H]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from config import limits
-from queue_manager.cursor.backlog import Backlog, BacklogOwner, Wanted
-from queue_manager.cursor.done_purges import H, SkippedRows
+from queue_manager.cursor.backlog import Backlog, Wanted
+from queue_manager.cursor.done_purges import SkippedRows
+from queue_manager.cursor.home import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.reader import Reader
@@ -16,13 +15,6 @@ from queue_manager.log.stream_start import TIMESTAMP, StreamStart
 from queue_manager.model import Message
 
 
-class StreamBacklogOwner(BacklogOwner, Protocol):
-    """The cursor of a stream."""
-
-    def passed_unread(self) -> None:
-        """Note that the position moved past messages that were given to no consumer."""
-
-
 class StreamBacklog(Backlog[H]):
     """See `Backlog`; a stream's always waits.
 
@@ -30,11 +22,11 @@ class StreamBacklog(Backlog[H]):
     `lost_count` all of them.
     """
 
-    __slots__ = ("_block", "_blocks", "_reads_for", "_since_ms", "gap", "lost_count")
+    __slots__ = ("_block", "_blocks", "_since_ms", "gap", "lost_count")
 
     def __init__(
         self,
-        owner: StreamBacklogOwner,
+        home: H,
         retention: StreamRetention[H],
         progress: Progress,
         reader: Reader,
@@ -42,9 +34,8 @@ class StreamBacklog(Backlog[H]):
         skipped: SkippedRows[H],
         wants: Wanted | None,
     ) -> None:
-        super().__init__(owner, retention, progress, reader, stored, skipped, wants)
+        super().__init__(home, retention, progress, reader, stored, skipped, wants)
         self.waits = True
-        self._reads_for = owner
         self._blocks = retention.blocks
         self._block: Block | None = None
         self._since_ms = 0  # messages published before it are passed
@@ -114,10 +105,10 @@ class StreamBacklog(Backlog[H]):
             before = block
             block = self._block = self._blocks.find(position)
             if block is None:
-                self._blocks.ask(self._reads_for, position, before)
+                self._blocks.ask(self._home, position, before)
                 return None
         if block.end < self.log.tail.first_offset and self._blocks.find(block.end) is None:
-            self._blocks.ask(self._reads_for, block.end, block)
+            self._blocks.ask(self._home, block.end, block)
         return block
 
     def take(self, count: int) -> list[Message]:
@@ -138,10 +129,10 @@ class StreamBacklog(Backlog[H]):
                     self._since_ms = 0
             taken += part if wants is None else filter(wants, part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self._reads_for.want_dispatch()
+                self._home.want_dispatch()
                 break
         if scanned > len(taken):
-            self._reads_for.passed_unread()
+            self._home.passed_unread()
         return taken
 
     def _take_next(self, count: int) -> list[Message]:

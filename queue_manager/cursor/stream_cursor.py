@@ -40,7 +40,6 @@ class StreamCursor(Cursor):
 
     `committed` is where the group goes on after a restart, as far as it was told (`auto_commit` False) or was
     written down.
-    Implements `StreamBacklogOwner`.
     """
 
     __slots__ = ("auto_commit", "committed", "now_ms")

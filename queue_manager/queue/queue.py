@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from config import limits
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
@@ -13,10 +14,10 @@ from queue_manager.group.group import Group
 from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
+from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause
-from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue_groups import Groups, Place
 from queue_manager.queue.queue_rules import QueueRules
@@ -455,3 +456,37 @@ class Use:
     def end(self) -> None:
         """Forget the queue, which is gone."""
         self._timers.forget(self)
+
+
+class EphemeralMemory:
+    """The memory that all ephemeral queues take together.
+
+    What is published is counted up, and what is there summed up only when that may be too much.
+    """
+
+    __slots__ = ("_bound", "_counted_at_ms", "_queues")
+
+    def __init__(self, queues: Callable[[], Iterable[Queue]]) -> None:
+        self._queues = queues
+        self._bound = 0  # at most so many bytes are held
+        self._counted_at_ms = 0
+
+    def takes(self, queue: Queue, count: int, body_bytes: int, now_ms: int, ahead_bytes: int = 0) -> bool:
+        """Return whether there is room for so many messages in `queue`, by itself and with the others. It
+        counts what it has said so of: `ahead_bytes` of it are not in the queue yet.
+        """
+        if queue.memory_bytes() + ahead_bytes + body_bytes > limits.EPHEMERAL_BYTES_PER_QUEUE_MAX:
+            return False
+        body_bytes += count * MESSAGE_OVERHEAD_BYTES
+        self._bound += body_bytes
+        if self._bound <= limits.EPHEMERAL_BYTES_MAX:
+            return True
+        self._bound -= body_bytes
+        if 0 <= now_ms - self._counted_at_ms < limits.EPHEMERAL_COUNT_INTERVAL_MS:
+            return False
+        self._counted_at_ms = now_ms
+        self._bound = sum(other.memory_bytes() for other in self._queues() if not other.durable)
+        if self._bound + body_bytes > limits.EPHEMERAL_BYTES_MAX:
+            return False
+        self._bound += body_bytes
+        return True

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf, no_key
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
-from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.priority import PriorityQueue
-from queue_manager.queue.queue import Queue, Surroundings
+from queue_manager.queue.queue import EphemeralMemory, Queue, Surroundings
 from queue_manager.queue.stream import Stream
 from queue_manager.rules.dead_letters import DeadLetterBook, Directory
 from queue_manager.shard.context import Context

@@ -20,9 +20,8 @@ from queue_manager.errors import (
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.policy import QueuePolicy
-from queue_manager.queue.memory import EphemeralMemory
 from queue_manager.queue.part import Part
-from queue_manager.queue.queue import Queue
+from queue_manager.queue.queue import EphemeralMemory, Queue
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
 from queue_manager.routing.deleted_names import Removing
 from queue_manager.routing.exchange_directory import Exchanges
