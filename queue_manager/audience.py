@@ -74,7 +74,7 @@ class TopicSpaces:
         return self._by_vhost.get(vhost)
 
     def audience(self, vhost: str, keys: Sequence[str], template: EnvelopeTemplate) -> Audience | None:
-        """As `Topics.audience`, in a virtual host, which its subscribers may join later."""
+        """Do as `Topics.audience`, in a virtual host, which its subscribers may join later."""
         topics = self._by_vhost.get(vhost)
         return _Awaited(self, vhost, keys, template) if topics is None else topics.audience(keys, template)
 

@@ -83,7 +83,7 @@ class RetainedMessages:
 
     @property
     def topics(self) -> list[str]:
-        """Those that have a message."""
+        """The topics that have a message."""
         return list(self._by_topic)
 
     def keep(self, template: EnvelopeTemplate, qos: int, body: bytes, now_ms: int) -> bool:

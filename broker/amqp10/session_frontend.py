@@ -43,7 +43,7 @@ def _address_of(terminus: Any) -> object:
 
 
 class _End(Protocol):
-    """What is at the broker's end of a link."""
+    """The broker's end of a link."""
 
     def close(self) -> None:
         """End with the link."""

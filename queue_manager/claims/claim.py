@@ -202,23 +202,23 @@ class Bucket:
         self.settled()
 
     def settled(self) -> None:
-        """As `touch`, where claims only ended."""
+        """Do as `touch`, where claims only ended."""
         if not self.is_unwritten:
             self.is_unwritten = True
             self.want(self)
 
     def want_whole(self) -> None:
-        """As `touch`, and have it written as a whole."""
+        """Do as `touch`, and have it written as a whole."""
         self.is_whole_wanted = True
         self.settled()
 
     def disturb(self) -> None:
-        """As `touch`, where its claims do not all go together any more."""
+        """Do as `touch`, where its claims do not all go together any more."""
         self.is_plain = False
         self.touch()
 
     def ended(self, count: int) -> None:
-        """So many of its open claims are done, or failed."""
+        """Count open claims that are done, or failed."""
         self.open_count -= count
         self.settled()
 
@@ -668,7 +668,7 @@ class Consumer:
             self.pool.claimed(len(claims))
 
     def hold_again(self, claim: Claim) -> None:
-        """As `hold`, for one that came back."""
+        """Do as `hold`, for a claim that came back."""
         self.in_flight[claim.message.offset] = claim
         self.bytes_in_flight += len(claim.message.body or b"")
         if self.pool is not None:

@@ -17,7 +17,8 @@ from storage.records import ClaimState, attempts, claim_state
 
 
 class Buckets(dict[int, Bucket]):
-    """Those with something open, or not full, by their first claim number; none if the log is not durable.
+    """The buckets with something open, or not full, by their first claim number; none if the log is not
+    durable.
 
     `next_claim` is the next claim number; buckets below `first_claim` are those of an earlier life of the
     group. `failed_count` is how many failed messages the cursor keeps, in whatever buckets. `attempt_log` has

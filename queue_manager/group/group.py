@@ -243,7 +243,7 @@ class Group:
         return 0 if self.log.is_held else self.take(consumer, count, now_ms)
 
     def take(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
-        """As `pull`, also while the queue gives its consumers nothing."""
+        """Do as `pull`, also while the queue gives its consumers nothing."""
         if self._is_held_up():
             return None
         claimed = self.serving.pull(consumer, count, now_ms)

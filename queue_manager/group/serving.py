@@ -119,7 +119,7 @@ class Serving:
             by_selector.leave(consumer)
 
     def leave(self, consumer: Consumer) -> None:
-        """As `stop`; and what it held has been returned, or stays with it."""
+        """Give up the keys of a consumer that leaves: its claims have been returned, or stay with it."""
         if self.by_key is not None:
             self.by_key.leave(consumer)
 

@@ -139,7 +139,7 @@ class Retention(Generic[M]):
             self.want_removal_below_head()
 
     def release_ranges(self, storage_id: str, free: RangeSet) -> None:
-        """As `let_go`, for payloads that no group needs any more."""
+        """Do as `let_go`, for payloads that no group needs any more."""
         number = self.log.context.new_number()
         self.let_go(GroupRemoval(self.log, storage_id, number, RELEASE), free)
 

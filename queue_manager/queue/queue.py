@@ -181,7 +181,7 @@ class Queue:
             self.write_spec()
 
     def follow_pause(self, pause: Pause) -> None:
-        """As `set_pause`, which is written down already."""
+        """Do as `set_pause`, with a pause that is written down already."""
         self.pause = pause
         self._follow_policy()
         for part in self.parts:
@@ -247,7 +247,7 @@ class Queue:
         return all(part.retention.is_known for part in self.parts)
 
     def waiting_count(self) -> int:
-        """As `ready_count`, with the messages that came back and wait for their next attempt."""
+        """Count as `ready_count`, with the messages that came back and wait for their next attempt."""
         default = self.groups.get("")
         if default is not None:
             return default.waiting_count()
@@ -284,7 +284,7 @@ class Queue:
         return self.may_drop() and not self.groups.audience.may_want(template)
 
     def note_dropped(self, count: int) -> None:
-        """So many messages were not taken, as `drops` said, or were dead-lettered for that."""
+        """Count messages that were not taken, as `drops` said, or were dead-lettered for that."""
         self.dropped_count += count
 
     def has_room(self, count: int, body_bytes: int) -> bool:

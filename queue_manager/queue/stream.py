@@ -154,7 +154,7 @@ class Stream(Queue):
         return group
 
     def stream_group(self, name: str, pattern: str = MATCH_ALL, selector: str = "") -> StreamGroup:
-        """As `group`."""
+        """Return the group as `group` does, by its own type."""
         group = self.group(name, pattern, selector)
         assert isinstance(group, StreamGroup)
         return group

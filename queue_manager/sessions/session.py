@@ -88,7 +88,7 @@ class Session:
     subscriptions: dict[str, SessionSubscription] = field(default_factory=dict, init=False)
     _beside_count: int = field(default=0, init=False)  # of the subscriptions, those without a log
     _ended: dict[str, SessionSubscription] = field(default_factory=dict, init=False)
-    """Those that have messages in flight, or waiting."""
+    """The ended subscriptions with messages in flight, or waiting."""
     _matching: Matching | None = field(default=None, init=False)
     link: Link | None = field(default=None, init=False)
     is_over: bool = field(default=False, init=False)
@@ -99,7 +99,7 @@ class Session:
     _behind: dict[SessionSubscription, None] = field(default_factory=dict, init=False)
     _touched: dict[FilterLog, None] = field(default_factory=dict, init=False)
     _read: dict[SessionSubscription, None] = field(default_factory=dict, init=False)
-    """Those whose counts are to be written."""
+    """The subscriptions whose counts are to be written."""
     _held: object = field(default=None, init=False)  # waits for its place in the unfinished to be durable
     _progress_due_ms: int | None = field(default=None, init=False)
     """When what changed is written; None: nothing did."""

@@ -22,7 +22,7 @@ class KeptWills:
 
     @property
     def all(self) -> dict[int, WillValue]:
-        """Those that are kept."""
+        """The wills that are kept."""
         return dict(self._by_session)
 
     def keep(self, session: int, will: WillValue) -> None:

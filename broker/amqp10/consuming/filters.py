@@ -28,7 +28,7 @@ _NAMES: Final[dict[int, str]] = {
 
 
 class SourceFilters(NamedTuple):
-    """What the filters of a source ask for; `taken` are those that are, as they came."""
+    """The subscription that the filters of a source ask for; `taken` are those that are, as they came."""
 
     wanted: Filters
     start: StreamStart | None

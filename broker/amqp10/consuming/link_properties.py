@@ -19,7 +19,9 @@ AUTO_COMMIT: Final = "auto-commit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProperties:
-    """What was asked for; `taken` are the properties that were read, as they came. Pattern "": all."""
+    """The subscription that was asked for; `taken` are the properties that were read, as they came. Pattern
+    "": all.
+    """
 
     group: str = ""
     pattern: str = ""

@@ -28,7 +28,7 @@ from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate, vary
 
 _MASK: Final = 0xFFFFFFFF
 _Key = tuple[bytes, bool]
-"""What messages that share a plan have in common on a link: their stored block, and whether they persist."""
+"""The common part of messages that share a plan on a link: their stored block, and whether they persist."""
 
 
 class PublisherLink:

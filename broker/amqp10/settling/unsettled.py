@@ -1,4 +1,4 @@
-"""What a session's client was given and has not settled, by delivery ID."""
+"""The messages that a session's client was given and has not settled, by delivery ID."""
 
 from __future__ import annotations
 

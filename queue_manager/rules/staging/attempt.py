@@ -77,7 +77,7 @@ class Attempt:
         commit: Commit,
         now_ms: int,
     ) -> bool:
-        """As `add`, each row with a template of its own."""
+        """Do as `add`, each row with a template of its own."""
         self.staged_at_ms = now_ms
         was_open = bool(self._runs)
         nothing = bytes(16)

@@ -48,7 +48,7 @@ class Sweep:
         self.position = raw + b"\x00"
 
     def moved(self, count: int, body_bytes: int) -> None:
-        """So many rows went into the log."""
+        """Count rows that went into the log."""
         self.left -= count
         self.left_bytes -= body_bytes
 
