@@ -1,5 +1,9 @@
 """A schedule after a start, while what the store holds is still being counted."""
 
+import pytest
+
+from config import limits
+from queue_manager.rules.schedule import _envelope
 from storage.envelope import EnvelopeTemplate
 from storage.records import scheduled
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
@@ -21,3 +25,22 @@ def test_what_was_staged_before_a_start_is_counted_once_though_the_count_meets_i
     assert schedule.count == 1
     counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)  # type: ignore[call-arg]
     assert schedule.count == 1
+
+
+def test_window_that_grows_too_large_while_it_is_read_on_loses_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "SCHEDULE_WINDOW_MESSAGES", 4)
+    manager = make_manager()
+    queue = make_queue(manager)
+    ids = [queue.store([b"x"], 1) for _ in range(4)]
+    queue.rules.restore_schedule()
+    schedule = queue.rules.schedule
+    stored = [(DUE_MS + 10 * number, each) for number, each in enumerate(ids)]
+    rows = [(scheduled.key(queue.name, *key), _envelope(TEMPLATE, NOW_MS)) for key in stored]
+    schedule._rows_read(rows, NOW_MS)
+    for key in stored[:3]:
+        schedule.cancel(key)
+    schedule.on_timer(NOW_MS)
+    assert schedule._is_scanning
+    schedule.enter(TEMPLATE, queue.store([b"y"] * 8, 8), [b"y"] * 8, DUE_MS, NOW_MS)
+    schedule._rows_read([], NOW_MS)
+    assert stored[3] in schedule.rows or schedule.horizon < stored[3], "it is there, or read again"
