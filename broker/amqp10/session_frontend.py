@@ -17,6 +17,7 @@ from broker.amqp10.consuming.link_properties import link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.unsettled import Unsettled
+from broker.amqp10.topology import dynamic_nodes
 from broker.amqp10.topology.management import Management
 from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
@@ -59,6 +60,7 @@ class SessionFrontend:
         self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
+        self._nodes: dict[Link, str] = {}  # queues that were made for links
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TransferRun: self._on_transfers,
             ev.DispositionRun: self._on_dispositions,
@@ -105,6 +107,8 @@ class SessionFrontend:
                 end.close(is_lost=is_lost)
             else:
                 end.close()
+        for link in list(self._nodes):
+            self._forget_node(link)
         self._handlers.clear()
 
     def set_paused(self, paused: bool) -> None:
@@ -163,6 +167,7 @@ class SessionFrontend:
             self._pairs.pop(event.link.name, None)
         if end is not None:
             end.close()
+        self._forget_node(event.link)
 
     def _on_attach(self, event: ev.AttachRequested) -> None:
         link = event.link
@@ -183,6 +188,7 @@ class SessionFrontend:
 
     def _refuse(self, link: Link, error: AmqpError) -> None:
         session = self._session
+        self._forget_node(link)
         _log.warning(
             "amqp.link_refused",
             peer=session.transport.peer,
@@ -216,16 +222,30 @@ class SessionFrontend:
         self._links[link] = pair
         pair.attach(link)
 
+    def _make_node(self, link: Link, terminus: Any) -> str:
+        """Make the queue of a link, which goes with it."""
+        name = dynamic_nodes.make_node(self._session, link.name, terminus)
+        self._nodes[link] = name
+        return name
+
+    def _forget_node(self, link: Link) -> None:
+        name = self._nodes.pop(link, None)
+        if name is not None:
+            dynamic_nodes.delete_node(self._session, name)
+
     # links that the client sends on
 
     def _attach_publisher(self, link: Link) -> None:
         target = link.attach.target
         if type(target) is not p.Target:
             raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
-        if target.dynamic:
-            raise AmqpError(c.NOT_IMPLEMENTED, "Dynamic target not supported")
-        node = self._target(target.address)
         session = self._session
+        if target.dynamic:
+            name = self._make_node(link, target)
+            node: Node | None = Node("", name)
+            target = dynamic_nodes.told(target, name)
+        else:
+            node = self._target(target.address)
         end = PublisherLink(session, link, node, self._outcomes)
         session.connection.accept_attach(
             link, link.attach.source, target, rcv_settle_mode=c.RECEIVER_FIRST, properties=None
@@ -257,7 +277,7 @@ class SessionFrontend:
         if type(source) is not p.Source:
             raise AmqpError(c.INVALID_FIELD, "a source is needed")
         if source.dynamic:
-            raise AmqpError(c.NOT_IMPLEMENTED, "Dynamic source not supported")
+            source = dynamic_nodes.told(source, self._make_node(link, source))
         if not isinstance(source.address, str):
             raise AmqpError(c.INVALID_FIELD, "a source has an address, which is a string")
         session = self._session
@@ -305,6 +325,7 @@ class SessionFrontend:
             end = self._links.pop(link, None)
             if end is not None:
                 end.close()
+            self._forget_node(link)
             return
         session.connection.end_session(session.channel, error.condition, error.description)
         session.transport.want_flush()
