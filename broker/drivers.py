@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from broker.amqp.connection.shared import Shared
 from broker.amqp.frontend import AmqpFrontends, OtherVersions
 from broker.amqp10.frontend import HEADERS, Amqp10Frontends
 from broker.mqtt.frontend import MqttFrontends
@@ -29,7 +30,9 @@ class Frontends(Protocol):
 
 def _amqp_frontends(hub: Hub) -> AmqpFrontends:
     """Return what makes those of AMQP, of the version that a client begins with."""
-    return AmqpFrontends(hub, OtherVersions(HEADERS, Amqp10Frontends(hub).accept))
+    shared = Shared()
+    others = Amqp10Frontends(hub, shared.transaction_room)
+    return AmqpFrontends(hub, OtherVersions(HEADERS, others.accept), shared)
 
 
 FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": _amqp_frontends}

@@ -61,6 +61,7 @@ AMQP10_IDLE_TIMEOUT_MS: Final = 60_000  # told in open; a client may be silent f
 AMQP10_IDLE_TIMEOUT_MS_MIN: Final = 1_000  # the shortest that a client may ask for
 AMQP10_HANDSHAKE_TIMEOUT_S: Final = 10
 AMQP10_REQUESTS_MAX: Final = 64  # to /management, of a link pair: asked and not answered
+AMQP10_TRANSACTIONS_PER_SESSION_MAX: Final = 64  # under way at a time
 AMQP10_LINK_CREDIT: Final = 1_000  # deliveries of a link that are taken before their outcomes are told
 AMQP10_PLANS_PER_LINK_MAX: Final = 64  # stored blocks of which it is known where they go
 AMQP10_INCOMING_WINDOW: Final = 2_048  # transfers that a session takes before it tells of more room

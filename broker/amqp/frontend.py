@@ -60,11 +60,13 @@ NO_OTHER_VERSIONS: Final = OtherVersions((), _take_none)
 class AmqpFrontends:
     """Makes the front-ends of a broker's AMQP clients, and holds what these share."""
 
-    def __init__(self, hub: Hub, others: OtherVersions = NO_OTHER_VERSIONS) -> None:
-        """`others` take the clients of their versions."""
+    def __init__(
+        self, hub: Hub, others: OtherVersions = NO_OTHER_VERSIONS, shared: Shared | None = None
+    ) -> None:
+        """`others` take the clients of their versions; `shared` is what those share with these."""
         self._hub = hub
         self._others = others
-        self._shared = Shared()
+        self._shared = shared or Shared()
 
     def of_vhost(self, name: str) -> AmqpFrontends:
         """Return itself: clients say themselves which virtual host they enter."""

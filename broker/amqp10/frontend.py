@@ -17,6 +17,7 @@ from broker.access.credentials import (
     Password,
     VhostRefused,
 )
+from broker.amqp.connection.shared import Room
 from broker.amqp10.connection.amqp10_client import NODE, Amqp10Client
 from broker.amqp10.session_frontend import SessionFrontend
 from broker.clients.entrance import Found, log_in
@@ -60,12 +61,14 @@ _VHOST_PREFIX: Final = "vhost:"
 class Amqp10Frontends:
     """Makes the front-ends of a broker's AMQP 1.0 clients."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, transaction_room: Room) -> None:
+        """`transaction_room` is what all clients of AMQP have for transactions."""
         self._hub = hub
+        self._transaction_room = transaction_room
 
     def accept(self, transport: Transport) -> Amqp10Frontend:
         """Accept a client that connected."""
-        return Amqp10Frontend(self._hub, transport)
+        return Amqp10Frontend(self._hub, transport, self._transaction_room)
 
 
 class Amqp10Frontend(Frontend):
@@ -74,7 +77,7 @@ class Amqp10Frontend(Frontend):
     connection: Amqp10Connection
     sends_heartbeats = True
 
-    def __init__(self, hub: Hub, transport: Transport) -> None:
+    def __init__(self, hub: Hub, transport: Transport, transaction_room: Room) -> None:
         external = (EXTERNAL,) if transport.certificate_names else ()
         anonymous = (ANONYMOUS,) if hub.settings.access.anonymous != "never" else ()
         connection = Amqp10Connection(
@@ -87,6 +90,7 @@ class Amqp10Frontend(Frontend):
         super().__init__(connection)
         self.client = Amqp10Client(hub, transport, connection)
         self._sessions: dict[int, SessionFrontend] = {}
+        self._transaction_room = transaction_room
         self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
@@ -224,7 +228,7 @@ class Amqp10Frontend(Frontend):
             self.handle(self.connection.accept_open())
 
     def _on_begun(self, event: ev.SessionBegun) -> None:
-        self._sessions[event.channel] = SessionFrontend(self.client, event.channel)
+        self._sessions[event.channel] = SessionFrontend(self.client, event.channel, self._transaction_room)
 
     def _on_ended(self, event: ev.SessionEnded) -> None:
         session = self._sessions.pop(event.channel, None)

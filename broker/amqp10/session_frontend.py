@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.amqp.connection.shared import Room
 from broker.amqp10.connection.addresses import MANAGEMENT, Node, source_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
@@ -16,6 +17,7 @@ from broker.amqp10.consuming.filters import source_filters
 from broker.amqp10.consuming.link_properties import link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
+from broker.amqp10.settling.transactions import Coordinator, Transactions
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.amqp10.topology import dynamic_nodes
 from broker.amqp10.topology.management import Management
@@ -53,11 +55,13 @@ class _End(Protocol):
 class SessionFrontend:
     """Answers a client on one session."""
 
-    def __init__(self, client: Amqp10Client, channel: int) -> None:
+    def __init__(self, client: Amqp10Client, channel: int, transaction_room: Room) -> None:
+        """`transaction_room` is what all clients have for transactions."""
         self._session = Session(client, channel)
         self._outcomes = Outcomes(self._session)
         self._unsettled = Unsettled(self._session)
         self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
+        self._transactions = Transactions(self._session, self._unsettled, transaction_room)
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
         self._nodes: dict[Link, str] = {}  # queues that were made for links
@@ -91,7 +95,7 @@ class SessionFrontend:
             prefetch_shared=0,
             unsettled=len(self._unsettled),
             confirms=True,
-            transactional=False,
+            transactional=bool(len(self._transactions)),
             consumers=self._consumers.views(),
         )
 
@@ -101,6 +105,7 @@ class SessionFrontend:
             return
         self._session.close()
         self._consumers.pause()
+        self._transactions.close()
         links, self._links = self._links, {}
         for end in links.values():
             if isinstance(end, ConsumerLink):
@@ -128,19 +133,26 @@ class SessionFrontend:
 
     def _on_transfers(self, run: ev.TransferRun) -> None:
         end = self._links.get(run.link)
-        if isinstance(end, Management):
+        if isinstance(end, Management | Coordinator):
             end.take(run)
             return
         if not isinstance(end, PublisherLink):
             return
         if run.message_format:
             raise AmqpError(c.NOT_IMPLEMENTED, f"no message format {run.message_format} is known")
-        if run.state is not None:
-            raise AmqpError(c.NOT_IMPLEMENTED, "a delivery comes without a state")
-        end.take(run)
+        if type(run.state) is p.TransactionalState:
+            end.take_in(run, self._transactions)
+        elif run.state is not None:
+            raise AmqpError(c.NOT_IMPLEMENTED, "a delivery comes without a state, or with a transaction's")
+        else:
+            end.take(run)
 
     def _on_dispositions(self, run: ev.DispositionRun) -> None:
-        if run.role is c.RECEIVER:
+        if run.role is not c.RECEIVER:
+            return
+        if type(run.state) is p.TransactionalState:
+            self._transactions.settle(run)
+        else:
             self._unsettled.settle(run)
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
@@ -175,6 +187,8 @@ class SessionFrontend:
             self._check(link)
             if MANAGEMENT in (_address_of(link.attach.source), _address_of(link.attach.target)):
                 self._attach_management(link)
+            elif type(link.attach.target) is p.Coordinator:
+                self._attach_coordinator(link)
             elif link.client_sends:
                 self._attach_publisher(link)
             else:
@@ -232,6 +246,13 @@ class SessionFrontend:
         name = self._nodes.pop(link, None)
         if name is not None:
             dynamic_nodes.delete_node(self._session, name)
+
+    def _attach_coordinator(self, link: Link) -> None:
+        attach = link.attach
+        told = p.Coordinator(("amqp:local-transactions",))
+        self._session.connection.accept_attach(link, attach.source, told)
+        self._links[link] = Coordinator(self._session, self._transactions, self._outcomes)
+        self._session.connection.grant(link, c.UINT_MAX >> 1)
 
     # links that the client sends on
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.access.login import NotPermitted
 from broker.amqp10.connection.addresses import Node, target_node
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
 from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
+from broker.amqp10.settling.transactions import Transactions
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
 from broker.properties.amqp10_sections import EMPTY, Published, PublishReader
@@ -19,9 +20,17 @@ from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10.events import TransferRun
 from protocols.amqp10.link import Link
+from protocols.amqp10.performatives import (
+    Accepted,
+    Error,
+    Rejected,
+    Released,
+    TransactionalState,
+    encode,
+)
 from queue_manager import address, outcomes
 from queue_manager.address import local_name
-from queue_manager.errors import InvalidAddress, PreconditionFailed, QueueManagerError
+from queue_manager.errors import InvalidAddress, InvalidArgument, PreconditionFailed, QueueManagerError
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_SIZE, UNROUTED
 from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate, vary
@@ -83,6 +92,44 @@ class PublisherLink:
         elif not self._publish_varied(run, published):
             for index, one in enumerate(published):
                 self._publish_alike(run, run.first_id + index & _MASK, [one])
+
+    def take_in(self, run: TransferRun, transactions: Transactions) -> None:
+        """Take deliveries of a transaction: each is told at once what it will be if that is discharged.
+
+        Raises AmqpError for what is no message, or of no transaction.
+        """
+        transaction = transactions.find(run.state)
+        read = self._reader.read
+        now_ms = self._hub.clock.now_ms()
+        for index, payload in enumerate(run.payloads):
+            published = read(payload)
+            self._untold_count += 1
+            outcome: Any = Accepted()
+            try:
+                plan = self._plan(published, now_ms)
+                if plan.options.stage is not None:
+                    raise InvalidArgument("rows are staged outside of transactions: their epoch is one")
+                if plan.queues or plan.audience is not None:
+                    planner = partial(self._planned, published)
+                    transactions.publish(transaction, 1, len(published.body), planner)
+                else:
+                    self._hub.counters.leave_unrouted(1)
+                    outcome = Released()
+            except QueueManagerError as error:
+                refusal = self._session.refused(error)
+                outcome = Rejected(Error(refusal.condition, refusal.description))
+            if run.settled:
+                self.told(1)
+            else:
+                state = encode(TransactionalState(transaction.id, outcome))
+                self._outcomes.tell(run.first_id + index & _MASK, 1, self, state)
+
+    def _planned(self, published: Published, now_ms: int) -> list[tuple[PublishPlan, list[bytes], None]]:
+        """Return where a publish of a transaction goes; its plan is its own if the next may go elsewhere."""
+        plan = self._plan(published, now_ms)
+        if not self._publishing.is_current(plan):
+            self._plans.pop((published.block, published.persistent), None)
+        return [(plan, [published.body], None)]
 
     def _publish_alike(self, run: TransferRun, first_id: int, published: Sequence[Published]) -> None:
         """Publish messages with one block."""

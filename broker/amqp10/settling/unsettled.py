@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from broker.amqp10.connection.amqp10_session import Session
@@ -50,18 +50,22 @@ class Unsettled:
             if not run.settled:
                 return
             state = _RETURNED  # the default outcome that was told
-        claims: list[Claim] = []
-        for first, last in run.ranges:
-            claims += self._take(first, last)
+        self.check(state)
+        claims = self.take(run.ranges)
         if claims:
-            self.act(state, claims)
+            self.act(state, list(claims.values()))
         if not run.settled:
             session = self._session
             session.connection.settle(session.channel, run.ranges, state, role=c.SENDER)
             session.transport.want_answer()
 
+    def check(self, state: Any) -> None:
+        """Raise AmqpError if a state is no outcome."""
+        if type(state) not in (p.Accepted, p.Rejected, p.Released, p.Modified):
+            raise AmqpError(c.INVALID_FIELD, f"{type(state).__name__} is no outcome here", SESSION)
+
     def act(self, state: Any, claims: list[Claim]) -> None:
-        """Settle claims with an outcome; raises AmqpError if it is none."""
+        """Settle claims with an outcome."""
         kind = type(state)
         settling = self._hub.client.settling
         now_ms = self._hub.clock.now_ms()
@@ -72,10 +76,8 @@ class Unsettled:
             late = settling.reject(claims, now_ms)
         elif kind is p.Modified and state.delivery_failed:
             late = settling.requeue(claims, now_ms)
-        elif kind in (p.Released, p.Modified):
-            late = settling.release(claims, now_ms)
         else:
-            raise AmqpError(c.INVALID_FIELD, f"{kind.__name__.lower()} is no outcome here", SESSION)
+            late = settling.release(claims, now_ms)
         if late:
             self._hub.counters.settle_late(late)
 
@@ -89,26 +91,32 @@ class Unsettled:
         session.connection.settle(session.channel, ranges_of(numbers), RELEASED, role=c.SENDER)
         session.transport.want_flush()
 
+    def take(self, ranges: Iterable[tuple[int, int]]) -> dict[int, Claim]:
+        """Take deliveries, as far as they are known."""
+        taken: dict[int, Claim] = {}
+        for first, last in ranges:
+            taken.update(self._take(first, last))
+        return taken
+
+    def restore(self, claims: dict[int, Claim]) -> None:
+        """Have deliveries unsettled again that were taken."""
+        self._claims.update((number, claim) for number, claim in claims.items() if claim.is_in_flight)
+
     def take_of(self, consumer: Consumer) -> list[Claim]:
         """Take what a consumer was given, in order: it ends."""
         holder = self._hub.client.settling.holder
         mine = [number for number, claim in self._claims.items() if holder(claim) is consumer]
         return [self._claims.pop(number) for number in mine]
 
-    def take_all(self) -> list[Claim]:
-        """Take all claims, in order: the session ends."""
-        claims = list(self._claims.values())
-        self._claims.clear()
-        return claims
-
-    def _take(self, first: int, last: int) -> Iterator[Claim]:
+    def _take(self, first: int, last: int) -> list[tuple[int, Claim]]:
         claims = self._claims
         count = (last - first & _MASK) + 1
         if count == 1:
             claim = claims.pop(first, None)
-            return iter(() if claim is None else (claim,))
+            return [] if claim is None else [(first, claim)]
         if count >= len(claims):
             numbers = [number for number in claims if (number - first & _MASK) < count]
         else:
-            numbers = [number for number in range(first, first + count) if number & _MASK in claims]
-        return iter([claims.pop(number & _MASK) for number in numbers])
+            wrapped = (number & _MASK for number in range(first, first + count))
+            numbers = [number for number in wrapped if number in claims]
+        return [(number, claims.pop(number)) for number in numbers]
