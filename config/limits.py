@@ -293,6 +293,7 @@ REMOVAL_ROUNDS_PER_SWEEP_MAX: Final = 4  # then others have their turn
 REMOVAL_ENTRIES_PER_STEP: Final = 16  # log entries or buckets looked through at a time, and of log entries
 REMOVAL_STEP_BYTES: Final = 256 * KIB  # no more than so much, but for one: some thousand messages
 REMOVAL_ROWS_PER_STEP: Final = 200
+REMOVAL_LET_GO_RANGES_MAX: Final = 1_000  # of IDs, kept over a crash: beyond, the payloads left then stay
 REMOVAL_STAGED_ROWS_PER_STEP: Final = 4  # they are large
 RECOVERY_ROWS_PER_SCAN: Final = 1_000  # read at a time at the start
 RECOVERY_LOGS_AT_ONCE: Final = 64  # of filters whose last entries are read together

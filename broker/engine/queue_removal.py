@@ -67,18 +67,20 @@ async def _remove_rows(at: Deleting, removal: QueueRemoval, owner: str, kind: Re
     async for row in scan_prefix(at.store, kind.record.prefix(owner), kind.rows_per_step):
         own: list[bytes] = []
         shared: list[int] = []
-        let_go: set[int] = set()
+        let_go: list[int] = []
         for held in kind.held(row):
             if held.offset is not None:
-                # the log stood for it, or a record of another group did
-                if not removal.is_gone(held.offset) or held.first_id in removal.let_go:
-                    continue
-                let_go.add(held.first_id)
-            if not held.is_shared:
-                own += payload_keys(held.first_id, held.message_count)
-            elif held.offset is None or not (removal.released is None or removal.is_restored):
+                if not removal.is_gone(held.offset):
+                    continue  # the log stood for it
+                if held.is_shared:
+                    if removal.is_let_go(held.first_id):
+                        continue  # a record of another group did
+                    let_go.append(held.first_id)
+            if held.is_shared:
                 shared.append(held.first_id)
+            else:
+                own += payload_keys(held.first_id, held.message_count)
         async with at.letting_go(own, shared) as commit:
             commit.delete(row[0])
-        removal.let_go.update(let_go)
+            removal.note_let_go(let_go, commit)
         await at.commits.room_for_deletes()

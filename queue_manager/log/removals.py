@@ -8,10 +8,18 @@ from dataclasses import KW_ONLY, dataclass, field
 from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
+from queue_manager.shard.commit import Commit
 from queue_manager.shard.context import Removal
 from storage import layout
-from storage.records import RELEASE, GroupRemovalKey, PendingGroupRemoval
+from storage.records import (
+    RELEASE,
+    GroupRemovalKey,
+    PendingGroupRemoval,
+    PendingRemoval,
+    Released,
+)
 from storage.records import group_removal as record
+from storage.records import removal as queue_record
 
 Row = tuple[int, int, bool]  # offset, message ID, whether other queues may have the payload, too
 
@@ -64,9 +72,9 @@ class QueueRemoval(Removal):
     go.
 
     `released` are the offsets from `head_offset` on whose payloads were let go of already; None when that is
-    not known, and shared payloads are left alone. `is_restored`: a process before has begun with it, so which
-    of the payloads that only the groups' records tell of were let go of is not known. `is_untouched`: there
-    was never anything in it, so its groups' places are all there is to delete.
+    not known, and shared payloads are left alone. `let_go` are the IDs of shared payloads that only records
+    of the groups told of, which several may do, and that were let go of; None as `released`. `is_untouched`:
+    there was never anything in it, so its groups' places are all there is to delete.
     """
 
     name: str
@@ -74,12 +82,43 @@ class QueueRemoval(Removal):
     storage_ids: tuple[str, ...]
     head_offset: int
     released: RangeSet | None
+    let_go: RangeSet | None
     _: KW_ONLY
     is_untouched: bool = False
-    is_restored: bool = False
-    let_go: set[int] = field(default_factory=set, init=False)
-    """IDs of payloads that only records of the groups told of, which several may do, and that were let go
-    of."""
+
+    @classmethod
+    def restored(cls, log_id: str, pending: PendingRemoval) -> QueueRemoval:
+        """Make one that a process before has begun with."""
+        released = let_go = None
+        head_offset = 0
+        if pending.released is not None:
+            head_offset, released = pending.released.head_offset, RangeSet()
+            released.add_pairs(pending.released.ranges)
+            if pending.released.let_go is not None:
+                let_go = RangeSet()
+                let_go.add_pairs(pending.released.let_go)
+        return cls(pending.queue_name, log_id, pending.queue_ids, head_offset, released, let_go)
+
+    def write(self, commit: Commit) -> None:
+        """Put what a start has to know to go on with it into `commit`."""
+        known = None
+        if self.released is not None:
+            let_go = None if self.let_go is None or not self._is_let_go_written() else self.let_go.pairs()
+            known = Released(self.head_offset, self.released.pairs(), let_go)
+        commit.put(queue_record.key(self.log_id), queue_record.encode(self.name, self.storage_ids, known))
+
+    def note_let_go(self, message_ids: list[int], commit: Commit) -> None:
+        """Note shared payloads let go of with `commit`; records of other groups may tell of them, too."""
+        if self.let_go is None:
+            return
+        is_written = self._is_let_go_written() and len(self.storage_ids) > 1 and message_ids
+        for message_id in message_ids:
+            self.let_go.add(message_id, message_id + 1)
+        if is_written:
+            self.write(commit)
+
+    def _is_let_go_written(self) -> bool:
+        return self.let_go is not None and len(self.let_go.starts) <= limits.REMOVAL_LET_GO_RANGES_MAX
 
     def keep(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Keep the payloads of ranges that count as let go of."""
@@ -90,6 +129,12 @@ class QueueRemoval(Removal):
     def is_gone(self, offset: int) -> bool:
         """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
         return self.released is None or offset < self.head_offset or self.released.contains(offset)
+
+    def is_let_go(self, message_id: int) -> bool:
+        """Whether a shared payload that records of the groups tell of was let go of; if that is not known, it
+        counts as let go of.
+        """
+        return self.released is None or self.let_go is None or self.let_go.contains(message_id)
 
     def add_storage_id(self, storage_id: str) -> None:
         """Remove the records of this group, too."""

@@ -10,6 +10,7 @@ from queue_manager.group.group import Group
 from queue_manager.group.keeper import Keeping
 from queue_manager.log.levels import first_offset, priority_of
 from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
@@ -19,7 +20,7 @@ from queue_manager.rules.dead_letters import DeadLetters
 from queue_manager.rules.expiry.log_rules import Levels, LogRules
 from queue_manager.spec_records import encode_group_spec, encode_queue_spec
 from storage.envelope import EnvelopeTemplate
-from storage.records import Released, queue_meta, queue_spec, released_offsets, removal
+from storage.records import queue_meta, queue_spec, released_offsets
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -344,11 +345,10 @@ class Part:
         purged = () if self._purging is None else self._purging.starts()
         head_offset = min(self._kept_from(), *purged, log.next_offset)
         released = self.retention.payloads.released if self.retention.is_known else None
-        known = None if released is None else Released(head_offset, released.pairs())
-        commit.put(removal.key(log.log_id), removal.encode(log.name, storage_ids, known))
         queue_removal = QueueRemoval(
-            log.name, log.log_id, storage_ids, head_offset, released, is_untouched=is_untouched
+            log.name, log.log_id, storage_ids, head_offset, released, RangeSet(), is_untouched=is_untouched
         )
+        queue_removal.write(commit)
         context.removals.append(queue_removal)
         return queue_removal
 

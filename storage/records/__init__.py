@@ -264,10 +264,15 @@ queue_meta: Final = Record("queue meta", 0x0C, _OF_QUEUE, value_of(QueueMeta))
 
 
 class Released(NamedTuple):
-    """The offsets from `head_offset` on whose payloads had been let go of."""
+    """The offsets from `head_offset` on whose payloads had been let go of.
+
+    `let_go` are the IDs of shared payloads that only records of the groups told of, and that the deletion has
+    let go of so far. Where that is not known the value ends before it: what is left of them is left alone.
+    """
 
     head_offset: U64
     ranges: Annotated[Ranges, ranges]
+    let_go: Annotated[Ranges | None, optional(ranges)] = None
 
 
 class PendingRemoval(NamedTuple):

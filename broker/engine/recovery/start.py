@@ -76,17 +76,4 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
 async def _restore_removals(store: Store, manager: QueueManager) -> None:
     """Go on with deletions of queues that were under way."""
     async for log_id, pending in scan_records(store, removal):
-        head_offset, released = 0, None
-        if pending.released is not None:
-            head_offset, released = pending.released.head_offset, RangeSet()
-            released.add_pairs(pending.released.ranges)
-        manager.queues.restore_removal(
-            QueueRemoval(
-                pending.queue_name,
-                log_id,
-                pending.queue_ids,
-                head_offset,
-                released,
-                is_restored=True,
-            )
-        )
+        manager.queues.restore_removal(QueueRemoval.restored(log_id, pending))

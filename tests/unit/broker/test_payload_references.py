@@ -9,6 +9,7 @@ import pytest
 
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.scheduled import cancel_scheduled, list_scheduled
+from broker.engine.commit_loop import CommitLoop
 from broker.engine.shard import Shard
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
@@ -234,5 +235,53 @@ async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_sha
     await it.settle()
     for answer in answers:
         await answer
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+@pytest.mark.parametrize("step", range(12))
+async def test_a_removal_that_a_crash_interrupts_takes_each_reference_back_once(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups have failed all: only their records tell of the messages, each of them of all."""
+    it = await open_sharing()
+    manager = it.shard.manager
+    sinks = [managers.consume(manager, it.queues[1], group)[1] for group in ("a", "b")]
+    await it.publish(4)
+    manager.dispatch(it.clock.ms)
+    for sink in sinks:
+        manager.reject(sink.claims, it.clock.ms)
+    await it.settle()
+    it.clock.ms += 60_000
+    await it.settle()
+    it.delete("two")
+    left = step
+
+    async def crash(commits: CommitLoop) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            await commits.commit_once(everything=True)
+            raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLoop, "room_for_deletes", crash)
+        try:
+            await it.settle()
+        except Crash:
+            it.shard = await Shard.open(
+                it.store,
+                it.clock,  # type: ignore[arg-type]
+                default_policy=POLICY,
+                auto_create=False,
+                cache_bytes_max=0,
+            )
+    await it.settle()
+    assert it.counts() == [1] * 4
+    it.delete("one")
     await it.settle()
     assert (it.payloads(), it.counts()) == (0, [])

@@ -27,7 +27,7 @@ def test_name_is_taken_until_nothing_is_left_and_who_waits_is_told() -> None:
     assert not removing.when_removed("other", lambda: told.append("other"))
     with pytest.raises(QueueBusy):
         removing.check_free(definition("jobs"))
-    removing.end(QueueRemoval("jobs", "q7", ("jobs",), 0, None))
+    removing.end(QueueRemoval("jobs", "q7", ("jobs",), 0, None, None))
     removing.check_free(definition("jobs"))
     assert (told, len(removing)) == (["jobs"], 0)
     assert removal.key("q7") in context.commit.deletes
@@ -52,6 +52,6 @@ def test_queue_with_priorities_waits_for_every_log() -> None:
 def test_deletion_under_way_at_the_start_goes_on() -> None:
     context = make_manager().context
     removing = Removing(context)
-    pending = QueueRemoval("jobs", "q3", ("jobs",), 0, None)
+    pending = QueueRemoval("jobs", "q3", ("jobs",), 0, None, None)
     removing.restore(pending)
     assert (context.removals, len(removing)) == ([pending], 1)

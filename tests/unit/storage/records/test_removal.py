@@ -19,6 +19,8 @@ def test_removal_matches_the_documented_vector():
     assert known == value + unhex(
         "05 00 00 00 00 00 00 00  01 00 00 00  07 00 00 00 00 00 00 00 08 00 00 00 00 00 00 00"
     )
+    taken = removal.encode(QUEUE, [QUEUE, "orders\x1fbi"], Released(5, [(7, 8)], [(2, 3)]))
+    assert taken == known + unhex("01 00 00 00  02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00")
 
 
 @given(queue_ids, st.lists(queue_ids, max_size=5))
@@ -26,8 +28,12 @@ def test_value_round_trips(name, ids):
     value = removal.encode(name, ids)
     assert removal.decode(value) == (name, tuple(ids), None)
     check_strict(removal.decode, value)
-    known = removal.encode(name, ids, Released(9, [(10, 12), (20, 21)]))
-    assert removal.decode(known) == (name, tuple(ids), (9, [(10, 12), (20, 21)]))
+    known = removal.encode(name, ids, Released(9, [(10, 12), (20, 21)], None))
+    taken = removal.encode(name, ids, Released(9, [(10, 12)], []))
+    assert removal.decode(taken) == (name, tuple(ids), (9, [(10, 12)], []))
+    assert removal.decode(known) == (name, tuple(ids), (9, [(10, 12), (20, 21)], None))
+    taken = removal.encode(name, ids, Released(9, [(10, 12)], []))
+    assert removal.decode(taken) == (name, tuple(ids), (9, [(10, 12)], []))
     for end in range(len(value) + 1, len(known)):
         with pytest.raises(CorruptRecord):
             removal.decode(known[:end])
