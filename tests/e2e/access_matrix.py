@@ -11,8 +11,12 @@ from typing import Any
 import httpx
 import pika
 
+from protocols.amqp10.constants import RECEIVER, SENDER
+from protocols.amqp10.performatives import Attach, Detach, Source, Target
+from protocols.amqp10.types import Symbol
 from tests.e2e.amqp import BlockingChannel
 from tests.e2e.mqtt import MqttClient
+from tests.e2e.raw_amqp10 import Management, RawAmqp10, message
 
 OWN = "ours-reply"
 """A queue that every user of the matrix may do anything with, but for the one without permissions."""
@@ -130,6 +134,105 @@ def _settle(client: MqttClient, name: str) -> int:
     claim = [("message-id", f"{name}:0"), ("group-id", "g")]
     return client.publish(f"$queue/{name}/$ack", user=claim)
 
+
+NOT_AUTHORIZED = "amqp:unauthorized-access"
+
+
+def _attach(client: RawAmqp10, attach: Attach) -> str:
+    """Attach a link, and return the condition that it is refused with."""
+    answer = client.attach(attach)
+    if (answer.target if attach.role is SENDER else answer.source) is not None:
+        return ""
+    error = client.expect(Detach).error
+    return "" if error is None else error.condition
+
+
+def _send_to(address: str) -> Callable[[RawAmqp10, str], str]:
+    return lambda client, name: _attach(
+        client, Attach("s", 5, SENDER, target=Target(address.format(name)), initial_delivery_count=0)
+    )
+
+
+def _receive_from(source: Source, **properties: str) -> Callable[[RawAmqp10, str], str]:
+    named = {Symbol(key.replace("_", "-")): value for key, value in properties.items()}
+    return lambda client, name: _attach(
+        client,
+        Attach(
+            "r",
+            6,
+            RECEIVER,
+            source=source._replace(address=source.address and source.address.format(name)),
+            target=Target(),
+            properties=named,
+        ),
+    )
+
+
+def _send_anonymously(address: str) -> Callable[[RawAmqp10, str], str]:
+    def run(client: RawAmqp10, name: str) -> str:
+        client.attach_sender(None, 5)
+        sent = client.transfer(message(b"x", to=address.format(name)), 5)
+        error = getattr(client.outcomes(1)[sent], "error", None)
+        return "" if error is None else error.condition
+
+    return run
+
+
+def _ask(method: str, path: str, body: object = None) -> Callable[[RawAmqp10, str], str]:
+    def run(client: RawAmqp10, name: str) -> str:
+        wanted = body
+        if isinstance(body, dict):
+            wanted = {
+                key: value.format(name) if isinstance(value, str) else value for key, value in body.items()
+            }
+        management = Management(client, begin=False)
+        return NOT_AUTHORIZED if management.ask(method, path.format(name), wanted).status == 403 else ""
+
+    return run
+
+
+_BOUND = {"binding_key": "k", "arguments": {}}
+AMQP10 = [
+    Operation(title, takes, run, NOT_AUTHORIZED)
+    for title, takes, run in (
+        ("target `/queues/Q`", "write on the queue, or on `amq.default`", _send_to("/queues/{}")),
+        ("target `$queue/Q`", "write on the queue", _send_to("$queue/{}/k")),
+        ("target `/exchanges/E/K`", "write on the exchange", _send_to("/exchanges/{}-x/k")),
+        ("message `to` a queue", "write on the queue", _send_anonymously("/queues/{}")),
+        ("message `to` an exchange", "write on the exchange", _send_anonymously("/exchanges/{}-x/k")),
+        ("source `/queues/Q`", "read on the queue, and its group", _receive_from(Source("/queues/{}"))),
+        ("source `$queue/Q`", "read on the queue, and its group", _receive_from(Source("$queue/{}"))),
+        (
+            "link property `consumer-group`",
+            "read on the queue, and its group",
+            _receive_from(Source("/queues/{}"), consumer_group="g"),
+        ),
+        (
+            "`PUT /queues/Q`",
+            "configure on the queue",
+            _ask("PUT", "/queues/{}-10", {"durable": False, "exclusive": True}),
+        ),
+        ("`DELETE /queues/Q`", "configure on the queue", _ask("DELETE", "/queues/{}-gone")),
+        ("`GET /queues/Q`", "any right on the queue", _ask("GET", "/queues/{}")),
+        ("`DELETE /queues/Q/messages`", "read on the queue", _ask("DELETE", "/queues/{}/messages")),
+        (
+            "`PUT /exchanges/E`",
+            "configure on the exchange",
+            _ask("PUT", "/exchanges/{}-10", {"auto_delete": True}),
+        ),
+        ("`DELETE /exchanges/E`", "configure on the exchange", _ask("DELETE", "/exchanges/{}-gone")),
+        (
+            "`POST /bindings`: the queue",
+            "write on the queue, read on the exchange",
+            _ask("POST", "/bindings", {"source": "ours-x", "destination_queue": "{}", **_BOUND}),
+        ),
+        (
+            "`POST /bindings`: the exchange",
+            "write on the queue, read on the exchange",
+            _ask("POST", "/bindings", {"source": "{}-x", "destination_queue": OWN, **_BOUND}),
+        ),
+    )
+]
 
 MQTT = [
     Operation(
@@ -312,6 +415,10 @@ def rendered_http() -> str:
 def rendered() -> str:
     """The tables of AMQP and MQTT as docs/security.md has them."""
     rows = [(op.takes, f"{op.code}, channel closed", op.title) for op in AMQP]
+    rows += [
+        (op.takes, f"`{op.code}`: the link is refused, the message rejected, or 403", op.title)
+        for op in AMQP10
+    ]
     for op in [*MQTT, WILL]:
         packet = "CONNACK " if op is WILL else "PUBACK " if "PUBLISH" in op.title else "SUBACK "
         old = op.code_311 if op.code_311 == "closed" else packet + op.code_311

@@ -15,6 +15,7 @@ from tests.e2e import access_matrix as matrix
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import V5, V311, MqttClient, MqttRefused
+from tests.e2e.raw_amqp10 import RawAmqp10
 
 PASSWORD = "a-Secret-of-this-test"
 OURS = {"configure": "^ours-", "write": "^ours-", "read": "^ours-"}
@@ -72,6 +73,16 @@ def amqp_code(process, user, operation, name):
         amqp.close_quietly(connection)
 
 
+def amqp10_condition(process, user, operation, name):
+    """The condition that a client is refused with, or ""."""
+    client = RawAmqp10(process.amqp_port, user=user, password=PASSWORD)
+    try:
+        client.begin()
+        return operation.run(client, name)
+    finally:
+        client.drop()
+
+
 def mqtt_code(process, user, version, operation, name):
     """What a client is told: a reason code, "closed", or 0."""
     client = MqttClient(process.mqtt_port, version=version, username=user, password=PASSWORD).connect()
@@ -98,6 +109,13 @@ def test_amqp_operation_takes_its_permission(guarded, operation):
     for user, name, is_allowed in WHO:
         code = amqp_code(guarded, user, operation, name)
         assert code == (0 if is_allowed else int(operation.code)), (user, name)
+
+
+@pytest.mark.parametrize("operation", matrix.AMQP10, ids=title)
+def test_amqp_1_0_operation_takes_its_permission(guarded, operation):
+    for user, name, is_allowed in WHO:
+        condition = amqp10_condition(guarded, user, operation, name)
+        assert condition == ("" if is_allowed else operation.code), (user, name)
 
 
 @pytest.mark.parametrize("operation", matrix.MQTT, ids=title)
@@ -128,6 +146,11 @@ def test_a_will_takes_the_permission_to_publish_it(guarded, user, name, is_allow
 @pytest.mark.parametrize("operation", [op for op in matrix.AMQP if "its group" in op.takes], ids=title)
 def test_amqp_groups_take_their_permission(guarded, operation):
     assert amqp_code(guarded, "grouped", operation, "ours-q") == 403
+
+
+@pytest.mark.parametrize("operation", [op for op in matrix.AMQP10 if "its group" in op.takes], ids=title)
+def test_amqp_1_0_groups_take_their_permission(guarded, operation):
+    assert amqp10_condition(guarded, "grouped", operation, "ours-q") == matrix.NOT_AUTHORIZED
 
 
 @pytest.mark.parametrize("operation", [op for op in matrix.MQTT if "its group" in op.takes], ids=title)

@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import types as t
-from tests.e2e.raw_amqp10 import RawAmqp10, section
+from tests.e2e.raw_amqp10 import Management, RawAmqp10
 
 Connect = Callable[..., RawAmqp10]
-PAIRED = {t.Symbol("paired"): True}
-
-
-class Answer(NamedTuple):
-    status: int
-    correlation_id: Any
-    body: Any
-
-
-class Management:
-    """A client's link pair, in a session of its own."""
-
-    def __init__(self, client: RawAmqp10) -> None:
-        self._client = client
-        self._numbers = itertools.count(1)
-        client.begin()
-        for handle, role in ((0, c.SENDER), (1, c.RECEIVER)):
-            source, target = p.Source("/management"), p.Target("/management")
-            count = 0 if role is c.SENDER else None
-            attach = p.Attach(
-                "pair", handle, role, 1, 0, source, target, initial_delivery_count=count, properties=PAIRED
-            )
-            assert client.attach(attach).properties == PAIRED
-            if role is c.SENDER:
-                assert client.expect(p.Flow).link_credit
-        client.give_credit(1_000)
-
-    def ask(self, method: str, path: str, body: Any = None, *, reply_to: str | None = "$me") -> Answer:
-        number = next(self._numbers)
-        properties = p.Properties(message_id=t.ULong(number), to=path, subject=method, reply_to=reply_to)
-        self._client.transfer(p.encode(properties) + section(0x77, body), settled=True)
-        while not isinstance((frame := self._client.read()).body, p.Transfer):  # type: ignore[union-attr]
-            assert frame is not None
-            assert isinstance(frame.body, p.Flow)
-        at, found = 0, {}
-        while at < len(frame.payload):
-            described, at = t.decode_value(frame.payload, at, len(frame.payload))
-            found[int(described.descriptor)] = described.value
-        properties = p.compose(t.Described(t.ULong(0x73), found[0x73]))
-        assert found[0x74] == {"http:response": "1.1"}
-        assert properties.correlation_id == number
-        return Answer(int(properties.subject or 0), properties.correlation_id, found[0x77])
 
 
 @pytest.fixture
