@@ -172,10 +172,26 @@ class AmqpOperations(World):
             self.forget_queue(q)
 
     def settle_old(self, queue: Queue) -> None:
-        """Deliveries of a queue that were on their way when it was deleted."""
-        for name in list(self.amqp):
-            self._feed_before_close(name)
-        self._feed_mqtt()
+        """Deliveries of a queue that were on their way when it was deleted; what comes of the deletion, as
+        the wills of clients sent away, is for later.
+        """
+        for name, amqp in self.amqp.items():
+            of_it = {
+                tag for (client, tag), it in self.consumers.items() if client == name and it.queue is queue
+            }
+            events, amqp.events = amqp.events, []
+            for event in events:
+                if event.kind == "deliver" and event.fields["consumer"] in of_it:
+                    self._amqp_event(name, event)
+                else:
+                    amqp.events.append(event)
+        for name, mqtt in self.mqtt.items():
+            messages, mqtt.events = mqtt.events, []
+            for event in messages:
+                if event.kind == "deliver" and event.fields["topic"].split("/")[:2] == ["$queue", queue.name]:
+                    self._mqtt_event(name, mqtt, event)
+                else:
+                    mqtt.events.append(event)
 
     def do_purge(self, name: str, q: str) -> None:
         self.need_amqp(name)
