@@ -112,6 +112,7 @@ class Source:
             raise RuntimeError("the process that is copied has ended")
         pid, status = json.loads(data)
         if status is None:
+            self._statuses.pop(pid, None)  # of an earlier copy with this number
             return int(pid)
         self._statuses[pid] = status
         return None
