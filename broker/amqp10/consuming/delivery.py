@@ -77,6 +77,9 @@ class LinkSink:
         if bytes_max and max(map(len, payloads)) > bytes_max:
             self._end_for_size(max(map(len, payloads)), bytes_max)
             return
+        link = self._link
+        # credit may be taken back by what is read and not acted on yet: these cross that on the way
+        link.credit = max(link.credit, len(payloads))
         first_id = self._connection.deliver(self._link, payloads)
         if first_id < 0:
             return
