@@ -62,7 +62,8 @@ class QueueDirectory:
         self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
         self._counts_max: dict[str, int] = {}
         self.removing = Removing(context)
-        self._unused: dict[str, Queue] = {}  # to be deleted once it is known what they let go of
+        self._unused: dict[Queue, int] = {}
+        """Queues to be deleted once it is known what they let go of, and when they had been used last."""
         self._headers_of: HeadersOf = no_headers
         self.maker = QueueMaker(
             context, self, self.dead_letters, EphemeralMemory(self._queues.values), self.delete_unused
@@ -247,14 +248,15 @@ class QueueDirectory:
         return count
 
     def delete_unused(self, queue: Queue, now_ms: int) -> None:
-        """Delete a queue without consumers; soon after a start once it is known what it let go of before.
+        """Delete a queue without consumers; soon after a start once it is known what it let go of before, if
+        it was not used since.
 
         Its share of payloads that others hold, too, would stay for ever otherwise.
         """
         if queue.is_history_known():
             self.delete(queue, now_ms)
         else:
-            self._unused[queue.name] = queue
+            self._unused[queue] = queue.use.unused_since_ms
 
     # after a start
 
@@ -274,6 +276,10 @@ class QueueDirectory:
         for queue in list(self._queues.values()):
             queue.groups.history_known(now_ms)
         unused, self._unused = self._unused, {}
-        for queue in unused.values():
-            if not queue.deleted and not queue.consumer_count():
+        for queue, unused_since_ms in unused.items():
+            if queue.deleted or queue.consumer_count():
+                continue
+            if queue.use.unused_since_ms == unused_since_ms:
                 self.delete(queue, now_ms)
+            else:
+                queue.watch_use()

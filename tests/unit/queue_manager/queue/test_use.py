@@ -7,7 +7,7 @@ import pytest
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Use
 from queue_manager.shard.timers import Timers
-from tests.unit.queue_manager.managers import NOW_MS, make_policy
+from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_policy, make_queue
 
 
 class Unused:
@@ -70,3 +70,20 @@ def test_queue_that_is_used_or_gone_or_may_stay_does_not_go(timers: Timers, why:
     queue.deleted = why == "is deleted"
     fire(NOW_MS + 1_000)
     assert found == []
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_queue_found_unused_before_its_history_was_known_goes_then_if_it_was_not_used_since(
+    is_used: bool,
+) -> None:
+    manager = make_manager()
+    queue = make_queue(manager, unused_max_ms=1_000)
+    queue.parts[0].retention.begin_unknown()
+    manager.fire_timers(NOW_MS + 1_000)
+    if is_used:
+        manager.queues.declare(queue.definition(), NOW_MS + 1_500)
+    queue.parts[0].retention.become_known()
+    manager.queues.history_known(NOW_MS + 2_000)
+    assert queue.deleted is not is_used
+    manager.fire_timers(NOW_MS + 2_500)
+    assert queue.deleted
