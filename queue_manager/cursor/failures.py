@@ -27,7 +27,7 @@ class DeadLetters(Protocol):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Failures(Generic[H]):
-    """Sends it to the dead letters, or keeps it as failed.
+    """Sends what is given up to the dead letters, or keeps it as failed.
 
     A failed message has a failed record, and its group keeps the payload by itself: the log need not stand
     for it. Where dead letters are wanted, bodies must be in memory.

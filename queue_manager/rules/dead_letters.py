@@ -52,7 +52,7 @@ Stamp = Callable[[Death], Stamped]
 
 
 def keep_properties(death: Death) -> Stamped:
-    """Return the stamp that adds nothing."""
+    """Return the properties as they were: a stamp that adds nothing."""
     template = death.message.template
     return Stamped(template.properties_kind, template.properties)
 
