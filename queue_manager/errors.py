@@ -150,7 +150,7 @@ class GroupNotFound(QueueManagerError):
 
 
 class QueueBusy(QueueManagerError):
-    """The queue of that name is just being deleted; ask again when it is gone (`QueueManager.removing`)."""
+    """The queue of that name is just being deleted; ask again when it is gone (`QueueDirectory.removing`)."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"queue {name!r} is being deleted")

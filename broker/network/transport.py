@@ -1,4 +1,4 @@
-"""One asyncio.Protocol that drives any `protocols.Connection`, and the flush that ends each loop turn."""
+"""One asyncio.Protocol that drives the `Connection` of any protocol, and the flush that ends a loop turn."""
 
 from __future__ import annotations
 

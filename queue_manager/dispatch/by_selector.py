@@ -30,8 +30,8 @@ class BySelector(Dispatcher):
 
     Consumers join and leave, messages are handed out, and what else happens to the cursor is a method each of
     `Dispatcher`: all of it is about the views and what waits in them.
-    `_waiting` are claims that came back, by claim number. `on_end` is called when the cursor can be served in
-    order again.
+    `_waiting` are claims that came back, by claim number. `_on_end` is called when the cursor can be served
+    in order again.
     """
 
     _cursor: Cursor

@@ -55,8 +55,8 @@ class Queue:
     that of priority 0 first: more than one if it has priorities.
 
     It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
-    memory of all (`InMemory`) and administration ask of a queue, and kinds of queues differ in those. What
-    has state of its own is an object beside it: groups, rules, use, parts.
+    memory of all (`EphemeralMemory`) and administration ask of a queue, and kinds of queues differ in those.
+    What has state of its own is an object beside it: groups, rules, use, parts.
     Implements `rules.dead_letters.Target` and `rules.host.Host`.
     """
 

@@ -55,7 +55,7 @@ ENDED: Final = OWN + OWN
 """Begins the names of subscriptions that ended with messages in flight, or waiting."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class FilterLog:
     """The messages that one filter matched, in order of IDs: the newest in memory, the rest on the store.
 

@@ -20,7 +20,7 @@ from queue_manager.queue.stream import Stream
 
 
 def queue_view(queue: Queue) -> QueueView:
-    """Return a queue as it is now; what failed and is done is known from `Shard.retention_known` on."""
+    """Return a queue as it is now; what failed and is done is known from `Sweeper.retention_known` on."""
     groups = list(queue.groups)
     is_stream = isinstance(queue, Stream)
     return QueueView(

@@ -26,8 +26,8 @@ class Sweeps:
     worked off in one turn of the loop (`queue_manager.shard.steps`).
 
     `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
-    `schedule` gives where rows go that are not due yet. `on_step` is called after each step, `on_gone` with
-    the tags of attempts of which nothing is left.
+    `_schedule` gives where rows go that are not due yet. `_on_step` is called after each step, `_on_gone`
+    with the tags of attempts of which nothing is left.
     Implements `queue_manager.shard.steps.Work`.
     """
 
