@@ -542,6 +542,23 @@ def may_ask(block: bytes) -> bool:
     return block.startswith(b"\x00\x53\x70", 5) or _ASKING.search(block) is not None
 
 
+_SHORT_PROPERTIES: Final = b"\x00\x53\x73\xc0"
+_ID_BYTES: Final = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}  # of a message-id, by its code
+
+
+def may_name_user(block: bytes) -> bool:
+    """Return whether there may be a user-id in a stored block: told without decoding where properties come
+    first and are short, as most are.
+    """
+    if not block.startswith(_SHORT_PROPERTIES, 5):
+        return bool(block)
+    if block[10] < 2:
+        return False
+    code = block[11]
+    size = _ID_BYTES.get(code) or (2 + block[12] if code in (0xA0, 0xA1) else 0)
+    return not size or block[11 + size] != 0x40
+
+
 def read_block(block: bytes) -> Block:
     """Return the sections of a stored block."""
     return Block(block) if len(block) > limits.AMQP10_KEPT_SECTIONS_BYTES_MAX else _kept_block(block)

@@ -14,7 +14,7 @@ from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
 from broker.amqp10.settling.transactions import Transactions
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
-from broker.properties.amqp10_sections import EMPTY, Published, PublishReader
+from broker.properties.amqp10_sections import EMPTY, Published, PublishReader, may_name_user
 from broker.publication.publish_addresses import check_publish, find_queues
 from config import limits
 from protocols.amqp10 import constants as c
@@ -283,6 +283,8 @@ class PublisherLink:
 
 def check_user_id(block: bytes, user: str) -> None:
     """Raise PreconditionFailed if properties name another user than the publisher."""
+    if not may_name_user(block):
+        return
     user_id = amqp10.property_of(block, "user-id")
     if user_id is not None and user_id != user.encode():
         shown = user_id.decode(errors="replace") if isinstance(user_id, bytes) else user_id
@@ -292,7 +294,9 @@ def check_user_id(block: bytes, user: str) -> None:
 def _asks(published: Published) -> bool:
     """Return whether something of a message has to be looked at by itself."""
     block = published.block
-    return amqp10.may_ask(block) or (bool(block) and amqp10.property_of(block, "user-id") is not None)
+    return amqp10.may_ask(block) or (
+        may_name_user(block) and amqp10.property_of(block, "user-id") is not None
+    )
 
 
 def _node_of(block: bytes) -> Node:
