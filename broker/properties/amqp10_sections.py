@@ -329,14 +329,15 @@ def _body_of(message: bytes, body: list[tuple[int, int, int, int]]) -> tuple[int
         contents.append(message[content_at:after])
     frame = framing[1]
     if len(body) == 1:
-        if frame == _framing(len(contents[0])):
+        if frame == data_framing(len(contents[0])):
             return FORM_DATA, b"", contents[0]
         if frame.startswith(_LONG_DATA):
             return FORM_WIDE, b"", contents[0]
     return FORM_PARTS, b"".join(framing), b"".join(contents)
 
 
-def _framing(size: int) -> bytes:
+def data_framing(size: int) -> bytes:
+    """Return what goes before the bytes of a data section."""
     return _SHORT_DATA + bytes((size,)) if size < 256 else _LONG_DATA + size.to_bytes(4, "big")
 
 
@@ -711,7 +712,7 @@ class Delivery:
 
     def _frame(self, size: int) -> bytes:
         if self._form == FORM_DATA:
-            return _framing(size)
+            return data_framing(size)
         return _LONG_DATA + size.to_bytes(4, "big") if self._form == FORM_WIDE else b""
 
     def framed(self, body: bytes) -> bytes:

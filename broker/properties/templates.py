@@ -5,10 +5,11 @@ A message that leaves by the protocol it came by is not translated at all.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from broker.properties import amqp, amqp10, mqtt
-from broker.properties.amqp10_sections import Delivery, are_body_sections
+from broker.properties.amqp10_sections import EMPTY, FORM_DATA, Delivery, are_body_sections, data_framing
 from broker.properties.neutral_model import HeaderMap, MessageProperties
 from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
@@ -21,6 +22,7 @@ from storage.envelope import (
 )
 
 _MQTT_DELIVERY: Final = "block of MQTT deliveries"
+_PROPERTIES_SECTION: Final = b"\x00\x53\x73"
 _AMQP10_DELIVERY: Final = "AMQP 1.0 delivery"
 _AMQP10_AS_DATA: Final = "AMQP 1.0 delivery of data"
 
@@ -118,6 +120,33 @@ def as_amqp10(template: EnvelopeTemplate, body: bytes) -> Delivery:
         properties.is_encoded = False
         known = made[_AMQP10_AS_DATA] = amqp10.write(properties, template.exchange)
     return known
+
+
+def first_amqp10(template: EnvelopeTemplate, body: bytes) -> bytes:
+    """Return a message that a consumer of AMQP 1.0 is given for the first time.
+
+    What came by AMQP 1.0 with properties and data and nothing before them is put together without a look at
+    them: each of these may have properties of its own.
+    """
+    block = template.properties
+    if (
+        template.properties_kind == PROPERTIES_AMQP10
+        and block[0] == FORM_DATA
+        and block.startswith(_PROPERTIES_SECTION, 5)
+        and 5 + int.from_bytes(block[1:5], "little") == len(block)
+    ):
+        start = _amqp10_start(template.topic, template.exchange, persistent=template.persistent)
+        return b"".join((start, block[5:], data_framing(len(body)), body))
+    delivery = as_amqp10(template, body)
+    content = delivery.framed(body) if delivery.is_framed else body
+    return b"".join((delivery.before(len(body)), content, delivery.after))
+
+
+@lru_cache(maxsize=256)
+def _amqp10_start(topic: str, exchange: str, *, persistent: bool) -> bytes:
+    """Return what goes before the properties of what was published with these and without annotations."""
+    whole = amqp10.as_published(EMPTY, topic, exchange, persistent=persistent).before(0)
+    return whole[: -len(data_framing(0))]
 
 
 def _amqp10_delivery(template: EnvelopeTemplate) -> Delivery:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer, LinkCredit, Message
-from broker.properties.templates import as_amqp10
+from broker.properties.templates import as_amqp10, first_amqp10
 from protocols.amqp10 import constants as c
 from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.link import Link
@@ -118,11 +118,7 @@ class LinkSink:
 
 def _first(message: Message) -> bytes:
     """Return a message that is delivered for the first time."""
-    body: Any = message.body
-    delivery = as_amqp10(message.template, body)
-    return b"".join(
-        (delivery.before(len(body)), delivery.framed(body) if delivery.is_framed else body, delivery.after)
-    )
+    return first_amqp10(message.template, message.body or b"")
 
 
 class WantedCredit:
