@@ -272,26 +272,27 @@ class Answer(NamedTuple):
 class Management:
     """A client's link pair, in a session of its own."""
 
-    def __init__(self, client: RawAmqp10, *, begin: bool = True) -> None:
+    def __init__(self, client: RawAmqp10, *, channel: int = 0, begin: bool = True) -> None:
         self._client = client
+        self._channel = channel
         self._numbers = itertools.count(1)
         if begin:
-            client.begin()
+            client.begin(channel)
         for handle, role in ((0, c.SENDER), (1, c.RECEIVER)):
             source, target = p.Source("/management"), p.Target("/management")
             count = 0 if role is c.SENDER else None
             attach = p.Attach(
                 "pair", handle, role, 1, 0, source, target, initial_delivery_count=count, properties=PAIRED
             )
-            assert client.attach(attach).properties == PAIRED
+            assert client.attach(attach, channel).properties == PAIRED
             if role is c.SENDER:
                 assert client.expect(p.Flow).link_credit
-        client.give_credit(1_000)
+        client.give_credit(1_000, channel=channel)
 
     def ask(self, method: str, path: str, body: Any = None, *, reply_to: str | None = "$me") -> Answer:
         number = next(self._numbers)
         properties = p.Properties(message_id=t.ULong(number), to=path, subject=method, reply_to=reply_to)
-        self._client.transfer(p.encode(properties) + section(0x77, body), settled=True)
+        self._client.transfer(p.encode(properties) + section(0x77, body), channel=self._channel, settled=True)
         while not isinstance((frame := self._client.read()).body, p.Transfer):  # type: ignore[union-attr]
             assert frame is not None
             assert isinstance(frame.body, p.Flow)

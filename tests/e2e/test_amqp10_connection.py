@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from broker.version import PRODUCT
@@ -12,7 +13,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.framing import encode_frame, encode_sasl_frame
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
-from tests.e2e.raw_amqp10 import RawAmqp10
+from tests.e2e.raw_amqp10 import Management, RawAmqp10
 
 Connect = Callable[..., RawAmqp10]
 
@@ -130,3 +131,23 @@ def test_the_broker_says_goodbye_when_it_stops(
     error = client.expect(p.Close).error
     assert error is not None
     assert error.condition == c.CONNECTION_FORCED
+
+
+def test_listings_name_the_protocol_its_sessions_and_its_links(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker = own_broker()
+    client = raw_amqp10(broker, container="lister")
+    client.begin(3)
+    Management(client, channel=3, begin=False).ask("PUT", "/queues/listed", {})
+    client.attach_receiver("/queues/listed", 5, channel=3, name="the-link")
+    with httpx.Client(base_url=broker.http_url, auth=("guest", "guest"), trust_env=False) as http:
+        (own,) = http.get("/api/v1/connections").json()["items"]
+        (theirs,) = http.get("/api/connections").json()
+        (channel,) = http.get("/api/channels").json()
+        (consumer,) = http.get("/api/consumers").json()
+    told = own["description"]
+    assert (told["protocol"], told["client_id"], told["user"]) == ("AMQP 1.0", "lister", "guest")
+    assert (theirs["protocol"], theirs["channels"]) == ("AMQP 1.0", 1)
+    assert channel["number"] == 3
+    assert (consumer["consumer_tag"], consumer["queue"]["name"]) == ("the-link", "listed")
