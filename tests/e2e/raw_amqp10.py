@@ -86,8 +86,10 @@ class RawAmqp10:
         hostname: str | None = None,
         container: str = "raw",
         frame_max: int = c.UINT_MAX,
+        over: socket.socket | None = None,
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        """`over` is a socket that is connected, as one of TLS."""
+        self.socket = over or socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = FrameReader()
         self._frames: list[Frame] = []
@@ -95,10 +97,14 @@ class RawAmqp10:
         self.next_delivery_id = 0
         if handshake:
             assert self.log_in(user, password) == c.SASL_OK
-            self.send_bytes(c.AMQP_HEADER)
-            self.expect_header(c.AMQP_HEADER)
-            self.send(0, p.Open(container, hostname, frame_max))
-            self.open = self.expect(p.Open)
+            self.greet(container, hostname, frame_max)
+
+    def greet(self, container: str = "raw", hostname: str | None = None, frame_max: int = c.UINT_MAX) -> None:
+        """Open, once SASL is over."""
+        self.send_bytes(c.AMQP_HEADER)
+        self.expect_header(c.AMQP_HEADER)
+        self.send(0, p.Open(container, hostname, frame_max))
+        self.open = self.expect(p.Open)
 
     def log_in(self, user: str = "guest", password: str = "guest", mechanism: str = "PLAIN") -> int:
         """SASL as far as its outcome, which is given."""
@@ -181,6 +187,14 @@ class RawAmqp10:
         self.next_delivery_id += 1
         tag = number.to_bytes(4, "big")
         self.send(channel, p.Transfer(handle, number, tag, 0, settled, **fields), payload)
+        return number
+
+    def transfer_in_parts(self, payload: bytes, handle: int = 0, part_bytes: int = 100_000) -> int:
+        """Send a delivery in several frames; gives its ID."""
+        parts = [payload[at : at + part_bytes] for at in range(0, len(payload), part_bytes)]
+        number = self.transfer(parts[0], handle, more=len(parts) > 1)
+        for index, part in enumerate(parts[1:], 2):
+            self.send(0, p.Transfer(handle, more=index < len(parts)), part)
         return number
 
     def settle(

@@ -17,8 +17,10 @@ from broker.access.passwords import hashed
 from broker.network.tls.making import Authority, write_pair
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.users_file import save_users
+from protocols.amqp10.constants import SASL_OK
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.raw_amqp10 import Management, RawAmqp10, message
 from tests.waiting import until
 
 HOSTS = ["localhost", "127.0.0.1"]
@@ -225,6 +227,26 @@ def test_a_certificate_is_its_user(secured, name):
     with pytest.raises(amqp.ChannelClosedByBroker, match="refused for user 'seven'"):
         channel.queue_declare(name, exclusive=True)
     connection.close()
+
+
+def test_a_certificate_is_its_user_over_amqp_1_0(secured, name):
+    port = secured.ports["amqps"]
+    client = RawAmqp10(port, handshake=False, over=shake_hands(port, client_context(secured, "device")))
+    assert client.log_in(mechanism="EXTERNAL") == SASL_OK
+    assert "EXTERNAL" in client.mechanisms
+    client.greet()
+    management = Management(client)
+    assert management.ask("PUT", f"/queues/dev-{name}", {"exclusive": True}).status == 201
+    refused = management.ask("PUT", f"/queues/{name}", {"exclusive": True})
+    assert refused.status == 403
+    assert "refused for user 'seven'" in refused.body
+    body = bytes(range(256)) * 2_000  # larger than a record, a frame and a buffer
+    client.attach_sender(f"/queues/dev-{name}", 5)
+    client.transfer_in_parts(message(body), 5)
+    client.outcomes(1)
+    client.attach_receiver(f"/queues/dev-{name}", 6, credit=1)
+    assert client.receive().body == body
+    client.drop()
 
 
 def test_a_certificate_of_nobody_lets_nobody_in(secured):
