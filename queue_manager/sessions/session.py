@@ -309,12 +309,12 @@ class Session:
             merged = self._next(room)
             if merged is None:
                 return
-            found_count = len(merged)
+            found_count = sum(len(each.subscriptions) for each in merged)
             if not repeats:
                 merged = self._within_bounds(merged)
             deliveries = self._deliveries(merged, link, now_ms)
             if len(deliveries) < found_count and not repeats:
-                link.forget([])  # room was kept for what the client does not get
+                link.forget([])  # room was kept for what the client does not get, or gets once
             if repeats and self._next_id >= self.read_to:
                 self._forget_unrepeated(link, now_ms)
             if any(d.qos == 2 and not d.is_repeated for d in deliveries):

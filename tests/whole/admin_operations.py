@@ -187,10 +187,13 @@ class AdminOperations(HttpOperations):
             if not ready:
                 self.mqcore.raw("GET", f"/{q}")  # the request is there by the time this is answered
                 self.dares = args.get("dare", True)
+                queue.is_waited_for = True
                 try:
                     getattr(self, f"do_{op}")(client, **{key: args[key] for key in args if key != "dare"})
                 except Skip:
                     pass  # it waits in vain
+                finally:
+                    queue.is_waited_for = False
             answer = waits.getresponse()
             body = answer.read().decode()
             self._waited(queue, answer.status, body, answer.getheader("X-Message-Id") or "", bool(ready))

@@ -672,7 +672,7 @@ class AmqpOperations(World):
             if prefetch and not no_ack:
                 consumer.credit = self._credit(consumer, prefetch)
             self.consumers[name, tag] = consumer
-            made.consumers.append(consumer)
+            made.join(consumer)
         self.ask(name, method, commands.Basic.ConsumeOk, refused=refused)
 
     @staticmethod

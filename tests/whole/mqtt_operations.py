@@ -318,7 +318,7 @@ class MqttOperations(World):
         consumer = Consumer(name, q, queue, made, takes, credit if qos else lambda: float("inf"), told=True)
         consumer.explicit = explicit
         self.consumers[name, q] = consumer
-        made.consumers.append(consumer)
+        made.join(consumer)
 
     def do_qunsub(self, name: str, q: str) -> None:
         client = self.need_mqtt(name)

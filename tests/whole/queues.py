@@ -169,6 +169,12 @@ class Group:
         assert self._active is not None
         return self._active
 
+    def join(self, consumer: Consumer) -> None:
+        """A consumer comes; it does not take the place of one that is active."""
+        if self.consumers:
+            self.active()
+        self.consumers.append(consumer)
+
     def wants(self, message: Message) -> bool:
         """Whether its pattern takes the routing key of the message in this queue."""
         if self.pattern == "#":
@@ -238,6 +244,7 @@ class Queue:
     exclusive: str | None = None
     no_publish: bool = False
     no_deliver: bool = False
+    is_waited_for: bool = False  # by a request over HTTP, which takes one message at some moment
     groups: dict[str | None, Group] = field(default_factory=dict)
     scheduled: list[tuple[float, Item]] = field(default_factory=list)
     identities: Identities = field(default_factory=Identities)
@@ -328,7 +335,7 @@ class Queue:
         if limit is None or self.settings.overflow == "drop-head":
             return "take"
         low, high = self.depth()
-        if low >= limit and not (burst and self.served()):
+        if low >= limit and not (burst and self.served()) and not self.is_waited_for:
             return "refuse"
         if high < limit:
             return "take"
@@ -786,6 +793,7 @@ class Queues:
 
     def restart(self, now: float, *, killed: bool) -> None:
         """The broker ended: what is in memory is gone, what was held is back."""
+        self.given.clear()  # who had credit cannot be told: what was sent may not have been read
         for queue in [queue for queue in self if not queue.settings.durable or queue.exclusive]:
             del self.queues[queue.name]
             queue.ended()

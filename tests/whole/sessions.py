@@ -513,7 +513,8 @@ class Sessions:
             for copy in session.pending:
                 copy.identifiers = []
         offered = list(self._as_member(session, body, topic))
-        offered.sort(key=lambda pair: pair[1].qos == 3)  # one that comes with any QoS fits later, too
+        # one that comes with any QoS, or need not come, fits later, too
+        offered.sort(key=lambda pair: (pair[1].qos == 3, not pair[0].required))
         is_exact = any(wanted.qos == qos for _, wanted in offered)
         shared = [(kept, wanted) for kept, wanted in offered if not self._differs(wanted, fields)]
         for position, copy in enumerate(session.pending):

@@ -287,3 +287,15 @@ def test_client_is_told_of_room_that_what_it_does_not_want_had_taken(broker):
     broker.settle()
     assert taker.got == []
     assert taker.queued_when_told == (0, 0)
+
+
+def test_client_is_told_of_room_that_a_message_of_two_filters_had_taken(broker):
+    """It waits for each of them, and is given once."""
+    taker = broker.attach()
+    for topic_filter in ("a", "+"):
+        broker.sessions.subscribe(taker.session, topic_filter, options(1), is_logged=True)
+    broker.settle()
+    broker.sessions.logs.publish(list(broker.sessions.logs), TEMPLATE, 1, False, None, [b"1"], 0)
+    broker.settle()
+    assert len(taker.got) == 1
+    assert taker.queued_when_told == (0, 0)
