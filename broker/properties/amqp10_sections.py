@@ -66,6 +66,7 @@ _LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
 _MAPS: Final = frozenset((0xC1, 0xD1))
 _BINARIES: Final = frozenset((0xA0, 0xB0))
 _SHORT: Final = frozenset((0xA0, 0xA1, 0xA3, 0xC0, 0xC1))  # a size of one byte goes before
+_SHORT_TEXTS: Final = frozenset((0xA0, 0xA1, 0xA3))
 _SYMBOLS: Final = frozenset((0xA3, 0xB3))
 _STRINGS: Final = frozenset((0xA1, 0xB1))
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
@@ -76,6 +77,7 @@ _ASKING: Final = re.compile(
     b"|".join(re.escape(name.encode()) for name in (*NAMES, DELIVERY_TIME, DELIVERY_DELAY, COPIES))
 )
 _OFFSET_AS_BYTES: Final = types.encode_symbol(OFFSET)
+_LEARNING_MAX: Final = 16  # messages taken apart for one whose shape is learned
 
 
 class Published(NamedTuple):
@@ -92,37 +94,87 @@ class Published(NamedTuple):
     asks: bool
 
 
-class PublishReader:
-    """Takes messages apart. One for each link: what was before the last body is compared with the next, so
-    that messages alike are not looked through again.
+class _Shape(NamedTuple):
+    """What messages have in common that differ in values alone, each of them as long as it was.
+
+    The first `size` octets, which end where the type of the body stands, are `octets` where `mask` is not 0.
+    A block is `begin` and the octets from `start` to `end`.
     """
 
-    __slots__ = ("_checked", "_head", "_last")
+    size: int
+    mask: int
+    octets: int
+    begin: bytes
+    start: int
+    end: int
+    persistent: bool
+
+
+class PublishReader:
+    """Takes messages apart. One for each link: what was before the last body is compared with the next, so
+    that messages alike are not looked through again; nor are those that differ in values of their properties
+    and application properties alone.
+    """
+
+    __slots__ = ("_checked", "_head", "_last", "_learning", "_shape", "_shapes")
 
     def __init__(self) -> None:
         self._head = b""
         self._last = (PROPERTIES_NONE, b"", False, False)
         # by code: the last section, what is kept of it, and whether that asks anything of the broker
         self._checked: dict[int, tuple[bytes, bytes, bool]] = {}
+        self._shape: _Shape | None = None  # the last that was met
+        self._shapes: dict[int, _Shape] = {}  # by size
+        # taken apart since one was learned: learning from each costs more than it gives where none comes again
+        self._learning = _LEARNING_MAX
 
     def read(self, message: bytes) -> Published:
         """Take a whole message apart; raises AmqpError for what is none."""
         head = self._head
         if head and message.startswith(head):
-            at = len(head)
-            size = len(message) - at
-            if size < 258:
-                if size >= 2 and message[at] == 0xA0 and message[at + 1] == size - 2:
-                    kind, block, persistent, asks = self._last
-                    return Published(kind, block, message[at + 2 :], persistent, asks)
-            elif (
-                size > 260
-                and message[at] == 0xB0
-                and int.from_bytes(message[at + 1 : at + 5], "big") == size - 5
-            ):
+            content_at = _content_at(message, len(head))
+            if content_at:
                 kind, block, persistent, asks = self._last
-                return Published(kind, block, message[at + 5 :], persistent, asks)
+                return Published(kind, block, message[content_at:], persistent, asks)
+        shape = self._shape
+        if shape is not None:
+            if int.from_bytes(message[: shape.size], "big") & shape.mask != shape.octets:
+                shape = self._other_shape(message)
+            if shape is not None:
+                content_at = _content_at(message, shape.size)
+                if content_at:
+                    block = shape.begin + message[shape.start : shape.end]
+                    return Published(PROPERTIES_AMQP10, block, message[content_at:], shape.persistent, False)
         return self._take_apart(message)
+
+    def _other_shape(self, message: bytes) -> _Shape | None:
+        """Return the shape of a message, if it is another than the last one's."""
+        shape = self._shapes.get(_head_bytes(message))
+        if shape is None or int.from_bytes(message[: shape.size], "big") & shape.mask != shape.octets:
+            return None
+        self._shape = shape
+        return shape
+
+    def _learn(self, message: bytes, found: Sequence[Section], block: bytes, persistent: bool) -> None:
+        """Learn the shape of a message that is one data section after others, and asks nothing."""
+        if self._learning < _LEARNING_MAX:
+            self._learning += 1
+            return
+        start = next((start for code, start, _, _ in found if code >= MESSAGE_ANNOTATIONS), 0)
+        _, end, size, _ = found[-1]
+        if start == end or size > limits.AMQP10_SHAPE_BYTES_MAX or not block.endswith(message[start:end]):
+            return
+        self._learning = 0
+        mask = bytearray(b"\xff" * size)
+        for code, _, value_at, section_end in found:
+            if code in (PROPERTIES, APPLICATION_PROPERTIES):
+                _unmask_values(mask, message, value_at, section_end, is_map=code == APPLICATION_PROPERTIES)
+        bits = int.from_bytes(mask, "big")
+        octets = int.from_bytes(message[:size], "big") & bits
+        begin = block[: len(block) - (end - start)]
+        if len(self._shapes) >= limits.AMQP10_SHAPES_PER_LINK_MAX:
+            self._shapes.clear()
+        self._shape = self._shapes[size] = _Shape(size, bits, octets, begin, start, end, persistent)
 
     def _take_apart(self, message: bytes) -> Published:
         try:
@@ -167,7 +219,46 @@ class PublishReader:
         if form == FORM_DATA and not footer and body[0][2] <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
             self._head = message[: body[0][2]]
             self._last = kind, block, persistent, asks
+            if kind != PROPERTIES_NONE and not asks:
+                self._learn(message, found, block, persistent)
         return Published(kind, block, content, persistent, asks)
+
+
+def _content_at(message: bytes, at: int) -> int:
+    """Return where the bytes begin of a data section that ends the message, its type at `at`; 0 if the size
+    is not told in as few bytes as can be, or is another.
+    """
+    size = len(message) - at
+    if size < 258:
+        return at + 2 if size >= 2 and message[at] == 0xA0 and message[at + 1] == size - 2 else 0
+    is_long = size > 260 and message[at] == 0xB0
+    return at + 5 if is_long and int.from_bytes(message[at + 1 : at + 5], "big") == size - 5 else 0
+
+
+def _head_bytes(message: bytes) -> int:
+    """Return where the type of the first body section stands; 0 where that cannot be told shortly."""
+    at = 0
+    end = len(message) - 5
+    while at < end and message[at + 1] == 0x53:
+        if message[at + 2] >= DATA:
+            return at + 3
+        kind = message[at + 3]
+        if kind not in _SHORT:
+            return 0
+        at += 5 + message[at + 4]
+    return 0
+
+
+def _unmask_values(mask: bytearray, data: bytes, at: int, end: int, *, is_map: bool) -> None:
+    """Put 0 for the octets of values that may differ: those of a list, or of a map but for its keys."""
+    position, count = _items(data, at)
+    for index in range(count):
+        code = data[position]
+        after = skip_value(data, position, end)
+        if (index % 2 or not is_map) and (_STEPS[code] or code in _SHORT_TEXTS):
+            start = position + (1 if _STEPS[code] else 2)
+            mask[start:after] = bytes(after - start)
+        position = after
 
 
 def _block(form: int, sections: bytes, framing: bytes, footer: bytes) -> bytes:

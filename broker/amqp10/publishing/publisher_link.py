@@ -160,7 +160,7 @@ class PublisherLink:
     def _publish_varied(self, run: TransferRun, published: Sequence[Published]) -> bool:
         """Publish messages with properties of their own; False: they have to be looked at one by one."""
         node = self._node
-        if node is None or any(map(_asks, published)):
+        if node is None or any(one.asks for one in published):
             return False
         plan = self._varied
         if plan is None or not self._publishing.is_current(plan):
@@ -289,14 +289,6 @@ def check_user_id(block: bytes, user: str) -> None:
     if user_id is not None and user_id != user.encode():
         shown = user_id.decode(errors="replace") if isinstance(user_id, bytes) else user_id
         raise PreconditionFailed(f"user_id property set to '{shown}' but authenticated user was '{user}'")
-
-
-def _asks(published: Published) -> bool:
-    """Return whether something of a message has to be looked at by itself."""
-    block = published.block
-    return amqp10.may_ask(block) or (
-        may_name_user(block) and amqp10.property_of(block, "user-id") is not None
-    )
 
 
 def _node_of(block: bytes) -> Node:
