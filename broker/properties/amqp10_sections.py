@@ -125,7 +125,7 @@ class PublishReader:
         self._checked: dict[int, tuple[bytes, bytes, bool]] = {}
         self._shape: _Shape | None = None  # the last that was met
         self._shapes: dict[int, _Shape] = {}  # by size
-        # taken apart since one was learned: learning from each costs more than it gives where none comes again
+        # taken apart since one was learned: where no shape comes again, learning each is lost
         self._learning = _LEARNING_MAX
 
     def read(self, message: bytes) -> Published:
