@@ -102,11 +102,15 @@ class Read(Item):
 
 @dataclass(eq=False)
 class Stream(Queue):
-    """A stream: `log` has the bodies by offset, `first` is the oldest one that may be there."""
+    """A stream: `log` has the bodies by offset, `first` is the oldest one that may be there.
+
+    `holes`: offsets before the end of the log whose message was not seen; another reader may have it.
+    """
 
     log: list[str] = field(default_factory=list)
     purged: int = 0
     deleted: int = 0  # everything before this offset was, when the last step ended
+    holes: set[int] = field(default_factory=set)
     pending: list[Pending] = field(default_factory=list)
     members: dict[str, StreamGroup] = field(default_factory=dict)
     readers: list[Reader] = field(default_factory=list)
@@ -168,6 +172,9 @@ class Stream(Queue):
 
     def see(self, offset: int, body: str) -> None:
         """A reader was given this. Raises Mismatch."""
+        if offset in self.holes:
+            self._found(offset, body)
+            return
         if offset < len(self.log):
             if self.log[offset] != body:
                 raise Mismatch(f"offset {offset} of {self.name} is {body!r}, it was {self.log[offset]!r}")
@@ -183,15 +190,27 @@ class Stream(Queue):
             self.log += [""] * missing  # deleted before anybody was given them
             for pending in self.pending:
                 pending.required = False
+        elif missing < len(self.pending) and any(len(group.readers) > 1 for group in self.members.values()):
+            self.holes |= set(range(len(self.log), offset))  # read by another client, or about to be
+            self.log += [""] * missing
         if offset > len(self.log):
             raise Mismatch(f"{body!r} of {self.name} says offset {offset}, the next is {len(self.log)}")
+        self.log.append("")
+        self._found(offset, body)
+
+    def _found(self, offset: int, body: str) -> None:
+        """A message that waited for its place has this one. Raises Mismatch."""
+        earlier = sum(hole < offset for hole in self.holes)
         for pending in self.pending:
             if pending.message.body == body:
                 self.pending.remove(pending)
-                self.log.append(body)
+                self.holes.discard(offset)
+                self.log[offset] = body
                 return
             if pending.required and not pending.loose:
-                raise Mismatch(f"{body!r} of {self.name} came before {pending.message.body!r}")
+                if not earlier:
+                    raise Mismatch(f"{body!r} of {self.name} came before {pending.message.body!r}")
+                earlier -= 1
         raise Mismatch(f"{body!r} of {self.name} at offset {offset}, which nobody published")
 
     # ---- readers
