@@ -298,6 +298,7 @@ class MqttOperations(World):
             raise Skip
         self._consume(name, client, q, group, explicit, qos, pattern)
         session.queue_filters[q] = (group, explicit, qos, pattern)
+        session.queue_topics[q] = topic
         code = client.subscribe(topic, qos, user=user)
         if code != qos:
             raise Mismatch(f"SUBACK {code:#x}, not {qos}")
@@ -326,9 +327,10 @@ class MqttOperations(World):
         if consumer is None:
             raise Skip
         session = self.sessions.sessions[name]
-        group, _, _, pattern = session.queue_filters.pop(q)
-        topic = queue_filter(client.version, q, group, pattern)
-        client.unsubscribe(topic)
+        del session.queue_filters[q]
+        code = client.unsubscribe(session.queue_topics.pop(q))
+        if code:
+            raise Mismatch(f"UNSUBACK {code:#x}")
         self._feed_mqtt()
         del self.consumers[name, q]
         self.queues.leave(consumer, time.time())

@@ -28,8 +28,9 @@ class Copy:
     """One message on its way to one session. `qos` and `identifiers` are those it must come with.
 
     `packet_id`: under which it was sent; `shared`: the group it was sent for; `perhaps_shared`: it may have
-    been that of a group; `waits_with`: members of its group, one of which has it, that had no room. A crash
-    before `stored_by` may lose it.
+    been that of a group; `published_retain`: of what a group gave, as another member may have it;
+    `waits_with`: members of its group, one of which has it, that had no room. A crash before `stored_by` may
+    lose it.
     """
 
     body: str
@@ -43,6 +44,7 @@ class Copy:
     expires: float | None = None
     step: int = 0
     shared: SharedGroup | None = None
+    published_retain: bool = False
     perhaps_shared: bool = False
     any_options: bool = False
     weight: int = 1
@@ -84,7 +86,9 @@ class Session:
     maybe_unreleased: dict[int, Copy] = field(default_factory=dict)
     queue_in_flight: int = 0
     recent: list[tuple[float, Copy]] = field(default_factory=list)
+    completed: list[tuple[float, Copy]] = field(default_factory=list)  # PUBREL was answered at that time
     queue_filters: dict[str, tuple[str, bool, int, str]] = field(default_factory=dict)
+    queue_topics: dict[str, str] = field(default_factory=dict)  # as they were subscribed to
 
     def window(self) -> int:
         return self.receive_maximum - len(self.in_flight) - len(self.releasing) - self.queue_in_flight
@@ -289,6 +293,7 @@ class Sessions:
         if not there and not (qos and self.lasts(group)):
             return 0
         copy = Copy(body, topic, qos, retain, [], required, step=self.step, shared=group, expires=expires)
+        copy.published_retain = retain
         if not all(member.takes(copy) for member in self.members(group)):
             copy.required = False  # given to one that it is too large for
         group.pending.append(copy)
@@ -390,6 +395,10 @@ class Sessions:
         old.receive_maximum, old.packet_maximum = receive_maximum, packet_maximum
         old.expiry_s, old.ends = expiry_s, None
         old.unreleased = set(old.releasing)
+        for at, copy in [*old.recent, *old.completed]:  # PUBREL, or PUBCOMP, may not have been read
+            if copy.qos == 2 and time.time() - at < UNWRITTEN_S:
+                old.maybe_unreleased[copy.packet_id] = copy
+        old.completed.clear()
         self._gave_way(old)
         old.repeats = list(old.in_flight)
         old.in_flight = []
@@ -402,8 +411,8 @@ class Sessions:
             for copy in self.groups[key].pending:
                 copy.required = copy.required and session.takes(copy)
 
-    def lose(self, client: str) -> None:
-        """The connection ended."""
+    def lose(self, client: str, at: float = 0.0) -> None:
+        """The connection ended, `at` this time at the earliest, if that was not just now."""
         session = self.sessions.get(client)
         if session is None or not session.connected:
             return
@@ -422,7 +431,7 @@ class Sessions:
             self.end(client)
             return
         now = time.time()
-        session.ends = now - ENDED_S + session.expiry_s, now + session.expiry_s
+        session.ends = (at or now) - ENDED_S + session.expiry_s, now + session.expiry_s
         session.pending = [copy for copy in session.pending if copy.qos]
         for group in self.groups.values():
             members = self.members(group)
@@ -435,7 +444,7 @@ class Sessions:
         assert group is not None
         if copy.qos == 2:
             copy.required = False
-        copy.again = True
+        copy.again, copy.retain = True, copy.published_retain
         if self.groups.get(group.key()) is group:
             group.pending.insert(0, copy)
 
@@ -448,14 +457,14 @@ class Sessions:
                 self._returned(copy)
         self._leave_groups(session)
 
-    def restart(self, *, killed: bool) -> None:
-        """The broker ended. After a kill what was acknowledged in the last moment may come again, and what
-        its publisher was told nothing of may be lost.
+    def restart(self, ends: float, *, killed: bool) -> None:
+        """The broker ended, at `ends` at the earliest. After a kill what was acknowledged in the last moment
+        may come again, and what its publisher was told nothing of may be lost.
         """
         if killed:
             self._may_be_lost(time.time())
         for session in list(self.sessions.values()):
-            self.lose(session.client)
+            self.lose(session.client, ends)
             recent, session.recent = session.recent, []
             for at, copy in recent:
                 unsure = killed or copy.qos == 2  # PUBREC was sent, PUBREL did not come
@@ -561,7 +570,7 @@ class Sessions:
                 idents = [way.identifier] if way.identifier and session.version == 5 else []
                 wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
                 wanted.expires = copy.expires
-                wanted.shared = group
+                wanted.shared, wanted.published_retain = group, copy.retain
                 wanted.stored_by, wanted.any_options = copy.stored_by, copy.any_options
                 yield copy, wanted
 
@@ -651,9 +660,9 @@ class Sessions:
             session.releasing[packet_id] = copy
         if completed:
             session.releasing.pop(packet_id, None)
-        session.recent = [
-            (at, copy) for at, copy in session.recent if copy.qos != 2 or copy.packet_id != packet_id
-        ]
+        over = [(at, one) for at, one in session.recent if one.qos == 2 and one.packet_id == packet_id]
+        session.recent = [pair for pair in session.recent if pair not in over]
+        session.completed += [(time.time(), one) for _, one in over]
 
     def copies(self) -> list[Copy]:
         """All that wait."""

@@ -97,6 +97,7 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
             raise Skip
         self._feed()
         flood = self._flood(during) if kill and during else None
+        ends = time.time()
         if kill:
             self.broker.kill9()
         else:
@@ -128,7 +129,7 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
         self.replies.asking.clear()
         self.may_end.clear()
         now = time.time()
-        self.sessions.restart(killed=kill)
+        self.sessions.restart(ends, killed=kill)
         self.queues.restart(now, killed=kill)
         self.routes.crash(set(self.queues.queues))
         if verify and (wrong := left_in_store(self.broker.storage)):

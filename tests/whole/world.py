@@ -268,6 +268,8 @@ class World(ABC):
     def _mqtt_event(self, name: str, mqtt: Mqtt, event: Event) -> None:
         session = self.sessions.sessions[name]
         fields = event.fields
+        if event.kind == "deliver":  # the identifier is that of another message from now on
+            session.maybe_unreleased.pop(fields["packet_id"], None)
         if event.kind == "deliver" and mqtt.version == 5:
             wanted = self.responses.get(fields["body"])
             told = fields.get("response")
