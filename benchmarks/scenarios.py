@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.brokers import Broker
-from benchmarks.load import amqp, mqtt
+from benchmarks.load import amqp, amqp10, mqtt
 from benchmarks.load.target import Target
 
 SLUICEMQ, RABBITMQ, MOSQUITTO = "sluicemq", "rabbitmq", "mosquitto"
@@ -101,9 +101,9 @@ def _less(key: str, unit: str, value_max: float | None = None) -> Metric:
     return Metric(key, unit, more_is_better=False, value_max=value_max)
 
 
-def _amqp(name: str, title: str, ratio_min: float, **load: Any) -> Scenario:
+def _amqp(name: str, title: str, ratio_min: float, clients: Any = amqp, **load: Any) -> Scenario:
     def run(broker: Broker, effort: Effort) -> dict[str, Any]:
-        return amqp.run_together(broker.target, amqp.AmqpLoad(seconds=effort.seconds, **load))
+        return amqp.run_together(broker.target, amqp.AmqpLoad(seconds=effort.seconds, **load), clients)
 
     return Scenario(name, title, RABBITMQ, _rate(ratio_min), run)
 
@@ -174,6 +174,8 @@ SCENARIOS = (
     _amqp("amqp-topic-1000", "the same with 1,000 bindings", 1.0, topic_bindings=1_000),
     _amqp("amqp-fanout-10", "durable, confirms, to 10 classic queues, one of them consumed", 1.0, fanout=10),
     _amqp("amqp-durable-varied", _VARIED_TITLE, 1.5, varied=True, queue_arguments=QUORUM),
+    _amqp("amqp10-durable-100B", "AMQP 1.0, 1 producer, 1 consumer", 1.5, amqp10, queue_arguments=QUORUM),
+    _amqp("amqp10-durable-varied", _VARIED_TITLE, 1.5, amqp10, varied=True, queue_arguments=QUORUM),
     Scenario(
         "amqp-publish-then-drain",
         "durable, confirms, publish all, then consume all, 100 B; classic durable queue",

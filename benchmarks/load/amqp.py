@@ -68,12 +68,15 @@ class AmqpLoad:
     queue_arguments: dict[str, Any] = field(default_factory=dict)
 
 
-def run_together(target: Target, load: AmqpLoad) -> dict[str, Any]:
-    """Producer and consumer at once; the rate counts until the last delivery and the last confirm."""
+def run_together(target: Target, load: AmqpLoad, clients: Any = None) -> dict[str, Any]:
+    """Producer and consumer at once; the rate counts until the last delivery and the last confirm.
+
+    `clients` is a module that has both; by default they speak AMQP 0.9.1.
+    """
     queue = declare(target, load)
     crew = Crew()
-    crew.add(PUBLISHER, publisher, target, load, queue)
-    crew.add(CONSUMER, consumer, target, load, queue)
+    crew.add(PUBLISHER, clients.publisher if clients else publisher, target, load, queue)
+    crew.add(CONSUMER, clients.consumer if clients else consumer, target, load, queue)
     report = crew.measure(target, load.seconds, PUBLISHER, [CONSUMER])
     delete(target, load, queue)
     return report | {"refused": crew.reports[PUBLISHER]["refused"]}
@@ -180,6 +183,7 @@ def consumer(
     if expected < 0:
         board.wait_start(index)
         watch = Stopwatch()
+    counter.scan()
     count = consume_all(board, client.sock, counter, load, watch, expected)
     client.close()
     return watch.report(count=count)
@@ -188,14 +192,18 @@ def consumer(
 def consume_all(
     board: Board,
     sock: socket.socket,
-    counter: DeliveryCounter,
+    counter: Any,
     load: AmqpLoad,
     watch: Stopwatch,
-    expected: int,
+    expected: int = -1,
+    acknowledge: Callable[[int], bytes] = lambda count: encode_ack(CHANNEL, count, True),
 ) -> int:
-    """Count deliveries up to what the publisher said it sent (or `expected`); returns the count."""
+    """Count deliveries up to what the publisher said it sent (or `expected`); returns the count.
+
+    `counter` has a `count`, and a `receive` that reads and counts; `acknowledge` makes what is sent for all
+    messages up to a count.
+    """
     cells, clock = board.cells, time.monotonic
-    counter.scan()
     acked = 0
     while True:
         total = expected if expected >= 0 else cells[SENT_FINAL]
@@ -211,13 +219,13 @@ def consume_all(
         count = counter.count
         cells[RECEIVED] = count
         if not load.no_ack and count - acked >= load.ack_every:
-            sock.sendall(encode_ack(CHANNEL, count, True))
+            sock.sendall(acknowledge(count))
             acked = count
         if got < REST_BELOW_BYTES:
             time.sleep(REST_S)
     if not load.no_ack and counter.count > acked:
-        sock.sendall(encode_ack(CHANNEL, counter.count, True))
-    return counter.count
+        sock.sendall(acknowledge(counter.count))
+    return int(counter.count)
 
 
 def declare(target: Target, load: AmqpLoad) -> str:
