@@ -70,6 +70,7 @@ _SHORT_TEXTS: Final = frozenset((0xA0, 0xA1, 0xA3))
 _SYMBOLS: Final = frozenset((0xA3, 0xB3))
 _STRINGS: Final = frozenset((0xA1, 0xB1))
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
+_SHORT_FRAMINGS: Final = tuple(_SHORT_DATA + bytes((size,)) for size in range(256))
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _DATA: Final = b"\x00\x53\x75"
 _DEATHS_AS_BYTES: Final = DEATHS.encode()
@@ -429,7 +430,7 @@ def _body_of(message: bytes, body: list[tuple[int, int, int, int]]) -> tuple[int
 
 def data_framing(size: int) -> bytes:
     """Return what goes before the bytes of a data section."""
-    return _SHORT_DATA + bytes((size,)) if size < 256 else _LONG_DATA + size.to_bytes(4, "big")
+    return _SHORT_FRAMINGS[size] if size < 256 else _LONG_DATA + size.to_bytes(4, "big")
 
 
 def _checked(section: bytes, code: int, value_at: int) -> bytes:

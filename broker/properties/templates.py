@@ -129,21 +129,20 @@ def first_amqp10(template: EnvelopeTemplate, body: bytes) -> bytes:
     them: each of these may have properties of its own.
     """
     block = template.properties
-    if (
-        template.properties_kind == PROPERTIES_AMQP10
-        and block[0] == FORM_DATA
-        and block.startswith(_PROPERTIES_SECTION, 5)
-        and 5 + int.from_bytes(block[1:5], "little") == len(block)
-    ):
-        start = _amqp10_start(template.topic, template.exchange, persistent=template.persistent)
-        return b"".join((start, block[5:], data_framing(len(body)), body))
+    if template.properties_kind == PROPERTIES_AMQP10 and block.startswith(_PROPERTIES_SECTION, 5):
+        size = len(block) - 5
+        # of sections below 256 bytes all but the first byte of the size are 0
+        told = block[1] if size < 256 else int.from_bytes(block[1:5], "little")
+        if told == size and block[0] == FORM_DATA:
+            start = _amqp10_start(template.topic, template.exchange, template.persistent)
+            return b"".join((start, block[5:], data_framing(len(body)), body))
     delivery = as_amqp10(template, body)
     content = delivery.framed(body) if delivery.is_framed else body
     return b"".join((delivery.before(len(body)), content, delivery.after))
 
 
 @lru_cache(maxsize=256)
-def _amqp10_start(topic: str, exchange: str, *, persistent: bool) -> bytes:
+def _amqp10_start(topic: str, exchange: str, persistent: bool) -> bytes:
     """Return what goes before the properties of what was published with these and without annotations."""
     whole = amqp10.as_published(EMPTY, topic, exchange, persistent=persistent).before(0)
     return whole[: -len(data_framing(0))]

@@ -19,6 +19,8 @@ MESSAGES: dict[str, bytes] = {
     "long body": message(b"x" * 300, message_id="m"),
     "empty body": message(b"", message_id="m"),
     "application properties": message(b"x", message_id=t.ULong(1), application={"a": 1}),
+    **{f"an ID of {size}": message(b"x", message_id="m" * size) for size in (*range(240, 256), 300, 600)},
+    "long, and a footer": message(b"x", message_id="m" * 300) + section(0x78, {t.Symbol("x-a"): 1}),
     "annotations": message(b"x", message_id="m", annotations={"x-a": 1}),
     "header": section(0x70, [True, t.UByte(5)]) + message(b"x", durable=False, message_id="m"),
     "value": message(value=["x"], message_id="m"),
