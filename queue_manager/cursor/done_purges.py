@@ -8,6 +8,7 @@ from typing import Generic
 from queue_manager.claims.claim import Bucket
 from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
+from queue_manager.claims.shared_release import release_noted
 from queue_manager.cursor.home import H
 from queue_manager.log.payloads import Run, runs_of
 from queue_manager.log.removals import Row
@@ -52,6 +53,13 @@ class DonePurges(Generic[H]):
 
     def release_shared(self, runs: list[Run]) -> None:
         """Let go of payloads that other queues hold too: their reference counts have to be read first."""
+        retention = self._retention
+        if retention.is_known or len(retention.members) < 2:
+            release_noted(
+                retention, self._claims.buckets.storage_id, retention.payloads.release(self._holder, runs)
+            )
+            return
+        # whether the other groups need them is not known yet
         self._due.insert(0, Purge(self, NO_BUCKET, 0, runs))
         self.want()
 

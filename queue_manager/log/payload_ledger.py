@@ -38,13 +38,16 @@ class PayloadLedger(Generic[M]):
 
     def release_unshared(self, member: M, runs: list[Run]) -> None:
         """Delete payloads that only this queue holds, as far as no other group of it needs them."""
-        delete_payloads(self._log.context.commit, self._deletable(member, runs))
-        self._want_trim()
+        delete_payloads(self._log.context.commit, self.release(member, runs))
 
     def release_shared(self, member: M, runs: list[Run], references: dict[int, int]) -> None:
         """Take back this queue's references to payloads; the last reference takes the payload with it."""
-        take_references(self._log.context.commit, self._deletable(member, runs), references)
+        take_references(self._log.context.commit, self.release(member, runs), references)
+
+    def release(self, member: M, runs: list[Run]) -> list[Run]:
+        """Note that `member` needs these no more; give what the queue is to let go of now."""
         self._want_trim()
+        return self._deletable(member, runs)
 
     def _deletable(self, member: M, runs: list[Run]) -> list[Run]:
         """Of what `member` releases, what no other group needs and was not let go of before.

@@ -122,9 +122,13 @@ class QueueRemoval(Removal):
 
     def keep(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Keep the payloads of ranges that count as let go of."""
-        if self.released is not None:
-            for start, end in ranges:
-                self.released.discard(start, end)
+        if self.released is None:
+            return
+        for start, end in ranges:
+            if start < self.head_offset:  # the head does not wait for them
+                self.released.add(start, self.head_offset)
+                self.head_offset = start
+            self.released.discard(start, end)
 
     def is_gone(self, offset: int) -> bool:
         """Whether the log no longer stands for the payload at `offset`; as far as is known, True."""
@@ -221,14 +225,16 @@ class GroupRemoval(Removal):
 class PendingRemovals:
     """Deletions and resets of groups that are not performed to their end yet, in one log.
 
-    Each has a record, until it is done; the driver performs them.
+    Each has a record, until it is done; the driver performs them. Of those `noted`, memory knows the
+    messages: the log is searched for them only after a crash.
     """
 
-    __slots__ = ("_log", "_removals")
+    __slots__ = ("_log", "_noted", "_removals")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
         self._removals: tuple[GroupRemoval, ...] = ()
+        self._noted: dict[GroupRemoval, None] = {}
 
     def __iter__(self) -> Iterator[GroupRemoval]:
         return iter(self._removals)
@@ -248,6 +254,24 @@ class PendingRemovals:
         context = self._log.context
         context.commit.put(removal.key(), removal.encode())
         context.removals.append(removal)
+
+    def note(self, removal: GroupRemoval, free: RangeSet) -> None:
+        """Note what is let go of soon, but not with this commit, and is to be so after a crash, too."""
+        removal.log_free.add_all(free)
+        self._noted[removal] = None
+        self._log.context.commit.put(removal.key(), removal.encode())
+
+    def end_noted(self, removal: GroupRemoval) -> bool:
+        """End one that was noted; give whether it was still to be done."""
+        if removal not in self._noted:
+            return False
+        del self._noted[removal]
+        self._log.context.commit.delete(removal.key())
+        return True
+
+    def take_noted(self) -> list[GroupRemoval]:
+        """Return all that are noted, which the caller does now."""
+        return [removal for removal in list(self._noted) if self.end_noted(removal)]
 
     def restore(self, removal: GroupRemoval) -> None:
         """Take up one that a crash interrupted."""
@@ -270,5 +294,6 @@ class PendingRemovals:
 
     def lowest_free(self, end: int) -> int:
         """Return the lowest offset, at most `end`, whose payload has yet to be found in the log."""
-        starts = [removal.log_free.starts[0] for removal in self._removals if removal.log_free.starts]
+        pending = (*self._removals, *self._noted)
+        starts = [removal.log_free.starts[0] for removal in pending if removal.log_free.starts]
         return min([end, *starts])

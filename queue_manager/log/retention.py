@@ -11,6 +11,7 @@ from typing import Generic
 from queue_manager.log.expired import NOTHING_EXPIRED, ExpiredOffsets
 from queue_manager.log.members import M, Members, is_failed, others_than
 from queue_manager.log.payload_ledger import PayloadLedger
+from queue_manager.log.payloads import Run
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
@@ -142,6 +143,22 @@ class Retention(Generic[M]):
         """Do as `let_go`, for payloads that no group needs any more."""
         number = self.log.context.new_number()
         self.let_go(GroupRemoval(self.log, storage_id, number, RELEASE), free)
+
+    def note_release(self, storage_id: str, runs: Iterable[Run]) -> GroupRemoval:
+        """Note payloads that count as let go of with this commit, and are so with a later one."""
+        free = RangeSet()
+        for first_offset, _, count in runs:
+            free.add(first_offset, first_offset + count)
+        removal = GroupRemoval(self.log, storage_id, self.log.context.new_number(), RELEASE)
+        self.removals.note(removal, free)
+        return removal
+
+    def end_noted(self, removal: GroupRemoval) -> bool:
+        """End, with the open commit, what was noted; give whether it was still to be done."""
+        is_due = self.removals.end_noted(removal)
+        if is_due and not self.log.deleted:
+            self.want_removal_below_head()  # which waited for it
+        return is_due
 
     def lets_go(self, removal: GroupRemoval, offset: int) -> bool:
         """Whether the payload of a message in a bucket that goes is to go with it."""

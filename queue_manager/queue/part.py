@@ -344,10 +344,13 @@ class Part:
         self.write_log(now_ms)
         purged = () if self._purging is None else self._purging.starts()
         head_offset = min(self._kept_from(), *purged, log.next_offset)
-        released = self.retention.payloads.released if self.retention.is_known else None
+        released = self.retention.payloads.released.copy() if self.retention.is_known else None
         queue_removal = QueueRemoval(
             log.name, log.log_id, storage_ids, head_offset, released, RangeSet(), is_untouched=is_untouched
         )
+        if released is not None:
+            for noted in self.retention.removals.take_noted():
+                queue_removal.keep(noted.log_free.pairs())
         queue_removal.write(commit)
         context.removals.append(queue_removal)
         return queue_removal

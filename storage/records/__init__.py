@@ -462,8 +462,9 @@ class PendingGroupRemoval(NamedTuple):
 
 group_removal: Final = Record("group removal", 0x1C, key_of(GroupRemovalKey), value_of(PendingGroupRemoval))
 """A group that was deleted or reset, or began behind the oldest message, while payloads that only it kept are
-still going. `number` is a message ID that no message gets. Written with the change, again in each commit that
-deletes some, without those, and deleted with the last.
+still going. Or messages that were purged, expired or dropped, whose references to payloads that other queues
+hold, too, are yet to be taken back. `number` is a message ID that no message gets. Written with the change,
+again in each commit that deletes some, without those, and deleted with the last.
 """
 
 

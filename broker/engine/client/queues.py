@@ -138,9 +138,13 @@ class QueueClient:
             queue.use.note(self._shard.clock.now_ms())
         return status_of(queue)
 
-    @answered
-    def purge(self, name: Name, caller: str = OPERATOR) -> Dropped:
-        """Drop what waits in every group. Comes to QueueNotFound, ResourceLocked."""
+    def purge(self, name: Name, caller: str = OPERATOR) -> Answer[Dropped]:
+        """Drop what waits in every group; soon after a start this waits as `delete` does. Comes to
+        QueueNotFound, ResourceLocked.
+        """
+        return self._when_known(name, partial(self._purge, name, caller))
+
+    def _purge(self, name: Name, caller: str) -> Dropped:
         queue = find(self._shard, name, caller)
         return Dropped(queue.purge(self._shard.clock.now_ms()), queue.durable)
 
@@ -165,18 +169,23 @@ class QueueClient:
         shares with others would stay for ever. Comes to QueueNotFound, ResourceLocked, PreconditionFailed
         when it is used or not empty and that was a condition.
         """
-        delete = partial(self._delete, name, caller, if_unused=if_unused, if_empty=if_empty)
+        return self._when_known(
+            name, partial(self._delete, name, caller, if_unused=if_unused, if_empty=if_empty)
+        )
+
+    def _when_known(self, name: Name, call: Callable[[], Dropped]) -> Answer[Dropped]:
+        """Call at once, or as soon as it is known what the queue let go of before the start."""
         queue = self._shard.manager.queues.get(name)
         if queue is None or queue.is_history_known():
-            return Answer.of(delete)
+            return Answer.of(call)
         answer: Answer[Dropped] = Answer()
-        self._begin(self._delete_when_known(answer, delete))
+        self._begin(self._call_when_known(answer, call))
         return answer
 
-    async def _delete_when_known(self, answer: Answer[Dropped], delete: Callable[[], Dropped]) -> None:
+    async def _call_when_known(self, answer: Answer[Dropped], call: Callable[[], Dropped]) -> None:
         try:
             await self._shard.sweeper.retention_known()
-            answer.resolve(delete())
+            answer.resolve(call())
         except (QueueManagerError, StorageError) as error:
             answer.fail(error)
 

@@ -13,13 +13,14 @@ from broker.engine.commit_loop import CommitLoop
 from broker.engine.shard import Shard
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
+from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.spec_records import QueueDefinition
 from storage.errors import StoreUnavailable
 from storage.records import payload, payload_refs
 from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock
-from tests.model.leaks import all_rows
+from tests.model.leaks import all_rows, check_ownership
 from tests.unit.queue_manager import managers
 from tests.waiting import turns
 
@@ -43,22 +44,26 @@ class WatchedStore(MemoryStore):
 
 
 class Sharing:
-    """Two durable queues, with the same messages in both."""
+    """Two durable queues, with the same messages in both; `policy` is that of the second one."""
 
-    def __init__(self, shard: Shard, store: WatchedStore, clock: FakeClock) -> None:
+    def __init__(self, shard: Shard, store: WatchedStore, clock: FakeClock, policy: QueuePolicy) -> None:
         self.shard = shard
         self.store = store
         self.clock = clock
-        self.queues = [self._declare(name) for name in ("one", "two")]
+        self.queues = [self._declare("one", POLICY), self._declare("two", policy)]
 
-    def _declare(self, name: str) -> Queue:
-        definition = QueueDefinition(name, durable=True, policy=POLICY, topics=("shop/#",))
+    def _declare(self, name: str, policy: QueuePolicy) -> Queue:
+        definition = QueueDefinition(name, durable=True, policy=policy, topics=("shop/#",))
         return self.shard.manager.queues.declare(definition, self.clock.ms)
 
-    async def publish(self, count: int, *, delay_ms: int | None = None) -> None:
+    async def restart(self) -> None:
+        """Begin anew with what is on the store."""
+        self.shard = await open_shard(self.store, self.clock)
+
+    async def publish(self, count: int, *, delay_ms: int | None = None, ttl_ms: int | None = None) -> None:
         """Publish to both and have it on the store."""
         manager = self.shard.manager
-        options = PublishOptions(delay_ms=delay_ms) if delay_ms else PublishOptions()
+        options = PublishOptions(delay_ms=delay_ms or 0, ttl_ms=ttl_ms)
         plan = manager.plan("shop/x", 0, b"", True, options=options)
         plan.aim(manager.publisher.route("shop/x", self.clock.ms))
         assert self.shard.manager.publish(plan, [b"x"] * count, self.clock.ms) == ACCEPTED
@@ -87,17 +92,20 @@ class Sharing:
         ]
 
 
-async def open_sharing() -> Sharing:
-    store = WatchedStore()
-    clock = FakeClock()
-    shard = await Shard.open(
+async def open_shard(store: WatchedStore, clock: FakeClock) -> Shard:
+    return await Shard.open(
         store,
         clock,  # type: ignore[arg-type]
         default_policy=POLICY,
         auto_create=False,
         cache_bytes_max=0,
     )
-    return Sharing(shard, store, clock)
+
+
+async def open_sharing(policy: QueuePolicy = POLICY) -> Sharing:
+    store = WatchedStore()
+    clock = FakeClock()
+    return Sharing(await open_shard(store, clock), store, clock, policy)
 
 
 async def scheduled_key(it: Sharing, name: str) -> tuple[int, int]:
@@ -189,14 +197,7 @@ async def test_a_queue_deleted_right_before_a_crash_leaves_nothing_of_what_it_sh
     it.delete("two")
     await it.shard.commit_once(everything=True)
     assert it.counts() == before
-    store = it.store
-    it.shard = await Shard.open(
-        store,
-        it.clock,  # type: ignore[arg-type]
-        default_policy=POLICY,
-        auto_create=False,
-        cache_bytes_max=0,
-    )
+    await it.restart()
     await it.settle()
     assert it.counts() == [1, 1, 1]
     it.delete("one")
@@ -218,13 +219,7 @@ async def test_queues_deleted_right_after_a_start_leave_nothing_of_what_they_sha
     it.shard.manager.dispatch(it.clock.ms)
     it.shard.manager.ack(sink.claims[1:2], it.clock.ms)
     await it.shard.commit_once(everything=True)
-    it.shard = await Shard.open(
-        it.store,
-        it.clock,  # type: ignore[arg-type]
-        default_policy=POLICY,
-        auto_create=False,
-        cache_bytes_max=0,
-    )
+    await it.restart()
     answers = []
     for name in ("two", "one"):
         if is_asked_for:
@@ -273,15 +268,82 @@ async def test_a_removal_that_a_crash_interrupts_takes_each_reference_back_once(
         try:
             await it.settle()
         except Crash:
-            it.shard = await Shard.open(
-                it.store,
-                it.clock,  # type: ignore[arg-type]
-                default_policy=POLICY,
-                auto_create=False,
-                cache_bytes_max=0,
-            )
+            await it.restart()
     await it.settle()
     assert it.counts() == [1] * 4
     it.delete("one")
     await it.settle()
     assert (it.payloads(), it.counts()) == (0, [])
+
+
+PASSED_BY = {
+    "the queue's TTL": managers.make_policy(done_retention_ms=0, message_ttl_ms=100),
+    "a TTL of their own": POLICY,
+    "a bound": managers.make_policy(done_retention_ms=0, depth_max=1, overflow="drop-head"),
+    "a purge": POLICY,
+}
+
+
+async def share_and_pass(by: str, *, has_group: bool) -> Sharing:
+    """Have the second queue pass messages that nobody was given; what it shares has yet to be let go of."""
+    it = await open_sharing(PASSED_BY[by])
+    if has_group:
+        managers.consume(it.shard.manager, it.queues[1], credit_max=0)
+    await it.publish(3, ttl_ms=100 if by == "a TTL of their own" else None)
+    if by == "a purge":
+        it.queues[1].purge(it.clock.ms)
+    it.clock.ms += 200
+    it.shard.manager.expire(it.clock.ms)
+    await it.shard.commit_once(everything=True)
+    return it
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+@pytest.mark.parametrize("by", PASSED_BY)
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_messages_passed_right_before_a_crash_leave_nothing_of_what_they_shared(
+    by: str, has_group: bool, is_deleted: bool
+) -> None:
+    """Whether the queue is still there or was deleted before the crash, too."""
+    it = await share_and_pass(by, has_group=has_group)
+    if is_deleted:
+        it.delete("two")
+        await it.shard.commit_once(everything=True)
+    await it.restart()
+    check_ownership(all_rows(it.store))
+    await it.settle()
+    check_ownership(all_rows(it.store))
+    for name in ("one", "two"):
+        if name in it.shard.manager.queues:
+            it.delete(name)
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+@pytest.mark.parametrize("by", PASSED_BY)
+async def test_messages_passed_in_a_queue_that_is_deleted_take_each_reference_back_once(
+    by: str, has_group: bool
+) -> None:
+    it = await share_and_pass(by, has_group=has_group)
+    it.delete("two")
+    await it.settle()
+    check_ownership(all_rows(it.store))
+    assert by == "a TTL of their own" or it.counts() == [1, 1, 1]
+    it.delete("one")
+    await it.settle()
+    assert (it.payloads(), it.counts()) == (0, [])
+
+
+async def test_a_purge_right_after_a_start_and_before_a_crash_leaves_nothing_of_what_was_shared() -> None:
+    it = await open_sharing()
+    managers.consume(it.shard.manager, it.queues[1], credit_max=0)
+    await it.publish(3)
+    await it.restart()
+    purged = QueueClient(it.shard).purge("two")
+    assert (await purged).count == 3
+    await it.shard.commit_once(everything=True)
+    await it.restart()
+    await it.settle()
+    check_ownership(all_rows(it.store))
+    assert it.counts() == [1, 1, 1]
