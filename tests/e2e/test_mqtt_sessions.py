@@ -701,6 +701,33 @@ def test_every_kept_share_of_a_member_goes_on_when_it_has_room_again(mqtt, raw_m
     assert member.quiet()
 
 
+@pytest.mark.parametrize("expiry_s", [0, 600])
+def test_member_of_a_share_whose_receive_maximum_is_used_up_is_passed_over(mqtt, name, expiry_s):
+    options = {"SessionExpiryInterval": expiry_s, "manual_ack": True}
+    full = mqtt(client_id=f"{name}-full", ReceiveMaximum=1, **options)
+    other = mqtt(client_id=f"{name}-other", **options)
+    for member in (full, other):
+        member.subscribe(f"$share/g/{name}", 1)
+    sender = mqtt()
+    for number in range(5):
+        sender.publish(name, str(number), 1)
+    taken = [full.take_one().payload, *[other.take_one().payload for _ in range(4)]]
+    assert sorted(taken) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_waits_for_a_kept_share_goes_to_a_member_that_joins(mqtt, name):
+    full = mqtt(client_id=name, SessionExpiryInterval=600, ReceiveMaximum=1, manual_ack=True)
+    full.subscribe(f"$share/g/{name}", 1)
+    sender = mqtt()
+    for number in range(3):
+        sender.publish(name, str(number), 1)
+    assert full.take_one().payload == b"0"
+    other = mqtt()
+    other.subscribe(f"$share/g/{name}", 1)
+    assert [other.take_one().payload for _ in range(2)] == [b"1", b"2"]
+    assert full.quiet()
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize(
     "granted", [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)], ids=lambda pair: "{}-{}".format(*pair)

@@ -28,7 +28,7 @@ class Copy:
     """One message on its way to one session. `qos` and `identifiers` are those it must come with.
 
     `packet_id`: under which it was sent; `shared`: the group it was sent for; `perhaps_shared`: it may have
-    been that of a group; `published_retain`: of what a group gave, as another member may have it;
+    been that of a group; `published`: QoS and RETAIN of what a group gave, for another member;
     `waits_with`: members of its group, one of which has it, that had no room. A crash before `stored_by` may
     lose it.
     """
@@ -44,7 +44,7 @@ class Copy:
     expires: float | None = None
     step: int = 0
     shared: SharedGroup | None = None
-    published_retain: bool = False
+    published: tuple[int, bool] = 0, False
     perhaps_shared: bool = False
     any_options: bool = False
     weight: int = 1
@@ -293,7 +293,7 @@ class Sessions:
         if not there and not (qos and self.lasts(group)):
             return 0
         copy = Copy(body, topic, qos, retain, [], required, step=self.step, shared=group, expires=expires)
-        copy.published_retain = retain
+        copy.published = qos, retain
         if not all(member.takes(copy) for member in self.members(group)):
             copy.required = False  # given to one that it is too large for
         group.pending.append(copy)
@@ -444,7 +444,8 @@ class Sessions:
         assert group is not None
         if copy.qos == 2:
             copy.required = False
-        copy.again, copy.retain = True, copy.published_retain
+        copy.again = True
+        copy.qos, copy.retain = copy.published
         if self.groups.get(group.key()) is group:
             group.pending.insert(0, copy)
 
@@ -570,7 +571,7 @@ class Sessions:
                 idents = [way.identifier] if way.identifier and session.version == 5 else []
                 wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
                 wanted.expires = copy.expires
-                wanted.shared, wanted.published_retain = group, copy.retain
+                wanted.shared, wanted.published = group, (copy.qos, copy.retain)
                 wanted.stored_by, wanted.any_options = copy.stored_by, copy.any_options
                 yield copy, wanted
 

@@ -141,8 +141,11 @@ class KeptShare:
             if delivery.is_repeated:
                 self._window.sent_again((delivery.packet_id,))
             self._deliveries[run] = delivery
-            if self._group is not None:
-                self._group.publish(run)
+            group = self._group
+            if group is not None and (self._undelivered or not group.has_room):
+                self._undelivered.append(run)  # for who has room first, or joins
+            elif group is not None:
+                group.publish(run)
 
     def release(self, packet_ids: list[int]) -> None:
         """See `Link`: of QoS 2 nothing is sent by the session."""

@@ -96,7 +96,8 @@ class Outbound:
         if self._waiting or client.transport.paused or client.connection.closed:
             return False
         session = self._session
-        return session is None or not session.keeps_any or session.queued[0] < self.window.free()
+        queued = session.queued[0] if session is not None and session.keeps_any else 0
+        return queued < self.window.free()
 
     def limit(self, receive_maximum: int, topic_alias_maximum: int) -> None:
         """Set what the client allows: QoS 1 and 2 deliveries at a time (section 3.1.2.11.3), and topic
