@@ -33,6 +33,8 @@ class OnPower(BrokerProcess):
     def spawn(self) -> Process:
         root = Path(self.storage)
         root.mkdir(exist_ok=True)
+        # compiled, it would pass for the next one, of the same size and perhaps of the same second
+        shutil.rmtree(self._site / "__pycache__", ignore_errors=True)
         (self._site / "sitecustomize.py").write_text(power.installing(root, self._notes))
         return super().spawn()
 
