@@ -81,7 +81,7 @@ test-wheel: setup-dev
 	rm -rf $(WHEEL)
 	$(BIN)/python -m hatchling build --target wheel --directory $(WHEEL)
 	$(BIN)/python -m venv $(WHEEL)/venv
-	sed -n 's/^\([a-z].*\) \\$$/\1/p' requirements-dev.lock > $(WHEEL)/constraints.txt
+	sed -n 's/\[.*\]==/==/; s/^\([a-z].*\) \\$$/\1/p' requirements-dev.lock > $(WHEEL)/constraints.txt
 	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(WHEEL)/constraints.txt \
 		"$$(echo $(WHEEL)/*.whl)[examples,otel]" pytest pytest-asyncio aiomqtt
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
@@ -157,11 +157,12 @@ $(PIP_AUDIT):
 audit: $(PIP_AUDIT)
 	build/audit/bin/python .ci/audit.py
 
+# extras are kept: pip takes a pin of "coverage" for none of "coverage[toml]", and installs nothing once a newer one is out
 lock:
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url -o requirements-dev.lock
-	uv pip compile pyproject.toml --extra spark --group spark-demo --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements.lock
-	uv pip compile --only-group docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements-dev.lock -o requirements-docs.lock
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url -o requirements-dev.lock
+	uv pip compile pyproject.toml --extra spark --group spark-demo --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url -c requirements-dev.lock -o requirements-spark.lock
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url -c requirements-dev.lock -o requirements.lock
+	uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url -c requirements-dev.lock -o requirements-docs.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
