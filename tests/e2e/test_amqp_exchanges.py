@@ -532,16 +532,38 @@ def test_consistent_hashing_by_a_header(channel, exchange, name):
     assert all(taken)
 
 
-def test_random_choice_gives_each_message_to_one(channel, exchange, name):
-    source = exchange("x-random")
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("x-random", marks=pytest.mark.extension), pytest.param("x-local-random", id="local")],
+)
+def test_random_choice_gives_each_message_to_one(channel, exchange, name, kind):
+    source = exchange(kind)
     for each in "ab":
         channel.queue_declare(f"{name}-{each}", exclusive=True)
-        channel.queue_bind(f"{name}-{each}", source)
+        channel.queue_bind(f"{name}-{each}", source, "")
     for number in range(100):
         channel.basic_publish(source, "", str(number))
     taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
     assert sorted(map(int, taken[0] + taken[1])) == list(range(100))
     assert min(map(len, taken)) > 20
+
+
+def test_a_binding_of_a_local_random_exchange_has_no_routing_key(amqp_connect, exchange, queue):
+    refused = refusal(amqp_connect().channel().queue_bind, queue, exchange("x-local-random"), "k")
+    assert refused == (406, "Non empty binding 'k' key not permitted")
+
+
+def test_modulus_hashing_keeps_keys_together_whatever_bindings_are_called(channel, exchange, name):
+    source = exchange("x-modulus-hash")
+    for each in "ab":
+        channel.queue_declare(f"{name}-{each}", exclusive=True)
+        channel.queue_bind(f"{name}-{each}", source, "any" if each == "a" else "")
+    for number in range(60):
+        channel.basic_publish(source, f"k{number % 20}", f"k{number % 20}")
+    taken = [take_all(channel, f"{name}-{each}") for each in "ab"]
+    assert set(taken[0]).isdisjoint(taken[1])
+    assert all(taken)
+    assert len(taken[0] + taken[1]) == 60
 
 
 @pytest.mark.extension  # RabbitMQ has it as a plug-in of others

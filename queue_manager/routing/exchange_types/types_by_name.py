@@ -8,7 +8,13 @@ from queue_manager.errors import InvalidArgument
 from queue_manager.routing.exchange_types.base import Headers, Matcher
 from queue_manager.routing.exchange_types.consistent_hash import ConsistentHashMatcher
 from queue_manager.routing.exchange_types.headers import HeadersMatcher
-from queue_manager.routing.exchange_types.simple import DirectMatcher, FanoutMatcher, RandomMatcher
+from queue_manager.routing.exchange_types.simple import (
+    DirectMatcher,
+    FanoutMatcher,
+    LocalRandomMatcher,
+    ModulusHashMatcher,
+    RandomMatcher,
+)
 from queue_manager.routing.exchange_types.topic import TopicMatcher
 
 DIRECT: Final = "direct"
@@ -17,8 +23,10 @@ TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 CONSISTENT_HASH: Final = "x-consistent-hash"
 RANDOM: Final = "x-random"
+LOCAL_RANDOM: Final = "x-local-random"
+MODULUS_HASH: Final = "x-modulus-hash"
 DELAYED: Final = "x-delayed-message"
-TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS, CONSISTENT_HASH, RANDOM, DELAYED)
+TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS, CONSISTENT_HASH, RANDOM, LOCAL_RANDOM, MODULUS_HASH, DELAYED)
 DELAYED_TYPE: Final = "x-delayed-type"
 
 
@@ -42,6 +50,10 @@ def make_matcher(type: str, arguments: Headers) -> Matcher:
         return ConsistentHashMatcher(arguments)
     if type == RANDOM:
         return RandomMatcher()
+    if type == LOCAL_RANDOM:
+        return LocalRandomMatcher()
+    if type == MODULUS_HASH:
+        return ModulusHashMatcher()
     raise InvalidArgument(f"unknown exchange type {type!r}")
 
 
