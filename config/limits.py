@@ -57,6 +57,7 @@ AMQP_UNSEEN_SHAPES_MAX: Final = (
 AMQP10_FRAME_BYTES_MAX: Final = 131_072  # told as max-frame-size in open
 AMQP10_CHANNEL_MAX: Final = 255  # sessions of a connection, less one
 AMQP10_HANDLE_MAX: Final = 1_023  # links of a session, less one
+AMQP10_LINKS_PER_CONNECTION_MAX: Final = 8_192  # of all its sessions
 AMQP10_IDLE_TIMEOUT_MS: Final = 60_000  # told in open; a client may be silent for twice as long
 AMQP10_IDLE_TIMEOUT_MS_MIN: Final = 1_000  # the shortest that a client may ask for
 AMQP10_HANDSHAKE_TIMEOUT_S: Final = 10
@@ -72,6 +73,7 @@ AMQP10_SHAPE_BYTES_MAX: Final = 512  # of what such messages have before their b
 AMQP10_EMPTY_ITEMS_MAX: Final = 32  # of an array whose items take no octets
 AMQP10_TRANSFER_HEAD_BYTES_MAX: Final = 512  # of a frame of the usual form, before its payload
 AMQP10_DELIVERY_TAG_BYTES_MAX: Final = 32
+AMQP10_PART_BYTES: Final = 64  # of memory that a part of a delivery takes beside its octets
 AMQP10_PIPELINED_BYTES_MAX: Final = 512 * KIB  # that a client sends before it is let in
 AMQP10_TAILS_PER_CONNECTION_MAX: Final = 256  # ends of transfers and dispositions that are kept decoded
 
@@ -230,7 +232,9 @@ AMQP_SHAPE_BYTES_MAX: Final = (
     1_024  # larger (method, properties) pairs are not cached, so a cache stays <= ~1 MiB
 )
 LOG_INDEX_ENTRIES_MAX: Final = 8_192  # newest metadata-log entries whose place is kept in memory, per queue
-AMQP_ASSEMBLY_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX  # announced by bodies in many frames, per connection
+AMQP_ASSEMBLY_BYTES_MAX: Final = (
+    2 * MESSAGE_BYTES_MAX
+)  # of bodies in many frames that are not whole, per connection
 UNFINISHED_BYTES_MAX: Final = 128 * MIB  # announced by large messages that have come in part, all connections
 UNFINISHED_OF_STRANGERS_BYTES_MAX: Final = 8 * MIB  # the same of who has not logged in: large CONNECTs
 LARGE_PAGES_BYTES_MIN: Final = 4 * MIB  # the memory of a larger body is asked for in large pages

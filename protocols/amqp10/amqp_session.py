@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import deque
+from typing import Any, Final, NamedTuple
 
 from config import limits
 from protocols.amqp10 import constants as c
@@ -12,7 +13,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import LINK, SESSION, AmqpError
 from protocols.amqp10.framing import encode_frame
 from protocols.amqp10.hot import TransferHead, TransferPattern, TransferReader
-from protocols.amqp10.link import Link
+from protocols.amqp10.link import Link, LinkTotals
 
 _MASK: Final = 0xFFFFFFFF
 _HALF: Final = 1 << 31
@@ -23,10 +24,20 @@ def _ahead(one: int, other: int) -> int:
     return (one - other + _HALF & _MASK) - _HALF
 
 
+class _WaitingTransfer(NamedTuple):
+    """A transfer that the window has no room for. `delivery_id`: of the first of a delivery, else -1."""
+
+    link: Link
+    delivery_id: int
+    head: bytes
+    part: memoryview
+
+
 class Session:
     """A session. Raises AmqpError with the scope of what must end."""
 
     __slots__ = (
+        "_drained",
         "_events",
         "_payload_max",
         "_handle_max",
@@ -39,6 +50,7 @@ class Session:
         "_reader",
         "_remote_window",
         "_run",
+        "_totals",
         "_waiting",
         "channel",
         "is_ending",
@@ -54,6 +66,7 @@ class Session:
         reader: TransferReader,
         handle_max: int,
         frame_max: int,
+        totals: LinkTotals,
     ) -> None:
         self.channel = channel
         self._output = output
@@ -68,7 +81,9 @@ class Session:
         self._incoming_window = limits.AMQP10_INCOMING_WINDOW
         self._next_outgoing_id = 0
         self._remote_window = int(begin.incoming_window)
-        self._waiting: list[tuple[bytes, memoryview]] = []  # transfers that the window has no room for
+        self._waiting: deque[_WaitingTransfer] = deque()
+        self._drained: list[Link] = []  # whose clients are told so behind these
+        self._totals = totals
         self._events: list[Any] = []
         self._run: ev.TransferRun | None = None
         self._pattern: TransferPattern | None = None
@@ -109,7 +124,10 @@ class Session:
             raise AmqpError(c.INVALID_FIELD, "a settle mode of attach is none", SESSION)
         if attach.role is c.SENDER and attach.initial_delivery_count is None:
             raise AmqpError(c.INVALID_FIELD, "attach of a sender needs initial-delivery-count", SESSION)
-        link = Link(self.channel, attach, message_bytes_max)
+        if self._totals.link_count >= limits.AMQP10_LINKS_PER_CONNECTION_MAX:
+            most = limits.AMQP10_LINKS_PER_CONNECTION_MAX
+            raise AmqpError(c.RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {most} links", SESSION)
+        link = Link(self.channel, attach, message_bytes_max, self._totals)
         self.links[link.handle] = link
         self._events.append(ev.AttachRequested(link))
 
@@ -117,10 +135,9 @@ class Session:
         """Take a link that the client detaches, or its answer to ours."""
         link = self._link(detach.handle)
         del self.links[link.handle]
-        state, link.state = link.state, ln.DETACHED
-        link.forget_parts()
-        if self._pattern_link is link:
-            self._pattern = None
+        state = link.state
+        link.leave()
+        self._forget_transfers(link)
         if state != ln.DETACHING:
             if state == ln.ATTACHING:
                 # the front-end has not said what it is; the client has to see an attach before the detach
@@ -280,8 +297,12 @@ class Session:
             self._count(link)
             return
         link.first_transfer = first
-        link.parts.append(payload)
-        link.part_bytes += len(payload)
+        link.add_part(payload)
+        if self._totals.unfinished_bytes > limits.AMQP_ASSEMBLY_BYTES_MAX:
+            most = limits.AMQP_ASSEMBLY_BYTES_MAX
+            raise AmqpError(
+                c.RESOURCE_LIMIT_EXCEEDED, f"deliveries that are not whole take more than {most} bytes"
+            )
         if link.part_bytes > link.max_message_size:
             raise self._too_large(link, link.part_bytes)
         if not tail.more:
@@ -343,20 +364,57 @@ class Session:
             self._next_outgoing_id = self._next_outgoing_id + count & _MASK
         else:
             for number, payload in enumerate(payloads, first_id):
-                self._waiting += encoder.encode_parts(number & _MASK, payload)
+                delivery_id = number & _MASK
+                for head, part in encoder.encode_parts(delivery_id, payload):
+                    self._waiting.append(_WaitingTransfer(link, delivery_id, head, part))
+                    delivery_id = -1
             self._send_waiting()
         return first_id
 
+    def tell_drained(self, link: Link) -> None:
+        """Tell the client that nothing is left for what remains of a link's credit, behind what waits."""
+        link.delivery_count += link.credit
+        link.credit = 0
+        if self._waiting:
+            self._drained.append(link)
+        else:
+            self.send_flow(link)
+
     def _send_waiting(self) -> None:
         """Send as many of the transfers that wait as the window has room for."""
-        sent = self._waiting[: self._remote_window]
-        self._waiting = self._waiting[len(sent) :]
-        self._remote_window -= len(sent)
-        self._next_outgoing_id = self._next_outgoing_id + len(sent) & _MASK
-        for head, part in sent:
-            self._output.append(head)
-            if part:
-                self._output.append(part)
+        waiting = self._waiting
+        count = min(len(waiting), self._remote_window)
+        self._remote_window -= count
+        self._next_outgoing_id = self._next_outgoing_id + count & _MASK
+        for _ in range(count):
+            transfer = waiting.popleft()
+            self._output.append(transfer.head)
+            if transfer.part:
+                self._output.append(transfer.part)
+        if not waiting and self._drained:
+            self._tell_drained_links()
+
+    def _tell_drained_links(self) -> None:
+        drained, self._drained = self._drained, []
+        for link in drained:
+            if link.is_attached:
+                self.send_flow(link)
+
+    def _forget_transfers(self, link: Link) -> None:
+        """Have nothing sent on a link that is detached; deliveries that are not begun were none, so that
+        others get their IDs, if they are the last.
+        """
+        if self._pattern_link is link:
+            self._pattern = None
+        if not self._waiting:
+            return
+        dropped = [transfer for transfer in self._waiting if transfer.link is link]
+        self._waiting = deque(transfer for transfer in self._waiting if transfer.link is not link)
+        begun = [transfer.delivery_id for transfer in dropped if transfer.delivery_id >= 0]
+        if begun and not self._waiting:
+            self.next_delivery_id = begun[0]
+        if not self._waiting:
+            self._tell_drained_links()
 
     # links
 
@@ -374,9 +432,15 @@ class Session:
         """Detach a link; what the client sends on it is discarded until it answers."""
         link.state = ln.DETACHING
         link.forget_parts()
-        if self._pattern_link is link:
-            self._pattern = None
+        self._forget_transfers(link)
         self._send(p.Detach(link.handle, closed, error))
+
+    def leave(self) -> None:
+        """End, with all links."""
+        for link in self.links.values():
+            link.leave()
+        self.links.clear()
+        self._waiting.clear()
 
     def _send(self, performative: Any) -> None:
         self._output.append(encode_frame(self.channel, performative))

@@ -14,7 +14,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.amqp_session import Session
 from protocols.amqp10.errors import CONNECTION, LINK, AmqpError
 from protocols.amqp10.framing import HEAD, check_head, encode_frame, encode_sasl_frame
-from protocols.amqp10.link import Link
+from protocols.amqp10.link import Link, LinkTotals
 from protocols.errors import LocalProtocolError
 from protocols.foreign import foreign_protocol
 from protocols.sans_io_connection import Connection
@@ -56,6 +56,7 @@ class Amqp10Connection(Connection):
         "_settle",
         "_step",
         "_tail",
+        "_totals",
         "_dispositions",
         "_transfers",
         "channel_max",
@@ -109,6 +110,7 @@ class Amqp10Connection(Connection):
         self._sasl_hostname: str | None = None
         self._opened = False  # our open was sent
         self._sessions: dict[int, Session] = {}
+        self._totals = LinkTotals()
         self._transfers = hot.TransferReader()
         self._dispositions = hot.DispositionReader()
         self._settle: ev.DispositionRun | None = None
@@ -157,7 +159,7 @@ class Amqp10Connection(Connection):
     @property
     def unfinished_bytes(self) -> int:
         """See `Connection.unfinished_bytes`."""
-        return sum(link.part_bytes for session in self._sessions.values() for link in session.links.values())
+        return self._totals.unfinished_bytes
 
     def receive_eof(self) -> list[Any]:
         """Take the end of the client's side of the transport."""
@@ -264,7 +266,7 @@ class Amqp10Connection(Connection):
             return
         self.closing = True
         self._pending = []
-        self._sessions.clear()
+        self._forget_sessions()
         self._error = (condition, description)
         if self._step < handshake.AWAITING_OPEN:
             # nothing of AMQP may be said yet
@@ -393,9 +395,7 @@ class Amqp10Connection(Connection):
         """Tell the client that nothing is left for what remains of its credit (2.6.7)."""
         session = self._session_of(link)
         if session is not None:
-            link.delivery_count += link.credit
-            link.credit = 0
-            session.send_flow(link)
+            session.tell_drained(link)
 
     def deliver(self, link: Link, payloads: list[bytes]) -> int:
         """Send whole messages on a link that the client receives on; gives the delivery ID of the first.
@@ -449,6 +449,11 @@ class Amqp10Connection(Connection):
         if session is None or session.is_ending or link.state != state:
             return None
         return session if session.links.get(link.handle) is link else None
+
+    def _forget_sessions(self) -> None:
+        for session in self._sessions.values():
+            session.leave()
+        self._sessions.clear()
 
     def _begin(self) -> list[Any]:
         events: list[Any] = []
@@ -507,7 +512,7 @@ class Amqp10Connection(Connection):
         self.closing = True
         self.closed = True
         self._pending = []
-        self._sessions.clear()
+        self._forget_sessions()
         self._tell(condition, reason, by_peer=by_peer)
 
     # decoding
@@ -624,7 +629,7 @@ class Amqp10Connection(Connection):
         self.closing = True
         self._lingers = True
         self._pending = []
-        self._sessions.clear()
+        self._forget_sessions()
         self._send_open()
         self.output.append(encode_frame(0, p.Close()))
         self._ending_at = self._now + limits.AMQP_LINGER_S
@@ -669,9 +674,7 @@ class Amqp10Connection(Connection):
 
     def _end(self, session: Session, error: p.Error) -> None:
         session.is_ending = True
-        for link in session.links.values():
-            link.state = ln.DETACHED
-        session.links.clear()
+        session.leave()
         self.output.append(encode_frame(session.channel, p.End(error)))
 
     def _on_disposition(self, channel: int, data: bytes, pos: int, at: int, end: int) -> int:
@@ -745,6 +748,7 @@ class Amqp10Connection(Connection):
             self._transfers,
             self._handle_max,
             self.frame_max,
+            self._totals,
         )
         session.begin(self._events)
         self._sessions[channel] = session
@@ -752,8 +756,7 @@ class Amqp10Connection(Connection):
 
     def _on_end(self, session: Session, end: p.End) -> None:
         del self._sessions[session.channel]
-        for link in session.links.values():
-            link.state = ln.DETACHED
+        session.leave()
         if not session.is_ending:
             self.output.append(encode_frame(session.channel, p.End()))
             self._events.append(ev.SessionEnded(session.channel, end.error, by_peer=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10.performatives import Attach
 
@@ -11,6 +12,18 @@ ATTACHING: Final = 0  # the client has attached, the front-end has not answered
 ATTACHED: Final = 1
 DETACHING: Final = 2  # detached by the broker: what the client sends until it answers is discarded
 DETACHED: Final = 3
+
+
+class LinkTotals:
+    """What all links of a connection have together. `unfinished_bytes` is the memory of deliveries that have
+    come in part.
+    """
+
+    __slots__ = ("link_count", "unfinished_bytes")
+
+    def __init__(self) -> None:
+        self.link_count = 0
+        self.unfinished_bytes = 0
 
 
 class Link:
@@ -22,6 +35,7 @@ class Link:
     """
 
     __slots__ = (
+        "_totals",
         "attach",
         "channel",
         "client_sends",
@@ -42,7 +56,9 @@ class Link:
         "state",
     )
 
-    def __init__(self, channel: int, attach: Attach, max_message_size: int) -> None:
+    def __init__(self, channel: int, attach: Attach, max_message_size: int, totals: LinkTotals) -> None:
+        totals.link_count += 1
+        self._totals = totals
         self.channel = channel
         self.handle = int(attach.handle)
         self.name = attach.name
@@ -68,8 +84,22 @@ class Link:
         """Whether both sides have attached it, and none has detached it."""
         return self.state == ATTACHED
 
+    def add_part(self, payload: bytes) -> None:
+        """Take a part of a delivery."""
+        if payload:
+            self.parts.append(payload)
+            self.part_bytes += len(payload)
+            self._totals.unfinished_bytes += len(payload) + limits.AMQP10_PART_BYTES
+
+    def leave(self) -> None:
+        """Be detached, by both sides or with the session."""
+        self.state = DETACHED
+        self.forget_parts()
+        self._totals.link_count -= 1
+
     def forget_parts(self) -> None:
         """Forget the delivery that has come in part."""
+        self._totals.unfinished_bytes -= self.part_bytes + len(self.parts) * limits.AMQP10_PART_BYTES
         self.first_transfer = None
         self.parts = []
         self.part_bytes = 0

@@ -369,7 +369,7 @@ def test_a_transfer_that_is_settled_between_others_is_a_run_of_its_own():
 def test_a_delivery_in_several_transfers_is_told_once_it_is_whole():
     conn = running(begin(), attach_sender(0), attach_sender(3))
     assert feed(conn, transfer(0, b"ab", more=True)) == []
-    assert conn.unfinished_bytes == 2
+    assert conn.unfinished_bytes == 2 + limits.AMQP10_PART_BYTES
     (other,) = feed(conn, transfer(1, b"other", handle=3))
     assert other.payloads == [b"other"]
     (run,) = feed(
@@ -565,3 +565,70 @@ def test_a_handshake_that_does_not_end_is_given_up():
 def test_flat_takes_runs_apart():
     conn = running(begin(), attach_sender(0))
     assert flat(feed(conn, transfer(0))) == [("TransferRun", 0, False, 0, None, True, 0, b"0000", b"x")]
+
+
+def test_a_drain_is_told_behind_what_waits_for_the_window():
+    conn = running(begin(incoming_window=1), attach_receiver(1))
+    (credit,) = feed(conn, encode_frame(0, p.Flow(0, 1, 0, 9, 1, 0, 5, drain=True)))
+    conn.deliver(credit.link, [b"a", b"b"])
+    conn.drained(credit.link)
+    assert [frame.payload for frame in frames(conn)] == [b"a"]
+    feed(conn, encode_frame(0, p.Flow(1, 1, 0, 9)))
+    delivered, told = frames(conn)
+    assert delivered.payload == b"b"
+    assert (told.body.delivery_count, told.body.link_credit, told.body.drain) == (5, 0, True)
+
+
+@pytest.mark.parametrize("by_client", [True, False])
+def test_what_waits_for_the_window_goes_with_its_link(by_client):
+    """A transfer on a handle that is detached would end the session, or be on the next link with it."""
+    conn = running(begin(incoming_window=1), attach_receiver(1))
+    (credit,) = feed(conn, encode_frame(0, p.Flow(0, 1, 0, 9, 1, 0, 5)))
+    conn.deliver(credit.link, [b"a", b"b", b"c"])
+    if not by_client:
+        conn.detach(credit.link, c.RESOURCE_DELETED)
+    feed(conn, encode_frame(0, p.Detach(1, True)) + attach_receiver(1))
+    conn.output.clear()
+    feed(conn, encode_frame(0, p.Flow(1, 100, 0, 9, 1, 0, 5)))
+    assert frames(conn) == []
+    assert conn.session_room(0) == 100
+    assert conn.deliver(link_of(conn, 1), [b"d"]) == 1  # clients take a gap for an error
+    assert [frame.payload for frame in frames(conn)] == [b"d"]
+
+
+def test_what_came_in_part_is_counted_until_it_is_whole_or_its_link_is_gone():
+    conn = running(begin(), begin(1), attach_sender(0), attach_sender(1), attach_sender(0, channel=1))
+    assert conn.unfinished_bytes == 0
+    feed(conn, transfer(0, b"x" * 1_000, more=True) + transfer(1, b"y" * 100, handle=1, more=True))
+    feed(conn, transfer(0, b"z" * 10, channel=1, more=True))
+    assert conn.unfinished_bytes >= 1_110
+    feed(conn, encode_frame(0, p.Transfer(0)) + encode_frame(0, p.Detach(1, True)))
+    assert 10 <= conn.unfinished_bytes <= 100
+    feed(conn, encode_frame(1, p.End()))
+    assert conn.unfinished_bytes == 0
+
+
+def test_parts_of_no_octets_take_no_memory():
+    conn = running(begin(), attach_sender(0))
+    feed(conn, transfer(0, b"x", more=True) + encode_frame(0, p.Transfer(0, more=True)) * 1_000)
+    assert len(link_of(conn, 0).parts) == 1
+
+
+def test_more_unfinished_octets_than_one_client_may_have_end_the_connection(monkeypatch):
+    monkeypatch.setattr(limits, "AMQP_ASSEMBLY_BYTES_MAX", 1_000)
+    conn = running(begin(), attach_sender(0), attach_sender(1))
+    feed(conn, transfer(0, b"x" * 600, more=True))
+    (lost,) = feed(conn, transfer(1, b"x" * 600, handle=1, more=True))
+    assert (lost.condition, conn.unfinished_bytes) == (c.RESOURCE_LIMIT_EXCEEDED, 0)
+
+
+def test_more_links_than_one_client_may_have_end_the_session(monkeypatch):
+    monkeypatch.setattr(limits, "AMQP10_LINKS_PER_CONNECTION_MAX", 3)
+    conn = running(begin(), begin(1), attach_sender(0), attach_receiver(1), attach_sender(0, channel=1))
+    feed(conn, encode_frame(0, p.Detach(0, True)) + attach_receiver(1, channel=1))
+    conn.output.clear()
+    feed(conn, attach_sender(0))
+    (ended,) = said(conn)
+    assert ended.error.condition == c.RESOURCE_LIMIT_EXCEEDED
+    feed(conn, attach_sender(2, channel=1))
+    assert type(said(conn)[0]) is p.Attach
