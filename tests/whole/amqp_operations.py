@@ -420,7 +420,7 @@ class AmqpOperations(World):
         if answer is False and not {"refuse", "either"} & set(told.values()):
             raise Mismatch(f"{message.body!r} was refused, the oracle says {told}")
         if told["(sessions)"] == "refuse":  # nobody gets what a session refuses
-            self.amqp[name].events = [event for event in self.amqp[name].events if event.kind != "return"]
+            self.forget_returns(name)
             return
         found = 0
         if route.topics and hears:
@@ -436,8 +436,7 @@ class AmqpOperations(World):
             self._into_queues(message, verdicts, answer, UNKNOWN in known, room, delay_ms, burst, sent)
         heard = found > 0 and not delay_ms
         if (delay_ms and route.topics) or (found == -1 and not verdicts):
-            events = self.amqp[name].events
-            self.amqp[name].events = [event for event in events if event.kind != "return"]
+            self.forget_returns(name)
         else:
             self._check_return(name, message, bool(verdicts) or heard, mandatory)
 
@@ -485,6 +484,11 @@ class AmqpOperations(World):
                 queue.scheduled.append((now + delay_ms / 1000, item))
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)
+
+    def forget_returns(self, name: str) -> None:
+        """Whatever came back may have."""
+        client = self.amqp[name]
+        client.events = [event for event in client.events if event.kind != "return"]
 
     def _check_return(self, name: str, message: Message, routed: bool, mandatory: bool) -> None:
         client = self.amqp[name]
@@ -535,10 +539,34 @@ class AmqpOperations(World):
         if self.need_amqp(name).mode != "tx":
             raise Skip
         transaction = self.transactions[name]
+        sent = time.time()
+        refuse, either = self.commit_verdict(transaction)
+        client = self.amqp[name]
+        try:
+            client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
+        except Gone:
+            if not (refuse or either) or client.closed is None or client.closed[0] != 406:
+                raise
+            for _, settled in transaction.settled:
+                for tag, item in settled:
+                    self.held[name][tag] = item
+            self.reopen(name)
+            return
+        if refuse and not either:
+            raise Mismatch("commit-ok, although a queue refuses")
+        self.transactions[name] = Transaction()
+        burst = len(transaction.publishes) > 1
+        for message, how in transaction.publishes:
+            self.published(name, message, None, burst=burst, sent=sent, **how)
+        for verb, settled in transaction.settled:
+            for _, item in settled:
+                self._settled(item, verb)
+
+    def commit_verdict(self, transaction: Transaction) -> tuple[bool, bool]:
+        """Whether a queue refuses what is to be committed, and whether either answer is right."""
         room: dict[str, int] = {}
         refuse = either = False
         ahead: dict[str, Identities] = {}
-        sent = time.time()
         for message, how in transaction.publishes:
             for target in self.route_of(message).queues:
                 queue = self.queues.queues[target]
@@ -563,26 +591,7 @@ class AmqpOperations(World):
                         either = either or queue.served() or bool(transaction.settled)
                     elif high + room[target] > limit:
                         either = True
-        client = self.amqp[name]
-        try:
-            client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
-        except Gone:
-            if not (refuse or either) or client.closed is None or client.closed[0] != 406:
-                raise
-            for _, settled in transaction.settled:
-                for tag, item in settled:
-                    self.held[name][tag] = item
-            self.reopen(name)
-            return
-        if refuse and not either:
-            raise Mismatch("commit-ok, although a queue refuses")
-        self.transactions[name] = Transaction()
-        burst = len(transaction.publishes) > 1
-        for message, how in transaction.publishes:
-            self.published(name, message, None, burst=burst, sent=sent, **how)
-        for verb, settled in transaction.settled:
-            for _, item in settled:
-                self._settled(item, verb)
+        return refuse, either
 
     def do_rollback(self, name: str) -> None:
         if self.need_amqp(name).mode != "tx":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from tests.whole.amqp10_parts import AMQP10_SHARE, with_amqp10
 from tests.whole.mqtt_parts import MQTT_PARTS, MQTT_SWITCHES, m_open, qpub, qsub, sub
 from tests.whole.names import QUEUES, TOPICS, Part, some
 from tests.whole.world import Operation
@@ -347,8 +348,17 @@ def beside(r: random.Random, operations: list[Operation]) -> list[Operation]:
 
 
 def sequence(seed: int, *, only: str = "", restarts: float = RESTARTS) -> list[Operation]:
-    """The sequence of a seed. `only`: `amqp` or `mqtt`, what other brokers have, too."""
-    r = random.Random(seed)
+    """The sequence of a seed. `only`: `amqp` or `mqtt`, what other brokers have, too; `amqp10`: all, and AMQP
+    1.0 in every sequence.
+    """
+    with_all = only in ("", "amqp10")
+    operations = _sequence(r := random.Random(seed), "" if with_all else only, restarts)
+    if with_all and (some(r, AMQP10_SHARE) or only):
+        operations = with_amqp10(r, operations)
+    return operations
+
+
+def _sequence(r: random.Random, only: str, restarts: float) -> list[Operation]:
     share = r.choice((0.25, 0.4, 0.6))
     features = {name for name in (*PARTS, *SWITCHES) if some(r, share)}
     if only:

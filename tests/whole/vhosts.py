@@ -46,6 +46,7 @@ class VhostOperations(World):
             except Gone:
                 pass
         beside.amqp.clear()
+        beside.amqp10.clear()
         beside.reset()
         self.beside = None
         self.wait_gone(BESIDE)
@@ -57,7 +58,7 @@ class VhostOperations(World):
 
     def connections(self) -> int:
         beside = self.beside
-        return super().connections() + (0 if beside is None else len(beside.amqp) + len(beside.mqtt))
+        return super().connections() + (0 if beside is None else len(beside.clients()))
 
     def finish_beside(self) -> None:
         """Drain the other virtual host, and delete it."""
@@ -71,6 +72,7 @@ class VhostOperations(World):
             for client in self.beside.clients():
                 client.drop()
             self.beside.amqp.clear()
+            self.beside.amqp10.clear()
             self.beside.reset()
             self.beside = None
             self.http.call("DELETE", f"/api/v1/vhosts/{BESIDE}")

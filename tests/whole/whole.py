@@ -10,7 +10,7 @@ from pamqp import commands
 
 from tests.e2e.raw_mqtt import PUBACK
 from tests.whole.admin_operations import AdminOperations
-from tests.whole.amqp_operations import AmqpOperations
+from tests.whole.amqp10_operations import Amqp10Operations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.interruptions import Interruptions
 from tests.whole.queues import HELD, Either, Message, Mismatch
@@ -24,7 +24,7 @@ DRAIN = "A9"
 EXCHANGES = ("x1", "x2")
 
 
-class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
+class Whole(Amqp10Operations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
     """Runs sequences against one broker process."""
 
     # ---- time and the process
@@ -116,6 +116,7 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
             self._feed_before_close(amqp_name)
             self.amqp.pop(amqp_name).drop()
             self.held[amqp_name].clear()
+        self.lose_amqp10(killed=kill)
         self._feed_mqtt()
         for mqtt_name, client in list(self.mqtt.items()):
             client.drop()
@@ -177,6 +178,9 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
             if queue.no_publish or queue.no_deliver:
                 self.do_resume("H", queue.name)
         self.settle()
+        for name in list(self.amqp10):
+            self.do_l_close(name)
+            self.settle()
         for name in list(self.amqp):
             self.do_a_close(name)
             self.settle()
@@ -290,6 +294,7 @@ class Whole(AmqpOperations, Interruptions, AdminOperations, StreamOperations, Vh
             for client in self.clients():
                 client.drop()
             self.amqp.clear()
+            self.amqp10.clear()
             self.mqtt.clear()
             self.wait_gone("everybody")
             for name in self.client_names:

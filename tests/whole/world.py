@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Any
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.whole.amqp10_client import Amqp10
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
 from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues
 from tests.whole.replies import Replies, WrongReply
@@ -45,6 +46,7 @@ class World(ABC):
         self.vhost = vhost
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.amqp: dict[str, Amqp] = {}
+        self.amqp10: dict[str, Amqp10] = {}
         self.mqtt: dict[str, Mqtt] = {}
         self.http = Http(broker.ports["http"], vhost)
         self.mqcore = Http(broker.ports["mqcore"], vhost) if "mqcore" in broker.ports else None
@@ -166,11 +168,11 @@ class World(ABC):
         self.lost_mqtt(name)
 
     def clients(self) -> list[Client]:
-        return [*self.amqp.values(), *self.mqtt.values()]
+        return [*self.amqp.values(), *self.amqp10.values(), *self.mqtt.values()]
 
     def connections(self) -> int:
         """How many there should be."""
-        return len(self.amqp) + len(self.mqtt)
+        return len(self.clients())
 
     def _barrier(self) -> None:
         waiting = [(client, client.barrier()) for client in self.clients()]
