@@ -8,19 +8,18 @@ from functools import cache
 from itertools import chain
 from typing import Any, Final
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from broker.admin.admin import Admin
 from broker.admin.node import Node
-from broker.http.endpoints import OPEN_PATHS, Endpoint, openapi_of, routes_of
+from broker.http.endpoints import IN_VHOST, OPEN_PATHS, Endpoint, openapi_of, routes_of, served
 from broker.http.guard import Guard, vhost_in_query
 from broker.http.metrics import metrics_endpoint
-from broker.http.mqcore.mqcore_application import MqCore
+from broker.http.mqcore.mqcore_application import mqcore_application
 from broker.http.pages import STATIC, Pages
 from broker.http.problems import Problem, answer_of
 from broker.http.rabbitmq.rabbitmq_application import rabbitmq_routes
@@ -77,7 +76,8 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
-        guarded = Guard(MqCore(hub, admin), hub.access, vhost_of=vhost_in_query, harmless=frozenset())
+        app = mqcore_application(hub, admin)
+        guarded = Guard(app, hub.access, vhost_of=vhost_in_query, harmless=frozenset())
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 
@@ -86,24 +86,21 @@ def application(site: Site) -> ASGIApp:
     """Make the page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
     pages = Pages(site)
-    app = Starlette(
-        routes=[
-            *page_routes(pages),
-            WebSocketRoute("/topics/tail", tails.serve_socket),
-            Mount("/static", StaticFiles(directory=STATIC)),
-            Route("/metrics", metrics_endpoint(site, detailed=False)),
-            Route("/metrics/detailed", metrics_endpoint(site, detailed=True)),
-            Route(f"{V1}/openapi.json", _openapi),
-            Route(f"{V1}/topics/tail", tails.serve_lines),
-            Route(f"{V1}/vhosts/{{vhost}}/topics/tail", tails.serve_lines),
-            *routes_of(site, ENDPOINTS, V1),
-            *routes_of(site, IN_VHOSTS, f"{V1}/vhosts/{{vhost}}"),
-            Route(f"{V1}/{{rest:path}}", _nowhere),
-            *rabbitmq_routes(site),
-        ],
-        exception_handlers={404: _refuse, 405: _refuse},
-    )
-    return _by_raw_path(app)
+    routes: list[BaseRoute] = [
+        *page_routes(pages),
+        WebSocketRoute("/topics/tail", tails.serve_socket),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/metrics", metrics_endpoint(site, detailed=False)),
+        Route("/metrics/detailed", metrics_endpoint(site, detailed=True)),
+        Route(f"{V1}/openapi.json", _openapi),
+        Route(f"{V1}/topics/tail", tails.serve_lines),
+        Route(f"{V1}/vhosts/{{vhost}}/topics/tail", tails.serve_lines),
+        *routes_of(ENDPOINTS, V1, lambda path, caller: site),
+        *routes_of(IN_VHOSTS, f"{V1}/vhosts/{IN_VHOST}", lambda path, caller: site.of_vhost(path["vhost"])),
+        Route(f"{V1}/{{rest:path}}", _nowhere),
+        *rabbitmq_routes(site),
+    ]
+    return served(Router(routes))
 
 
 def page_routes(pages: Pages) -> list[Route]:
@@ -140,7 +137,7 @@ def page_routes(pages: Pages) -> list[Route]:
 @cache
 def _document() -> dict[str, Any]:
     """Made when it is first asked for: it takes more of a processor than all the rest of a start's HTTP."""
-    return openapi_of("administration", {V1: ENDPOINTS, f"{V1}/vhosts/{{vhost}}": IN_VHOSTS})
+    return openapi_of("administration", {V1: ENDPOINTS, f"{V1}/vhosts/{IN_VHOST}": IN_VHOSTS})
 
 
 async def _openapi(request: Request) -> Response:
@@ -149,16 +146,3 @@ async def _openapi(request: Request) -> Response:
 
 async def _nowhere(request: Request) -> Response:
     return answer_of(Problem(404, "not_found", "no such path; /api/v1/openapi.json names them all"))
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    return answer_of(error)
-
-
-def _by_raw_path(app: ASGIApp) -> ASGIApp:
-    """Have paths matched as they were sent: a name may have an encoded slash in it."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
-
-    return call

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Annotated, Any, Final, TypedDict, TypeVar, Unpack, get_type_hints
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
-from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.access.login import ADMINISTRATOR, Identity
 from broker.access.rights import Action, Kind
@@ -22,7 +25,6 @@ from broker.http.bodies import body_of
 from broker.http.guard import check_operator, identity_of
 from broker.http.lasting import run_lasting
 from broker.http.problems import Problem, answer_of
-from broker.http.site import Site
 from broker.version import PRODUCT, VERSION
 from config import limits
 
@@ -35,6 +37,7 @@ IN_VHOST: Final = "{vhost}"
 DEFAULT_GROUP: Final = "~"
 """The default group, which has no name, in a path."""
 
+_EXACT: Final = ConfigDict(extra="forbid")
 _PATH_PARAMETER: Final = re.compile(r"{(\w+)}")
 
 PageLimit = Annotated[int, Field(ge=1, le=limits.HTTP_PAGE_ITEMS_MAX)]
@@ -43,16 +46,8 @@ Rate = Annotated[float | None, Field(gt=0)]
 
 Call = Callable[..., Coroutine[Any, Any, Any]]
 C = TypeVar("C", bound=Call)
-
-
-class Options(TypedDict, total=False):
-    """The options of an endpoint; see `Endpoint`."""
-
-    needs: Action
-    also: Action
-    is_private: bool
-    lasts: bool
-    status: int
+Where = Callable[[Mapping[str, str], Identity | None], Any]
+"""From the parts of a path and who asks to what calls are given first."""
 
 
 class Body(BaseModel):
@@ -61,6 +56,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+@dataclass(eq=False, kw_only=True)
 class Endpoint:
     """One call: a function that takes the site, the parts of its path in their order and, where they are
     asked for by these names, `caller` (the Identity; None: anybody may ask), `body` (a Body) and `request`
@@ -74,98 +70,74 @@ class Endpoint:
     others need the rights `needs` to the queue in the path, and `also` to the one named `to`. `is_private`:
     who may look at everything may not look at this. `lasts`: it may go on for long, and ends once the caller
     may not ask it any more. `is_for_clients`: only rights count, whatever tags the caller has, and the query
-    names the virtual host.
+    names the virtual host. `headers` are those of what it gives.
     """
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        call: Call,
-        tag: str,
-        *,
-        is_for_clients: bool = False,
-        **options: Unpack[Options],
-    ) -> None:
-        hints = get_type_hints(call, include_extras=True)
-        parameters = inspect.signature(call).parameters
-        named = [
-            each
-            for each in parameters.values()
-            if each.kind is inspect.Parameter.KEYWORD_ONLY and each.name not in ("caller", "request")
-        ]
-        is_whole = "body" in parameters and parameters["body"] not in named
-        fields: dict[str, Any] = {
-            each.name: (hints[each.name], ... if each.default is inspect.Parameter.empty else each.default)
-            for each in named
-        }
-        self.method = method
-        self.path = path
-        self.tag = tag
-        self.needs = options.get("needs")
-        self.call = call
-        self.summary = (inspect.getdoc(call) or "").strip()
-        self.parts = _PATH_PARAMETER.findall(path)
-        self.has_query = method in ("GET", "DELETE")
-        self.model: type[BaseModel] = (
-            hints["body"]
-            if is_whole
-            else create_model(
-                call.__name__.title().replace("_", ""), __config__=ConfigDict(extra="forbid"), **fields
-            )
-        )
-        self.has_body = not self.has_query and (is_whole or bool(fields))
-        self.answer = None if hints["return"] in (type(None), Response) else TypeAdapter[Any](hints["return"])
-        self.status = options.get("status") or (204 if self.answer is None else 200)
-        self.is_for_clients = is_for_clients
-        self._also = options.get("also")
-        self._is_private = options.get("is_private", False)
-        self._lasts = options.get("lasts", False)
-        self._unasked = None if self.has_body else self._defaults()
-        self.reads_request = not self.has_query and "request" in parameters
-        self._wants = [name for name in ("caller", "request") if name in parameters]
-        self._wants_body = is_whole
+    method: str
+    path: str
+    call: Call
+    tag: str
+    needs: Action | None = None
+    also: Action | None = None
+    is_private: bool = False
+    lasts: bool = False
+    is_for_clients: bool = False
+    status: int = 0
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    async def answer_to(self, request: Request, site: Site, vhost: str | None) -> Any:
-        """Return what the call comes to; raises Problem, NotPermitted and what the call does."""
+    def __post_init__(self) -> None:
+        hints = get_type_hints(self.call, include_extras=True)
+        given = {each.name: each for each in inspect.signature(self.call).parameters.values()}
+        self.passed = {"caller", "request"} & given.keys()
+        fields: dict[str, Any] = {
+            name: (hints[name], ... if each.default is each.empty else each.default)
+            for name, each in given.items()
+            if each.kind is each.KEYWORD_ONLY and name not in self.passed
+        }
+        self.is_whole = "body" in given and "body" not in fields
+        self.parts = _PATH_PARAMETER.findall(self.path)
+        self.has_query = self.method in ("GET", "DELETE")
+        self.has_body = not self.has_query and (self.is_whole or bool(fields))
+        title = self.call.__name__.title().replace("_", "")
+        self.model: type[BaseModel] = (
+            hints["body"] if self.is_whole else create_model(title, __config__=_EXACT, **fields)
+        )
+        self.answer = None if hints["return"] in (NoneType, Response) else TypeAdapter[Any](hints["return"])
+        self.status = self.status or (204 if self.answer is None else 200)
+
+    async def respond(self, request: Request, where: Where) -> Response:
+        """Return the answer to a request; raises Problem, NotPermitted and what the call does."""
         caller = None if self.path in OPEN_PATHS else identity_of(request.scope)
-        path = {name: unquote(value) for name, value in request.path_params.items()}
+        path = {name: _name(value) for name, value in request.path_params.items()}
         if path.get("group") == DEFAULT_GROUP:
             path["group"] = ""
-        arguments = await self.arguments(request, path, caller)
-        where = site if vhost is None else site.of_vhost(path[vhost])
-        answering = self.call(where, *[path[name] for name in self.parts], **arguments)
-        if not self._lasts or caller is None:
-            return await answering
-        tags = frozenset((ADMINISTRATOR,)) if caller.is_administrator else frozenset[str]()
-        return await run_lasting(site.hub.access, caller, answering, tags=tags)
-
-    async def arguments(
-        self, request: Request, path: Mapping[str, str], caller: Identity | None
-    ) -> dict[str, Any]:
-        """Return what the request says, by the names of the call's arguments; raises Problem, and
-        NotPermitted where the caller may not make the call.
-        """
         given = await self._read(request)
         if caller is not None:
             self._check(caller, path, given)
-        everything = {"caller": caller, "request": request}
-        arguments: dict[str, Any] = {name: everything[name] for name in self._wants}
-        if self._wants_body:
-            return {**arguments, "body": given}
-        return arguments | given.__dict__
-
-    def _defaults(self) -> BaseModel | None:
-        """Return what a request says that says nothing; None where it has to say something."""
-        fields = self.model.model_fields.values()
-        return None if any(field.is_required() for field in fields) else self.model()
+        known = {"caller": caller, "request": request}
+        arguments: dict[str, Any] = {name: known[name] for name in self.passed}
+        arguments |= {"body": given} if self.is_whole else given.__dict__
+        site = where(path, caller)
+        answering = self.call(site, *[path[name] for name in self.parts], **arguments)
+        if self.lasts and caller is not None:
+            tags = frozenset((ADMINISTRATOR,)) if caller.is_administrator else frozenset[str]()
+            answering = run_lasting(site.hub.access, caller, answering, tags=tags)
+        found = await answering
+        if self.answer is not None:
+            found = Response(self.answer.dump_json(found), self.status, media_type="application/json")
+        response: Response = found or Response(status_code=self.status)
+        response.raw_headers.extend(self.headers)
+        return response
 
     async def _read(self, request: Request) -> BaseModel:
-        values = _single_values(request) if request.scope["query_string"] else {}
+        """Return what the request says; raises Problem, ValidationError."""
+        values: dict[str, str] = {}
+        for name, value in request.query_params.multi_items() if request.scope["query_string"] else ():
+            if name in values:
+                raise Problem(400, "invalid_argument", f"{name}: given twice")
+            values[name] = value
         if self.is_for_clients:
             values.pop("vhost", None)
-        if not values and self._unasked is not None:
-            return self._unasked
         if self.has_query:
             return self.model.model_validate(values)
         if values:
@@ -175,7 +147,7 @@ class Endpoint:
 
     def _check(self, caller: Identity, path: Mapping[str, str], given: BaseModel) -> None:
         """Raise Problem or NotPermitted where the caller may not make the call."""
-        is_looking = self.method == "GET" and not self._is_private
+        is_looking = self.method == "GET" and not self.is_private
         is_operator = caller.is_administrator or (is_looking and caller.is_monitoring)
         if is_operator and not self.is_for_clients:
             return
@@ -186,68 +158,74 @@ class Endpoint:
         asked = given.__dict__
         if asked.get("group"):
             caller.check(Action.READ, Kind.GROUP, asked["group"])
-        if self._also is not None:
+        if self.also is not None:
             if asked["to"] is None:
                 check_operator(caller, is_looking=False)
             else:
-                caller.check(self._also, Kind.QUEUE, asked["to"])
+                caller.check(self.also, Kind.QUEUE, asked["to"])
 
 
 class Endpoints:
-    """The endpoints of one subject, in the order they are declared."""
+    """The endpoints of one subject, in the order they are declared; they have `common` in common."""
 
-    def __init__(self, tag: str, *, is_for_clients: bool = False) -> None:
-        self.tag = tag
-        self._is_for_clients = is_for_clients
+    def __init__(self, tag: str, **common: Any) -> None:
+        self._common = {"tag": tag, **common}
         self.all: list[Endpoint] = []
 
-    def endpoint(self, method: str, path: str, **more: Unpack[Options]) -> Callable[[C], C]:
+    def endpoint(self, method: str, path: str, **more: Any) -> Callable[[C], C]:
         """Declare the function below it as an `Endpoint`."""
 
         def declare(call: C) -> C:
-            endpoint = Endpoint(method, path, call, self.tag, is_for_clients=self._is_for_clients, **more)
-            self.all.append(endpoint)
+            self.all.append(Endpoint(method=method, path=path, call=call, **self._common, **more))
             return call
 
         return declare
 
 
-def routes_of(site: Site, endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
-    """Return what Starlette serves them by; see `IN_VHOST`."""
-    vhost = IN_VHOST.strip("{}") if IN_VHOST in prefix else None
-    return [
-        Route(prefix + endpoint.path, _served(site, endpoint, vhost), methods=[endpoint.method])
-        for endpoint in endpoints
-    ]
+def routes_of(endpoints: Iterable[Endpoint], prefix: str, where: Where) -> list[Route]:
+    """Return what Starlette serves them by, one for each path."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(prefix + endpoint.path, {})[endpoint.method] = endpoint
+    return [Route(path, _Place(each, where), methods=[*each]) for path, each in by_path.items()]
 
 
-def _served(site: Site, endpoint: Endpoint, vhost: str | None) -> Callable[[Request], Awaitable[Response]]:
-    async def serve(request: Request) -> Response:
+@dataclass(frozen=True)
+class _Place:
+    """The endpoints of one path, as an ASGI application: without the layers there are around a function."""
+
+    by_method: Mapping[str, Endpoint]
+    where: Where
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self.by_method["GET" if scope["method"] == "HEAD" else scope["method"]]
         try:
-            given = await endpoint.answer_to(request, site, vhost)
+            response = await endpoint.respond(Request(scope, receive), self.where)
         except Exception as error:
-            return answer_of(error)
-        return response_of(endpoint, given)
-
-    return serve
+            response = answer_of(error)
+        await response(scope, receive, send)
 
 
-def response_of(endpoint: Endpoint, given: Any) -> Response:
-    """Return the result of an endpoint's call, as an answer."""
-    if isinstance(given, Response):
-        return given
-    if endpoint.answer is None:
-        return Response(status_code=endpoint.status)
-    return Response(endpoint.answer.dump_json(given), endpoint.status, media_type="application/json")
+def served(router: Router) -> ASGIApp:
+    """Have a router match paths as they were sent (a name may have an encoded slash in it), and answer what
+    none of its routes is for.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await router({**scope, "path": scope["raw_path"].decode("ascii"), "app": router}, receive, send)
+        except HTTPException as error:
+            await answer_of(error)(scope, receive, send)
+
+    return call
 
 
-def _single_values(request: Request) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name in values:
-            raise Problem(400, "invalid_argument", f"{name}: given twice")
-        values[name] = value
-    return values
+def _name(text: str) -> str:
+    """Return a name in a path; raises Problem."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid_address", "a path is UTF-8, encoded by %") from None
 
 
 # the document
@@ -255,22 +233,25 @@ def _single_values(request: Request) -> dict[str, str]:
 
 def openapi_of(title: str, by_prefix: Mapping[str, Iterable[Endpoint]]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of these endpoints, by what their paths begin with."""
+    placed = [(prefix, endpoint) for prefix, endpoints in by_prefix.items() for endpoint in endpoints]
+    adapters: list[tuple[Endpoint, Literal["validation", "serialization"], TypeAdapter[Any]]] = []
+    for _, endpoint in placed:
+        if endpoint.has_body:
+            adapters.append((endpoint, "validation", TypeAdapter(endpoint.model)))
+        if endpoint.answer is not None:
+            adapters.append((endpoint, "serialization", endpoint.answer))
+    schemas, shared = TypeAdapter.json_schemas(adapters, ref_template=_SCHEMA_PLACE)
     paths: dict[str, dict[str, Any]] = {}
-    schemas: dict[str, Any] = {"Problem": _PROBLEM}
-    for prefix, endpoints in by_prefix.items():
-        for endpoint in endpoints:
-            operation = _operation(endpoint, prefix, schemas)
-            paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = operation
+    for prefix, endpoint in placed:
+        operation = _operation(endpoint, prefix, schemas)
+        paths.setdefault(prefix + endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": f"{PRODUCT}: {title}", "version": VERSION},
         "paths": paths,
         "components": {
-            "schemas": schemas,
-            "securitySchemes": {
-                "basic": {"type": "http", "scheme": "basic"},
-                "bearer": {"type": "http", "scheme": "bearer"},
-            },
+            "schemas": {"Problem": _PROBLEM, **shared.get("$defs", {})},
+            "securitySchemes": {name: {"type": "http", "scheme": name} for name in ("basic", "bearer")},
         },
         "security": [{}, {"basic": []}, {"bearer": []}],
     }
@@ -287,15 +268,14 @@ _PROBLEM_ANSWER: Final = {
 }
 
 
-def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, prefix: str, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "done"}
     if endpoint.answer is not None:
-        schema = endpoint.answer.json_schema(mode="serialization", ref_template=_SCHEMA_PLACE)
-        schemas.update(schema.pop("$defs", {}))
-        answer["content"] = {"application/json": {"schema": schema}}
+        answer["content"] = {"application/json": {"schema": schemas[endpoint, "serialization"]}}
+    summary = (inspect.getdoc(endpoint.call) or "").strip()
     operation: dict[str, Any] = {
-        "summary": endpoint.summary.partition("\n")[0],
-        "description": endpoint.summary,
+        "summary": summary.partition("\n")[0],
+        "description": summary,
         "operationId": endpoint.call.__name__ + ("_in_vhost" if IN_VHOST in prefix else ""),
         "tags": [endpoint.tag],
         "parameters": [
@@ -315,10 +295,8 @@ def _operation(endpoint: Endpoint, prefix: str, schemas: dict[str, Any]) -> dict
             parameter = {"name": name, "in": "query", "required": name in query.get("required", ())}
             operation["parameters"].append({**parameter, "schema": schema})
     elif endpoint.has_body:
-        _, found = models_json_schema([(endpoint.model, "validation")], ref_template=_SCHEMA_PLACE)
-        schemas.update(found.get("$defs", {}))
-        reference = {"$ref": _SCHEMA_PLACE.format(model=endpoint.model.__name__)}
-        operation["requestBody"] = {"content": {"application/json": {"schema": reference}}}
-    elif endpoint.reads_request:
+        schema = schemas[endpoint, "validation"]
+        operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    elif "request" in endpoint.passed:
         operation["requestBody"] = {"content": {"application/octet-stream": {}}}
     return operation

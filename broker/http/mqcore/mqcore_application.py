@@ -7,23 +7,24 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
-from urllib.parse import unquote
 
 from pydantic import BeforeValidator, WithJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.access.login import Identity
 from broker.access.rights import Action
 from broker.admin.admin import Admin
 from broker.http.bodies import UnfinishedBodies, body_of
-from broker.http.endpoints import Endpoint, Endpoints, openapi_of, response_of
-from broker.http.guard import identity_of
+from broker.http.endpoints import Endpoints, openapi_of, routes_of, served
+from broker.http.guard import DEFAULT_VHOST
 from broker.http.lasting import run_lasting
 from broker.http.mqcore import property_headers
 from broker.http.mqcore.queues import Queues
-from broker.http.problems import Problem, answer_of
+from broker.http.problems import Problem
 from broker.http.station import Delivery
 from broker.vhosts.hub import Hub
 from config import limits, units
@@ -61,7 +62,7 @@ class QueueCounts:
     consumers: int
 
 
-mqcore: Final = Endpoints("mqcore", is_for_clients=True)
+mqcore: Final = Endpoints("mqcore", is_for_clients=True, headers=_AS_DATA)
 
 
 @mqcore.endpoint("GET", "/{queue}", needs=Action.READ)
@@ -160,69 +161,31 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-class MqCore:
-    """An ASGI application. Which endpoint a request is for is told here, by its path: publishing has to be
-    quick.
-    """
+def mqcore_application(hub: Hub, admin: Admin) -> ASGIApp:
+    """Make the application; `hub` is that of `/`."""
+    bodies = UnfinishedBodies()
+    by_vhost: dict[str, Queues] = {}
 
-    def __init__(self, hub: Hub, admin: Admin) -> None:
-        """`hub` is that of `/`."""
-        self._hub = hub
-        self._admin = admin
-        self._bodies = UnfinishedBodies()
-        self._by_vhost: dict[str, Queues] = {}
-        self._document = openapi_of("MQ-Core", {"": mqcore.all})
-        hub.on_vhost(self._changed)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        try:
-            response = await self._answer(scope, receive)
-            response.raw_headers.extend(_AS_DATA)
-        except Exception as error:
-            response = answer_of(error)
-        await response(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
-        parts = scope["raw_path"].split(b"/")[1:]
-        if parts == [b""] and scope["method"] == "GET":
-            return JSONResponse(self._document)
-        if b"" in parts or len(parts) > len(_ENDPOINTS) or parts[1:2] not in ([], [b"messages"]):
-            raise Problem(404, "not_found", "paths are /QUEUE, /QUEUE/messages and /QUEUE/messages/ID")
-        endpoints = _ENDPOINTS[len(parts) - 1]
-        endpoint = endpoints.get(scope["method"])
-        if endpoint is None:
-            allowed = ", ".join(endpoints)
-            raise Problem(405, "method_not_allowed", f"{allowed} only", headers={"allow": allowed})
-        caller = identity_of(scope)
-        path = dict(zip(endpoint.parts, map(_text, parts[::2]), strict=True))
-        queues = self._queues(caller.vhost)
-        arguments = await endpoint.arguments(Request(scope, receive), path, caller)
-        return response_of(endpoint, await endpoint.call(queues, *path.values(), **arguments))
-
-    def _queues(self, vhost: str) -> Queues:
-        """Return those of a virtual host, made when they are first asked for; raises VhostNotFound."""
-        queues = self._by_vhost.get(vhost)
+    def where(path: Mapping[str, str], caller: Identity | None) -> Queues:
+        vhost = DEFAULT_VHOST if caller is None else caller.vhost
+        queues = by_vhost.get(vhost)
         if queues is None:
-            hub = self._hub.of_vhost(vhost)
-            queues = self._by_vhost[vhost] = Queues(hub, self._admin.within(hub.client), self._bodies)
+            of_vhost = hub.of_vhost(vhost)
+            queues = by_vhost[vhost] = Queues(of_vhost, admin.within(of_vhost.client), bodies)
         return queues
 
-    def _changed(self, hub: Hub, begins: bool) -> None:
+    def changed(hub: Hub, begins: bool) -> None:
         if not begins:
-            self._by_vhost.pop(hub.vhost.name, None)
+            by_vhost.pop(hub.vhost.name, None)
+
+    hub.on_vhost(changed)
+    document = openapi_of("MQ-Core", {"": mqcore.all})
+    routes = routes_of(mqcore.all, "", where)
+    for route in routes:
+        route.methods = (route.methods or set()) - {"HEAD"}  # it would claim a message, as GET does
+    routes.append(Route("/", lambda request: JSONResponse(document)))
+    return served(Router(routes, redirect_slashes=False, default=_nowhere))
 
 
-_ENDPOINTS: Final[tuple[Mapping[str, Endpoint], ...]] = tuple(
-    {each.method: each for each in mqcore.all if each.path.count("/") == depth} for depth in (1, 2, 3)
-)
-"""By how many parts their paths have, and their methods."""
-
-
-def _text(part: bytes) -> str:
-    try:
-        return unquote(part.decode("ascii"), errors="strict")
-    except UnicodeDecodeError:
-        raise Problem(400, "invalid_address", "a path is ASCII, with UTF-8 encoded by %") from None
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(404, "paths are /QUEUE, /QUEUE/messages and /QUEUE/messages/ID")
