@@ -44,9 +44,14 @@ $(VENV)/spark.stamp: requirements-spark.lock $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
-setup: $(VENV)/run.stamp
-setup-dev: $(VENV)/dev.stamp
-setup-spark: java $(VENV)/spark.stamp
+# one loop in C, where there is a compiler; says why not and goes on without it otherwise
+NATIVE := storage/native/_fill.abi3.so
+$(NATIVE): storage/native/fill.c storage/native/compiling.py $(VENV)/run.stamp
+	@$(BIN)/python storage/native/compiling.py
+
+setup: $(VENV)/run.stamp $(NATIVE)
+setup-dev: $(VENV)/dev.stamp $(NATIVE)
+setup-spark: java $(VENV)/spark.stamp $(NATIVE)
 
 # Spark needs a Java runtime of version 17 or later: one that is there, else Debian's
 JAVA_IS_THERE := PATH="$(JAVA_HOME)/bin:$$PATH" java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
@@ -87,10 +92,10 @@ test-wheel: setup-dev
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
 		$(BIN)/python -m pytest $(WHEEL_TESTS) -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
 
-# what is released: wheels and source archives of the broker and of the Spark bridge
+# what is released: wheels for every platform and source archives, of the broker and of the Spark bridge
 dist: setup-dev
 	rm -rf dist
-	$(BIN)/python -m hatchling build --directory dist
+	SLUICEMQ_BUILD=pure $(BIN)/python -m hatchling build --directory dist
 	cd spark_bridge && $(CURDIR)/$(BIN)/python -m hatchling build --directory ../dist
 
 # writes the version and the changelog; commit it, then tag that commit vVERSION: .github/workflows/release.yml does the rest

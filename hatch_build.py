@@ -3,12 +3,18 @@
 Installed as they are the folders would take names such as `config` and `storage` from everybody else, and
 lose them to whoever has a `config.py` in the working directory. So the wheel has them inside `sluicemq`, with
 their imports of each other rewritten.
+
+Where a C compiler is, the wheel has `storage/native/fill.c` compiled, and is for this platform. Otherwise,
+and with SLUICEMQ_BUILD=pure, it is for every platform, and the same is done in Python.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import runpy
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +24,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE: Final = "sluicemq"
 FOLDERS: Final = ("broker", "protocols", "queue_manager", "storage", "config", "examples")
+COMPILE: Final = "storage/native/compiling.py"
+SWITCH: Final = "SLUICEMQ_BUILD"
 IN_THE_CHECKOUT_ONLY: Final = f"{PACKAGE}/examples/"  # leads to the folder that the wheel has in its place
 
 _FROM: Final = re.compile(rb"from[ \t]+")
@@ -42,6 +50,21 @@ class PackageHook(BuildHookInterface[Any]):
                 source.parent.mkdir(parents=True, exist_ok=True)
                 source.write_bytes(text)
             build_data["force_include"][str(source)] = target
+        if os.environ.get(SWITCH, "").lower() != "pure":
+            self._compile(root, build_data)
+
+    def _compile(self, root: Path, build_data: dict[str, Any]) -> None:
+        compiling = runpy.run_path(str(root / COMPILE))
+        problem = compiling["compile_fill"](Path(self._rewritten.name))
+        if problem is not None:
+            self.app.display_warning(f"a wheel without C, for every platform: {problem}")
+            return
+        compiled = compiling["COMPILED"]
+        target = f"{PACKAGE}/{Path(COMPILE).parent.as_posix()}/{compiled}"
+        build_data["force_include"][str(Path(self._rewritten.name, compiled))] = target
+        build_data["pure_python"] = False
+        platform = re.sub(r"[^a-z0-9]", "_", sysconfig.get_platform().lower())
+        build_data["tag"] = f"{compiling['LIMITED_API_OF']}-abi3-{platform}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was written for the wheel."""
@@ -54,7 +77,10 @@ def packed_files(root: Path) -> Iterator[tuple[str, str]]:
     for folder in (PACKAGE, *FOLDERS):
         for path in sorted((root / folder).rglob("*")):
             name = path.relative_to(root).as_posix()
-            if path.is_dir() or "__pycache__" in path.parts or name.startswith(IN_THE_CHECKOUT_ONLY):
+            left_out = (
+                "__pycache__" in path.parts or path.suffix == ".so" or name.startswith(IN_THE_CHECKOUT_ONLY)
+            )
+            if path.is_dir() or left_out:
                 continue
             yield name, name if folder == PACKAGE else f"{PACKAGE}/{name}"
 

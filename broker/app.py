@@ -47,7 +47,7 @@ from config.settings import (
 )
 from config.settings_loader import ConfigError
 from storage.errors import StorageError
-from storage.fast_batch import fast_batch_status
+from storage.fast_batch import fast_batch_status, is_fast_batch_on
 from storage.open import open_store, storage_holder_pid
 from storage.store import Replay, Store
 
@@ -282,7 +282,9 @@ class Broker:
         for note in opened.notes:
             _log.warning("storage.note", note=note)
         opened.tell_replayed(self._note_replayed)
-        if fast_batch_status() != "on":
+        if is_fast_batch_on():
+            _log.debug("storage.batches", filled=fast_batch_status())
+        else:
             _log.warning("storage.slow_batches", status=fast_batch_status())
         return opened
 

@@ -232,9 +232,7 @@ AMQP_SHAPE_BYTES_MAX: Final = (
     1_024  # larger (method, properties) pairs are not cached, so a cache stays <= ~1 MiB
 )
 LOG_INDEX_ENTRIES_MAX: Final = 8_192  # newest metadata-log entries whose place is kept in memory, per queue
-AMQP_ASSEMBLY_BYTES_MAX: Final = (
-    2 * MESSAGE_BYTES_MAX
-)  # of bodies in many frames that are not whole, per connection
+AMQP_ASSEMBLY_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX  # of bodies that are not whole, per connection
 UNFINISHED_BYTES_MAX: Final = 128 * MIB  # announced by large messages that have come in part, all connections
 UNFINISHED_OF_STRANGERS_BYTES_MAX: Final = 8 * MIB  # the same of who has not logged in: large CONNECTs
 LARGE_PAGES_BYTES_MIN: Final = 4 * MIB  # the memory of a larger body is asked for in large pages

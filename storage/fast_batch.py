@@ -1,24 +1,27 @@
 """Filling a SlateDB WriteBatch at a fraction of the binding's cost.
 
 The generated binding copies arguments byte by byte in Python: 54 us for a put of 200 B, 30 ms for 200 KB.
-Here the same exported C functions are called through cffi (ABI mode, nothing is compiled): about 3 us for a
-put of 100 B. Almost all of that is call overhead, so a run of puts goes through three `map` objects and no
-bytecode of its own; what remains at 1 KB and above is the library's own copy (2.6 ns a byte).
+The same exported C functions are called here in one of two ways:
 
-This leans on the C ABI of one exact release, so it is used only when that release is installed and
-`enable_fast_batch` has seen a batch come back whole. Otherwise, and with SLUICEMQ_FAST_BATCH=off, the
-binding's own methods are used: slower, with the same result.
+- by a loop in C (`storage/native/fill.c`), where it was compiled: 0.3 us for a put of 100 B;
+- through cffi (ABI mode, nothing is compiled): about 2 us. Almost all of that is call overhead, so a run of
+  puts goes through three `map` objects and no bytecode of its own.
+
+What remains at 1 KB and above is the library's own copy (2.6 ns a byte). Both lean on the C ABI of one exact
+release, so they are used only when that release is installed and `enable_fast_batch` has seen a batch come
+back whole. Otherwise the binding's own methods are used: slower, with the same result.
+SLUICEMQ_FAST_BATCH=cffi leaves out the first way, SLUICEMQ_FAST_BATCH=off both.
 """
 
 import asyncio
 import os
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import cffi
 from slatedb.uniffi import DbBuilder, ObjectStore, Settings, WriteBatch
@@ -44,6 +47,14 @@ void uniffi_slatedb_uniffi_fn_method_writebatch_put(
 void uniffi_slatedb_uniffi_fn_method_writebatch_delete(
     uint64_t batch, RustBuffer key, RustCallStatus *status);
 """
+# in the order of `use` in fill.c
+_CALLED_FROM_C: Final = (
+    "ffi_slatedb_uniffi_rustbuffer_alloc",
+    "ffi_slatedb_uniffi_rustbuffer_free",
+    "uniffi_slatedb_uniffi_fn_clone_writebatch",
+    "uniffi_slatedb_uniffi_fn_method_writebatch_put",
+    "uniffi_slatedb_uniffi_fn_method_writebatch_delete",
+)
 _ROW_BYTES: Final = 16  # sizeof(ForeignBytes) on every 64-bit target: i32, 4 bytes of padding, pointer
 _RUN_MIN: Final = 8  # fewer puts are quicker one by one
 _CHUNK_OPS: Final = 128  # operations whose bytes are joined at a time: stays within the processor's cache
@@ -53,8 +64,50 @@ _JOINED_BYTES_MAX: Final = 384 * limits.KIB  # one more copy of bigger values co
 _pack_length = struct.Struct(">i").pack
 
 
-class NativeBatch:
-    """The C functions behind WriteBatch.
+def _compiled_module() -> Any:
+    """Return the module that `fill.c` was compiled to, None if it was not."""
+    try:
+        from storage.native import _fill
+    except ImportError:
+        return None
+    return _fill
+
+
+_fill: Any = _compiled_module()
+
+
+class BatchFiller(Protocol):
+    """A way to append operations to a batch."""
+
+    def fill(self, batch: WriteBatch, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Append the operations to `batch`; raises StorageError if the library refuses one."""
+
+
+class CompiledFiller:
+    """The functions behind WriteBatch, called by the loop in C.
+
+    Making one raises AttributeError or OSError if it was not compiled or the library is not as expected.
+    """
+
+    def __init__(self) -> None:
+        if _fill is None:
+            raise OSError("storage/native/fill.c is not compiled")
+        ffi, library = _library()
+        _fill.use(
+            *(int(ffi.cast("uintptr_t", ffi.addressof(library, name))) for name in _CALLED_FROM_C),
+            limits.VALUE_PART_BYTES,
+        )
+        self._fill = _fill.fill
+
+    def fill(self, batch: WriteBatch, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Append the operations to `batch`; raises StorageError if the library refuses one."""
+        refused = self._fill(batch._handle, puts, deletes)
+        if refused is not None:
+            raise _refusal(*refused)
+
+
+class CffiFiller:
+    """The functions behind WriteBatch, called through cffi.
 
     Making one raises AttributeError or OSError if the library is not as expected.
     """
@@ -62,13 +115,7 @@ class NativeBatch:
     __slots__ = ("_alloc", "_clone", "_delete", "_ffi", "_free", "_from_bytes", "_memmove", "_put")
 
     def __init__(self) -> None:
-        ffi: Any = cffi.FFI()
-        ffi.cdef(_DECLARATIONS)
-        library_path = Path(generated.__file__).with_name("libslatedb_uniffi.so")
-        # the binding has this file loaded already: the same code and heap, not a second copy
-        library = ffi.dlopen(str(library_path))
-        if ffi.sizeof("ForeignBytes") != _ROW_BYTES:
-            raise OSError("not a 64-bit target")
+        ffi, library = _library()
         self._ffi = ffi
         self._memmove = ffi.memmove
         self._alloc = library.ffi_slatedb_uniffi_rustbuffer_alloc
@@ -91,7 +138,7 @@ class NativeBatch:
             self._delete_run(handle, deletes[begin : begin + _CHUNK_OPS], status)
         # success leaves the status alone, so one look at the end sees any failure
         if status.code:
-            raise StorageError(f"SlateDB refused an operation of a batch: {self._take_error(status)}")
+            raise self._taken_error(status)
 
     def _put_singly(self, handle: int, puts: list[tuple[bytes, bytes]], status: Any) -> None:
         alloc, memmove, clone, put = self._alloc, self._memmove, self._clone, self._put
@@ -155,23 +202,38 @@ class NativeBatch:
         words[1::2] = list(accumulate(sizes[:-1], initial=address))
         return joined, ffi.from_buffer("ForeignBytes[]", struct.pack(f"<{2 * count}Q", *words))
 
-    def _take_error(self, status: Any) -> str:
+    def _taken_error(self, status: Any) -> StorageError:
         buffer = status.error_buf
         raw = bytes(self._ffi.buffer(buffer.data, buffer.len)) if buffer.len else b""
         self._free(buffer, self._ffi.new("RustCallStatus *"))
-        # an error of the library: i32 variant, i32 length, text; a panic: text
-        text = raw[8:] if status.code == 1 else raw
-        return text.decode(errors="replace")
+        return _refusal(status.code, raw)
 
 
-_native: NativeBatch | None = None
+def _library() -> tuple[Any, Any]:
+    """Return cffi's interface to the library of the binding: the FFI, and the functions."""
+    ffi: Any = cffi.FFI()
+    ffi.cdef(_DECLARATIONS)
+    # the binding has this file loaded already: the same code and heap, not a second copy
+    library = ffi.dlopen(str(Path(generated.__file__).with_name("libslatedb_uniffi.so")))
+    if ffi.sizeof("ForeignBytes") != _ROW_BYTES:
+        raise OSError("not a 64-bit target")
+    return ffi, library
+
+
+def _refusal(code: int, message: bytes) -> StorageError:
+    # an error of the library: i32 variant, i32 length, text; a panic: text
+    text = (message[8:] if code == 1 else message).decode(errors="replace")
+    return StorageError(f"SlateDB refused an operation of a batch: {text}")
+
+
+_filler: BatchFiller | None = None
 _status = "off: not tried yet"
 
 
 def fill_batch(batch: WriteBatch, ops: WriteOps) -> None:
     """Append everything in `ops` to `batch`. Raises StorageError if SlateDB refuses an operation."""
-    if _native is not None:
-        _native.fill(batch, ops.puts, ops.deletes)
+    if _filler is not None:
+        _filler.fill(batch, ops.puts, ops.deletes)
         return
     try:
         for key, value in ops.puts:
@@ -183,64 +245,84 @@ def fill_batch(batch: WriteBatch, ops: WriteOps) -> None:
 
 
 def fast_batch_status() -> str:
-    """Return `on`, or `off: ` and the reason. The caller logs it once at start."""
+    """Return `compiled`, or `cffi: ` or `off: ` and the reason. The caller logs it once at start."""
     return _status
+
+
+def is_fast_batch_on() -> bool:
+    """Tell whether the library's C functions are called in place of the binding's methods."""
+    return _filler is not None
 
 
 async def enable_fast_batch() -> str:
-    """Use the fast path from now on if it is allowed and proves itself on a scratch database.
+    """Use the fastest way from now on that is allowed and proves itself on a scratch database.
 
     Returns the status. Never raises for a reason that lies in the installation.
     """
-    global _native, _status
-    _native = None
-    if _is_switched_off():
-        _status = f"off: {SWITCH}=off"
-        return _status
+    global _filler, _status
+    _filler, _status = await _fastest()
+    return _status
+
+
+async def _fastest() -> tuple[BatchFiller | None, str]:
+    switch = _switch()
+    if switch == "off":
+        return None, f"off: {SWITCH}=off"
     try:
         installed = metadata.version("slatedb")
-        if installed != SLATEDB_VERSION:
-            raise OSError(f"slatedb {installed} is installed; the C ABI of {SLATEDB_VERSION} is known")
-        native = NativeBatch()
+    except metadata.PackageNotFoundError:
+        installed = "of no known release"
+    if installed != SLATEDB_VERSION:
+        return None, f"off: slatedb {installed} is installed; the C ABI of {SLATEDB_VERSION} is known"
+    reason = f"{SWITCH}=cffi"
+    if switch != "cffi":
+        filler, reason = await _proved(CompiledFiller)
+        if filler is not None:
+            return filler, "compiled"
+    filler, problem = await _proved(CffiFiller)
+    return filler, f"off: {problem}" if filler is None else f"cffi: {reason}"
+
+
+async def _proved(make: Callable[[], BatchFiller]) -> tuple[BatchFiller | None, str]:
+    """Return a filler that proved itself; or None, and why there is none."""
+    try:
+        filler = make()
         async with asyncio.timeout(limits.STORE_OPEN_TIMEOUT_S):
-            await _prove(native)
-    except Exception as error:  # whatever is wrong with the fast path, the slow one is right
-        _status = f"off: {error}"
-        return _status
-    _native = native
-    _status = "on"
-    return _status
+            await _prove(filler)
+    except Exception as error:  # whatever is wrong with a fast way, a slower one is right
+        return None, str(error)
+    return filler, ""
 
 
 async def ensure_fast_batch() -> None:
     """Do the same unless this process has done so already: one proof is enough."""
-    if _native is None or _is_switched_off():
+    if _filler is None or _switch() == "off":
         await enable_fast_batch()
 
 
-def _is_switched_off() -> bool:
-    return os.environ.get(SWITCH, "").lower() == "off"
+def _switch() -> str:
+    return os.environ.get(SWITCH, "").lower()
 
 
-async def _prove(native: NativeBatch) -> None:
-    """Raise OSError unless batches filled by `native` read back as written, from memory."""
+async def _prove(filler: BatchFiller) -> None:
+    """Raise OSError unless batches filled by `filler` read back as written, from memory."""
     builder = DbBuilder("proof", ObjectStore.resolve("memory:///"))
     builder.with_settings(Settings.default())
     database = await builder.build()
     try:
         puts = [(b"k%03d" % n, bytes([n % 256]) * (n * 37)) for n in range(_CHUNK_OPS + 3)]
         batch = WriteBatch()
-        native.fill(batch, puts[:3], [])  # one by one
-        native.fill(batch, puts[3:], [])  # as runs
+        filler.fill(batch, puts[:3], [])  # one by one
+        filler.fill(batch, puts[3:], [])  # as runs
         await database.write(batch)
         batch = WriteBatch()
-        native.fill(batch, [], [puts[0][0], puts[50][0]])
+        filler.fill(batch, [], [puts[0][0], puts[50][0]])
         await database.write(batch)
         for index, (key, value) in enumerate(puts):
             if await database.get(key) != (None if index in (0, 50) else value):
                 raise OSError("a scratch batch did not read back as written")
         try:
-            native.fill(WriteBatch(), [(b"", b"")], [])
+            filler.fill(WriteBatch(), [(b"", b"")], [])
         except StorageError:
             pass
         else:

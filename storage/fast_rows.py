@@ -24,7 +24,7 @@ async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
 
     Raises what the binding raises.
     """
-    if fast_batch.fast_batch_status() != "on":
+    if not fast_batch.is_fast_batch_on():
         return [(row.key, row.value) for row in await rows.next_batch(count)]
     library: Any = generated._UniffiLib
     answer: list[tuple[bytes, bytes]] = await generated._uniffi_rust_call_async(
@@ -40,7 +40,7 @@ async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
 
 async def value_of(database: Db, key: bytes) -> bytes | None:
     """Return the value of `key`, None if it has none. Raises what the binding raises."""
-    if fast_batch.fast_batch_status() != "on":
+    if not fast_batch.is_fast_batch_on():
         found: bytes | None = await database.get(key)
         return found
     library: Any = generated._UniffiLib

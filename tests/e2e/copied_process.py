@@ -217,12 +217,12 @@ def main() -> None:
     from typer.main import get_command
 
     from broker.cli import app
-    from storage.fast_batch import NativeBatch
+    from storage.fast_batch import CffiFiller
 
     # what each start would import or put together again
     for name in ("broker.serve", "broker.http.application", "uvicorn.lifespan.off"):
         importlib.import_module(name)
-    NativeBatch()
+    CffiFiller()
     command = get_command(app)
     gc.collect()
     gc.freeze()  # no copy goes through all of that at its end

@@ -54,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel is pure Python: unpacked on the path it is as good as installed, and that much sooner."""
+    """Unpacked on the path the wheel is as good as installed, and that much sooner."""
     if INSTALLED_PYTHON:
         return Installed(INSTALLED_PYTHON, {})
     site = tmp_path_factory.mktemp("site")

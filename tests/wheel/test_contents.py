@@ -2,10 +2,14 @@
 
 import ast
 import configparser
+import re
+import shutil
 import subprocess
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,9 @@ from tests.wheel.conftest import build
 
 # calls whose first argument may name a module or a logger
 NAMING_CALLS = {"import_module", "__import__", "find_spec", "files", "get_logger"}
+
+COMPILED = f"{PACKAGE}/storage/native/_fill.abi3.so"
+HAS_COMPILER = shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
 def files_of(wheel):
@@ -75,12 +82,14 @@ def test_one_name_is_taken_from_everybody_else(packed):
 
 
 def test_every_file_of_the_tree_is_there_and_no_other(packed, tree):
-    assert set(of_package(packed)) == set(tree)
+    assert set(of_package(packed)) - {COMPILED} == set(tree)
     assert {"sluicemq/py.typed", "sluicemq/config/default.yaml"} < set(packed)
 
 
 def test_a_packed_file_differs_from_the_trees_by_its_imports_only(packed, tree):
     for name, content in of_package(packed).items():
+        if name == COMPILED:
+            continue
         lines, packed_lines = tree[name].splitlines(), content.splitlines()
         assert len(lines) == len(packed_lines), name
         for line, packed_line in zip(lines, packed_lines, strict=True):
@@ -116,6 +125,21 @@ def test_the_command_is_the_packages(packed):
     points = configparser.ConfigParser()
     points.read_string(text.decode())
     assert dict(points["console_scripts"]) == {"sluicemq": "sluicemq.__main__:main"}
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler, or no headers of Python")
+def test_with_a_compiler_the_loop_in_c_is_there_and_the_wheel_is_for_this_platform(wheel, packed):
+    assert COMPILED in packed
+    assert re.search(r"-cp311-abi3-linux_\w+\.whl$", wheel.name)
+
+
+@pytest.mark.parametrize("environment", [{"SLUICEMQ_BUILD": "pure"}, {"CC": "no-such-compiler"}])
+def test_without_a_compiler_the_wheel_is_for_every_platform(environment, monkeypatch, tmp_path):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    wheel = build("wheel", PROJECT, tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert COMPILED not in files_of(wheel)
 
 
 @pytest.mark.long

@@ -7,20 +7,28 @@ from storage import fast_batch, fast_rows
 from storage.batch import WriteOps
 from storage.errors import StorageError
 from storage.fast_batch import (
-    NativeBatch,
+    CffiFiller,
+    CompiledFiller,
     enable_fast_batch,
     ensure_fast_batch,
     fast_batch_status,
     fill_batch,
+    is_fast_batch_on,
 )
 
 ALL = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
 
 
-@pytest.fixture(params=["fast", "stock"])
+needs_compiled = pytest.mark.skipif(
+    fast_batch._fill is None, reason="storage/native/fill.c is not compiled here"
+)
+FASTEST = "cffi: storage/native/fill.c is not compiled" if fast_batch._fill is None else "compiled"
+
+
+@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiled), "cffi", "off"])
 async def path(request, monkeypatch):
-    if request.param == "stock":
-        monkeypatch.setenv(fast_batch.SWITCH, "off")
+    if request.param != "compiled":
+        monkeypatch.setenv(fast_batch.SWITCH, request.param)
     await enable_fast_batch()
     yield request.param
     monkeypatch.undo()
@@ -43,7 +51,10 @@ async def written(database, ops: WriteOps) -> list[tuple[bytes, bytes]]:
 
 
 async def test_status_tells_whether_the_fast_path_is_on(path):
-    assert fast_batch_status() == ("on" if path == "fast" else "off: SLUICEMQ_FAST_BATCH=off")
+    assert fast_batch_status() == (
+        "compiled" if path == "compiled" else f"{path}: SLUICEMQ_FAST_BATCH={path}"
+    )
+    assert is_fast_batch_on() == (path != "off")
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 127, 128, 129, 1_000])
@@ -57,7 +68,7 @@ async def test_puts_of_any_number_read_back(path, database, count):
 
 @pytest.mark.parametrize("size", [0, 1, 3, 255, 256, 4_096, 65_535, 4 * 1024 * 1024])
 async def test_values_of_any_size_read_back(path, database, size):
-    if path == "stock" and size > 100_000:
+    if path == "off" and size > 100_000:
         pytest.skip("half a second of the binding's own byte loop")
     value = random.Random(size).randbytes(size)
     ops = WriteOps()
@@ -114,40 +125,67 @@ async def test_another_release_of_slatedb_falls_back_to_the_binding(monkeypatch)
     monkeypatch.setattr(fast_batch, "SLATEDB_VERSION", "0.17.1")
     assert await enable_fast_batch() == "off: slatedb 0.17.0 is installed; the C ABI of 0.17.1 is known"
     monkeypatch.undo()
-    assert await enable_fast_batch() == "on"
+    assert await enable_fast_batch() == FASTEST
+
+
+def broken(self):
+    raise AttributeError("function uniffi_put not found")
 
 
 async def test_missing_native_function_falls_back_to_the_binding(monkeypatch):
-    def broken(self):
-        raise AttributeError("function uniffi_put not found")
-
-    monkeypatch.setattr(NativeBatch, "__init__", broken)
+    monkeypatch.setattr(CompiledFiller, "__init__", broken)
+    monkeypatch.setattr(CffiFiller, "__init__", broken)
     assert await enable_fast_batch() == "off: function uniffi_put not found"
     monkeypatch.undo()
-    assert await enable_fast_batch() == "on"
+    assert await enable_fast_batch() == FASTEST
 
 
-async def test_fast_path_that_loses_rows_is_switched_off(monkeypatch):
-    original = NativeBatch._put_run
-    monkeypatch.setattr(
-        NativeBatch, "_put_run", lambda self, handle, puts, status: original(self, handle, puts[:-1], status)
-    )
-    assert await enable_fast_batch() == "off: a scratch batch did not read back as written"
+async def test_without_the_loop_in_c_cffi_is_used(monkeypatch):
+    monkeypatch.setattr(fast_batch, "_fill", None)
+    assert await enable_fast_batch() == "cffi: storage/native/fill.c is not compiled"
     monkeypatch.undo()
-    assert await enable_fast_batch() == "on"
+    assert await enable_fast_batch() == FASTEST
+
+
+@pytest.mark.parametrize("filler", [CompiledFiller, CffiFiller])
+async def test_fast_path_that_loses_rows_is_not_used(monkeypatch, filler):
+    original = filler.fill
+    monkeypatch.setattr(
+        filler, "fill", lambda self, batch, puts, deletes: original(self, batch, puts[:-1], deletes)
+    )
+    if filler is CffiFiller:
+        monkeypatch.setattr(fast_batch, "_fill", None)
+    lost = "a scratch batch did not read back as written"
+    not_compiled = filler is CompiledFiller and fast_batch._fill is None
+    wanted = FASTEST if not_compiled else f"off: {lost}" if filler is CffiFiller else f"cffi: {lost}"
+    assert await enable_fast_batch() == wanted
+    monkeypatch.undo()
+    assert await enable_fast_batch() == FASTEST
+
+
+@needs_compiled
+@pytest.mark.parametrize("row", [("text", b""), (b"key", None), (b"key",), b"key"])
+async def test_what_is_no_bytes_is_an_error_of_the_caller_and_harms_no_later_batch(database, row):
+    await enable_fast_batch()
+    ops = WriteOps([(b"a", b"1")])
+    ops.puts.append(row)
+    with pytest.raises((TypeError, IndexError, SystemError)):
+        fill_batch(WriteBatch(), ops)
+    assert await written(database, WriteOps([(b"b", b"2")])) == [(b"b", b"2")]
 
 
 async def test_one_proof_is_enough_for_a_process(monkeypatch):
     await enable_fast_batch()
-    monkeypatch.setattr(NativeBatch, "__init__", None)  # a second proof would fail, and switch it off
+    monkeypatch.setattr(CompiledFiller, "__init__", None)
+    monkeypatch.setattr(CffiFiller, "__init__", None)  # a second proof would fail, and switch it off
     await ensure_fast_batch()
-    assert fast_batch_status() == "on"
+    assert fast_batch_status() == FASTEST
     monkeypatch.setenv(fast_batch.SWITCH, "off")
     await ensure_fast_batch()
     assert fast_batch_status().startswith("off")
     monkeypatch.undo()
     await ensure_fast_batch()
-    assert fast_batch_status() == "on"
+    assert fast_batch_status() == FASTEST
 
 
 async def test_rows_read_back_equal_on_both_paths(path, database):
