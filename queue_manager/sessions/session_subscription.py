@@ -131,6 +131,10 @@ class SessionSubscription:
     def has_more(self) -> None:
         self.session.has_more(self)
 
+    def goes_on_as(self, options: SubscriptionOptions) -> bool:
+        """Return whether what waits would not be lost, nor anything more be given, with these options."""
+        return self.log is None or self.options.no_local == options.no_local
+
     def change(self, options: SubscriptionOptions) -> None:
         """Have it as subscribed to anew; what waits stays [MQTT-3.8.4-3]."""
         self.options = options

@@ -147,7 +147,7 @@ class Sessions:
         matches is kept for it.
         """
         known = session.subscriptions.get(topic_filter)
-        if known is not None and (known.log is not None) == is_logged:
+        if known is not None and (known.log is not None) == is_logged and known.goes_on_as(options):
             known.change(options)
             session.add(known)
             return False

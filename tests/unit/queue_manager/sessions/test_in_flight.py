@@ -299,3 +299,26 @@ def test_client_is_told_of_room_that_a_message_of_two_filters_had_taken(broker):
     broker.settle()
     assert len(taker.got) == 1
     assert taker.queued_when_told == (0, 0)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("no_local", [False, True])
+def test_no_local_counts_for_what_is_published_while_it_is_asked_for(broker, no_local, is_restarted):
+    """Section 3.8.4: no application messages may be lost as a subscription is replaced."""
+    taker = broker.attach(room=0)
+    for number in range(3):
+        each = options(1, no_local=no_local if number != 1 else not no_local)
+        broker.sessions.subscribe(taker.session, "a", each, is_logged=True)
+        logs = list(broker.sessions.logs)
+        broker.sessions.logs.publish(logs, TEMPLATE, 1, False, taker.session, [b"%d" % number], 0)
+        broker.settle()
+    if is_restarted:
+        broker.restart()
+        taker = broker.attach()
+    else:
+        taker = broker.reattach(taker)
+    assert [body for body, *_ in taker.seen()] == ([b"1"] if no_local else [b"0", b"2"])
+    taker.session.acknowledge([d.packet_id for d in taker.got], 0)
+    broker.settle()
+    assert len(broker.rows(session_subscription)) == 1
+    assert broker.rows(filter_log_entry) == []
