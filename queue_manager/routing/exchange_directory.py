@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from config import limits
@@ -140,6 +140,9 @@ class Exchanges:
                     f"the arguments of a binding have at most {limits.BINDING_ARGUMENTS_BYTES_MAX} bytes"
                 )
             self._context.commit.put(binding_record.key(*binding.identity), value)
+        if source.durable and source.definition.auto_delete and not source.bindings:
+            stored = _record_of(source.definition, was_bound=True)
+            self._context.commit.put(exchange_record.key(source.name), stored)
         self._attach(source, binding)
         return binding
 
@@ -253,10 +256,19 @@ class Exchanges:
         """Restore a binding that was made; all exchanges and queues are there."""
         self._attach(source, source.binding_to(destination, key, arguments))
 
+    def end_unused(self, names: Iterable[str]) -> None:
+        """Delete those of these exchanges that go with their last binding and have none left: what they were
+        bound to was in memory.
+        """
+        for name in names:
+            exchange = self._exchanges.get(name)
+            if exchange is not None:
+                self._end_if_unused(exchange)
 
-def _record_of(definition: ExchangeDefinition) -> bytes:
+
+def _record_of(definition: ExchangeDefinition, *, was_bound: bool = False) -> bytes:
     stored = StoredExchange(
-        definition.type, definition.auto_delete, definition.internal, definition.arguments
+        definition.type, definition.auto_delete, definition.internal, was_bound, definition.arguments
     )
     try:
         return exchange_record.encode(*stored)

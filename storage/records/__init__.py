@@ -556,11 +556,12 @@ row.
 
 
 class StoredExchange(NamedTuple):
-    """An exchange as it was declared."""
+    """An exchange as it was declared; `was_bound`: it goes with its last binding, and had one."""
 
     type: Utf8
     auto_delete: Annotated[bool, Flag(0x01)]
     internal: Annotated[bool, Flag(0x02)]
+    was_bound: Annotated[bool, Flag(0x04)]
     arguments: Annotated[Mapping[str, object], table]
 
 

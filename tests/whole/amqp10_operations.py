@@ -333,9 +333,9 @@ class Amqp10Operations(AmqpOperations):
             return Route(queues={message.key.split("/")[1]} & set(self.queues.queues))
         return super().route_of(message)
 
-    def forget_returns(self, name: str) -> None:
+    def forget_returns(self, name: str, message: Message) -> None:
         if name not in self.amqp10:
-            super().forget_returns(name)
+            super().forget_returns(name, message)
 
     def _check_return(self, name: str, message: Message, routed: bool, mandatory: bool) -> None:
         """What goes nowhere is released."""

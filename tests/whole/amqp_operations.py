@@ -420,7 +420,7 @@ class AmqpOperations(World):
         if answer is False and not {"refuse", "either"} & set(told.values()):
             raise Mismatch(f"{message.body!r} was refused, the oracle says {told}")
         if told["(sessions)"] == "refuse":  # nobody gets what a session refuses
-            self.forget_returns(name)
+            self.forget_returns(name, message)
             return
         found = 0
         if route.topics and hears:
@@ -436,7 +436,7 @@ class AmqpOperations(World):
             self._into_queues(message, verdicts, answer, UNKNOWN in known, room, delay_ms, burst, sent)
         heard = found > 0 and not delay_ms
         if (delay_ms and route.topics) or (found == -1 and not verdicts):
-            self.forget_returns(name)
+            self.forget_returns(name, message)
         else:
             self._check_return(name, message, bool(verdicts) or heard, mandatory)
 
@@ -485,10 +485,12 @@ class AmqpOperations(World):
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)
 
-    def forget_returns(self, name: str) -> None:
-        """Whatever came back may have."""
+    def forget_returns(self, name: str, message: Message) -> None:
+        """The message may have come back."""
         client = self.amqp[name]
-        client.events = [event for event in client.events if event.kind != "return"]
+        client.events = [
+            event for event in client.events if event.kind != "return" or event.fields["body"] != message.body
+        ]
 
     def _check_return(self, name: str, message: Message, routed: bool, mandatory: bool) -> None:
         client = self.amqp[name]

@@ -32,7 +32,7 @@ def restored_circle() -> QueueManager:
     exchanges = manager.queues.exchanges
     for number in range(COUNT):
         alternate = f"e{(number + 2) % COUNT}"
-        stored = StoredExchange("fanout", False, False, {"alternate-exchange": alternate})
+        stored = StoredExchange("fanout", False, False, False, {"alternate-exchange": alternate})
         exchanges.restore(f"e{number}", stored)
     for number in range(COUNT):
         following = exchanges.find(f"e{(number + 1) % COUNT}")

@@ -36,7 +36,7 @@ tables = st.dictionaries(texts, values, max_size=4)
 
 
 def test_exchange_matches_the_documented_vector():
-    stored = StoredExchange("topic", True, False, {"alternate-exchange": "rest"})
+    stored = StoredExchange("topic", True, False, False, {"alternate-exchange": "rest"})
     value = unhex(
         "05 00 74 6f 70 69 63 01 01 00"
         "12 00 61 6c 74 65 72 6e 61 74 65 2d 65 78 63 68 61 6e 67 65 05 04 00 00 00 72 65 73 74"
@@ -80,8 +80,8 @@ def test_values_of_other_types_are_refused():
 
 
 def test_unknown_flags_kinds_and_tags_are_of_a_newer_release():
-    with pytest.raises(FormatTooNew, match="exchange: flags 0x04 .written by a newer release"):
-        exchange.decode(unhex("06 00 64 69 72 65 63 74 04 00 00"))
+    with pytest.raises(FormatTooNew, match="exchange: flags 0x08 .written by a newer release"):
+        exchange.decode(unhex("06 00 64 69 72 65 63 74 08 00 00"))
     with pytest.raises(FormatTooNew, match="binding: kind 0x02"):
         binding.parse_key(unhex("01 1b 65 00 02 6f 00 00"))
     with pytest.raises(FormatTooNew, match="binding: value tag 0x0b"):
