@@ -194,7 +194,10 @@ class Group:
         ready, now = self.ready(), time.time()
         more = 0 if self.counts_what_it_wants() else UNKNOWN
         returning = sum(item.is_returning for item in self.items)
-        return sum(item.there_and_alive(now) for item in ready), len(ready) + returning + more
+        low = sum(item.there_and_alive(now) for item in ready)
+        if self.name is BY_QUEUE and len(self.queue.groups) > 1 and now < self.queue.came_back_at + LATE_S:
+            low = 0  # what no group wants is counted once it was read what had been done before the restart
+        return low, len(ready) + returning + more
 
     def counts_what_it_wants(self) -> bool:
         """Whether no more is told to wait than its pattern takes: without a length consumers that are slow
@@ -249,6 +252,7 @@ class Queue:
     scheduled: list[tuple[float, Item]] = field(default_factory=list)
     identities: Identities = field(default_factory=Identities)
     had_consumer: bool = False
+    came_back_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.groups[BY_QUEUE] = Group(self, BY_QUEUE)
@@ -335,7 +339,7 @@ class Queue:
         if limit is None or self.settings.overflow == "drop-head":
             return "take"
         low, high = self.depth()
-        if low >= limit and not (burst and self.served()) and not self.is_waited_for:
+        if low >= limit and not (burst and self.may_take()) and not self.is_waited_for:
             return "refuse"
         if high < limit:
             return "take"
@@ -346,8 +350,13 @@ class Queue:
         return any(item.not_before < time.time() + LATE_S for _, item in self.scheduled)
 
     def served(self) -> bool:
-        """Whether a consumer could take messages away meanwhile."""
+        """Whether it has a consumer."""
         return any(group.consumers for group in self.groups.values())
+
+    def may_take(self) -> bool:
+        """Whether a consumer could take messages away meanwhile."""
+        consumers = [consumer for group in self.groups.values() for consumer in group.consumers]
+        return not self.no_deliver and any(consumer.credit() > 0 for consumer in consumers)
 
 
 def dead_letter(queue: Queue, message: Message) -> Message:
@@ -467,7 +476,8 @@ class Queues:
         if targets is None and reason == "maxlen":
             item.state = DONE
             return
-        verdicts = [target.verdict(now) for target in targets or ()]
+        # others may have died into it just now, and have been taken away
+        verdicts = [target.verdict(now, burst=True) for target in targets or ()]
         is_taken = "take" in verdicts
         if not is_taken and queue.settings.dead_exchange is not None and item.group_less():
             item.state, item.required = READY, False  # kept, and offered again later
@@ -818,6 +828,11 @@ class Queues:
                 item.loose = True
         self.all_back(held, now)
         self.step += 1
+
+    def came_back(self) -> None:
+        """The broker serves again."""
+        for queue in self:
+            queue.came_back_at = time.time()
 
     @staticmethod
     def _undone(item: Item, now: float) -> None:

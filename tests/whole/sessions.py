@@ -542,6 +542,7 @@ class Sessions:
             if shared and qos:  # which of the two it was cannot be told
                 for either in (copy, *shared[0]):
                     either.required, either.again, either.perhaps_shared = False, True, True
+                    either.any_options = either.any_options or copy.any_options
             session.pending.remove(copy)
             return self._sent(session, copy, fields)
         for kept, wanted in shared:

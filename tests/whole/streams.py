@@ -285,8 +285,9 @@ class Stream(Queue):
             group = reader.group
             if reader.credit() <= 0:
                 continue
-            if group.returned:
-                return f"offset {min(group.returned)} again to {reader.client}/{reader.tag} of {self.name}"
+            kept = [offset for offset in group.returned if offset >= self.first()[1]]
+            if kept:
+                return f"offset {min(kept)} again to {reader.client}/{reader.tag} of {self.name}"
             if max([group.high, self.first()[1], *[offset + 1 for offset in group.given]]) < len(self.log):
                 return f"offset {len(self.log) - 1} to {reader.client}/{reader.tag} of {self.name}"
             for pending in self.pending:

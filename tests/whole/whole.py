@@ -137,6 +137,7 @@ class Whole(Amqp10Operations, Interruptions, AdminOperations, StreamOperations, 
             raise Mismatch(f"store verify after the end of the broker: {wrong}")
         self.broker.start()
         self.sessions.restarted()
+        self.queues.came_back()
         self.wills.restarted(now)
         self.connect_http()
 
