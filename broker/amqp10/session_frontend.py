@@ -268,9 +268,7 @@ class SessionFrontend:
         else:
             node = self._target(target.address)
         end = PublisherLink(session, link, node, self._outcomes)
-        session.connection.accept_attach(
-            link, link.attach.source, target, rcv_settle_mode=c.RECEIVER_FIRST, properties=None
-        )
+        session.connection.accept_attach(link, link.attach.source, target)
         self._links[link] = end
         end.begin()
 

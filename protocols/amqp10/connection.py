@@ -15,11 +15,13 @@ from protocols.amqp10.amqp_session import Session
 from protocols.amqp10.errors import CONNECTION, LINK, AmqpError
 from protocols.amqp10.framing import HEAD, check_head, encode_frame, encode_sasl_frame
 from protocols.amqp10.link import Link, LinkTotals
+from protocols.amqp10.types import Symbol
 from protocols.errors import LocalProtocolError
 from protocols.foreign import foreign_protocol
 from protocols.sans_io_connection import Connection
 
 _CLOSE: Final = b"\x00\x53\x18"
+_REFUSAL: Final = Symbol("amqp:connection-establishment-failed")  # as Qpid's clients know it
 _SASL_FRAMES: Final = (p.SaslInit, p.SaslResponse)
 
 
@@ -272,7 +274,7 @@ class Amqp10Connection(Connection):
             # nothing of AMQP may be said yet
             self._ending_at = self._now
             return
-        self._send_open()
+        self._send_open(is_refusal=True)
         error = p.Error(condition, description, info) if condition else None
         self.output.append(encode_frame(0, p.Close(error)))
 
@@ -490,10 +492,14 @@ class Amqp10Connection(Connection):
             self._pending.append(rest)
             self._pending_bytes = len(rest)
 
-    def _send_open(self) -> None:
+    def _send_open(self, *, is_refusal: bool = False) -> None:
+        """Send open, if it was not; one that is a refusal says so, that the client waits for the close."""
         if not self._opened:
             self._opened = True
-            self.output.append(encode_frame(0, self._own_open._replace(channel_max=self.channel_max)))
+            opened = self._own_open._replace(channel_max=self.channel_max)
+            if is_refusal:
+                opened = opened._replace(properties={**(opened.properties or {}), _REFUSAL: True})
+            self.output.append(encode_frame(0, opened))
 
     def _look_for_close(self, data: bytes) -> None:
         """Discard what comes until the client's close, told by its octets: framing may be lost."""

@@ -29,7 +29,8 @@ def test_open_tells_who_the_broker_is(raw_amqp10: Connect) -> None:
     opened = raw_amqp10().open
     assert opened.properties["product"] == "RabbitMQ"  # whose clients go away otherwise
     assert opened.properties["broker"].startswith(PRODUCT)
-    assert opened.offered_capabilities == ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0")
+    assert opened.offered_capabilities == ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "LINK_PAIR_V1_0")
+    assert "amqp:connection-establishment-failed" not in opened.properties
     assert opened.max_frame_size == 131_072
 
 
@@ -98,7 +99,8 @@ def test_an_unknown_virtual_host_ends_the_connection(raw_amqp10: Connect) -> Non
     client.log_in()
     client.send_bytes(c.AMQP_HEADER + encode_frame(0, p.Open("x", "vhost:not-there")))
     client.expect_header(c.AMQP_HEADER)
-    client.expect(p.Open)
+    # by which RabbitMQ's Java client and Qpid's know that it is not open
+    assert client.expect(p.Open).properties["amqp:connection-establishment-failed"] is True
     error = client.expect(p.Close).error
     assert error is not None
     assert error.condition == c.NOT_FOUND

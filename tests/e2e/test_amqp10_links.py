@@ -234,3 +234,20 @@ def test_deliveries_of_many_messages_keep_their_order(raw_amqp10: Connect, queue
     client.attach_receiver(f"/queues/{queue}", credit=901)
     bodies = [client.receive().body for _ in range(901)]
     assert bodies == [b"%d" % number for number in range(901)]
+
+
+def test_a_sender_that_settles_second_is_told_the_outcome_first(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    attach = p.Attach(
+        "careful", 0, c.SENDER, 0, c.RECEIVER_SECOND, p.Source(), p.Target(f"/queues/{queue}"),
+        initial_delivery_count=0,
+    )  # fmt: skip
+    assert client.attach(attach).rcv_settle_mode == c.RECEIVER_SECOND
+    client.expect(p.Flow)
+    sent = client.transfer(message(b"once"))
+    told = client.expect(p.Disposition)
+    assert (told.role, told.first, told.settled, told.state) == (c.RECEIVER, sent, False, p.Accepted())
+    client.send(0, p.Disposition(c.SENDER, sent, None, True, p.Accepted()))
+    client.attach_receiver(f"/queues/{queue}", credit=10)
+    assert client.receive().body == b"once"

@@ -41,6 +41,14 @@ FILTERS = {
     "JMS, by number": (described(0x468C00000004, "size > 5"), {b"2"}),
     "SQL": (described("amqp:sql-filter", "properties.subject LIKE 'b%'"), {b"2"}),
     "properties": (described("amqp:properties-filter", {t.Symbol("subject"): "&p:a"}), {b"1"}),
+    "properties, by type": (
+        described("amqp:properties-filter", {t.Symbol("message-id"): t.ULong(7)}),
+        {b"2"},
+    ),
+    "application properties, by type": (
+        described("amqp:application-properties-filter", {"size": t.UByte(3), "at": t.Timestamp(1_000)}),
+        {b"1"},
+    ),
     "application properties": (described("amqp:application-properties-filter", {"size": 9}), {b"2"}),
 }
 
@@ -51,8 +59,8 @@ def test_a_filter_is_taken_and_gives_only_what_matches(raw_amqp10: Connect, queu
     client = ready(
         raw_amqp10,
         f"/queues/{queue}",
-        message(b"1", subject="abc", application={"color": "red", "size": 3}),
-        message(b"2", subject="bcd", application={"color": "blue", "size": 9}),
+        message(b"1", subject="abc", application={"color": "red", "size": 3, "at": t.Timestamp(1_000)}),
+        message(b"2", subject="bcd", message_id=t.ULong(7), application={"color": "blue", "size": 9}),
     )
     answer = client.attach_receiver(
         f"/queues/{queue}", filter={t.Symbol("wanted"): wanted, t.Symbol("other"): described("x:y", 1)}

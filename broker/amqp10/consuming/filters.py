@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from broker.clients.consumer_filters import SQL, Filters, filters_of
+from broker.properties.amqp10 import compared, neutral
 from protocols.amqp10.types import Described, Symbol, Timestamp
 from queue_manager.errors import InvalidArgument
 from queue_manager.filters import Symbol as SymbolReference
@@ -67,11 +68,12 @@ def _is_name(descriptor: object) -> bool:
 
 
 def _references(table: object) -> object:
-    """Return a table of a property filter with what the core takes for symbols."""
+    """Return a table of a property filter with the values that the core compares by."""
     if not isinstance(table, dict):
         raise InvalidArgument("a property filter is a map")
     return {
-        str(name): SymbolReference(item) if type(item) is Symbol else item for name, item in table.items()
+        str(name): SymbolReference(item) if type(item) is Symbol else compared(neutral(item))
+        for name, item in table.items()
     }
 
 

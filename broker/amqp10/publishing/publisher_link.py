@@ -49,6 +49,7 @@ class PublisherLink:
 
     def __init__(self, session: Session, link: Link, node: Node | None, told: Outcomes) -> None:
         self.link = link
+        self.settles = link.rcv_settle_mode == c.RECEIVER_FIRST
         self._session = session
         self._hub = session.hub
         self._publishing = session.core.publishing

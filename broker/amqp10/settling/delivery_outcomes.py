@@ -14,15 +14,20 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class Source(Protocol):
-    """A link that deliveries came on."""
+    """A link that deliveries came on; `settles` is whether outcomes settle them (first settle mode of the
+    receiver), else the client does.
+    """
+
+    @property
+    def settles(self) -> bool: ...
 
     def told(self, count: int) -> None:
         """Note that so many of its deliveries were told their outcome: others may come for them."""
 
 
 class Outcomes:
-    """Deliveries are settled with their outcome: accepted once the commit that holds them is durable, in
-    ranges; all else at once, though others before it wait.
+    """Deliveries are told their outcome, and settled with it: accepted once the commit that holds them is
+    durable, in ranges; all else at once, though others before it wait.
 
     `_waiting` are those that wait, oldest first: token, first delivery ID, count, state, and where they came
     from.
@@ -56,7 +61,8 @@ class Outcomes:
     def tell(self, first: int, count: int, source: Source, state: bytes) -> None:
         """Tell a state now."""
         session = self._session
-        session.connection.settle(session.channel, [(first, first + count - 1 & _MASK)], state)
+        range_told = [(first, first + count - 1 & _MASK)]
+        session.connection.settle(session.channel, range_told, state, settled=source.settles)
         source.told(count)
         session.transport.want_answer()
 
@@ -70,18 +76,18 @@ class Outcomes:
             waiting.clear()
             return
         counts: dict[Source, int] = {}
-        ranges: dict[bytes, list[tuple[int, int]]] = {}
+        ranges: dict[tuple[bytes, bool], list[tuple[int, int]]] = {}
         while waiting and waiting[0][0] <= token:
             _, first, count, state, source = waiting.popleft()
             last = first + count - 1 & _MASK
-            alike = ranges.setdefault(state, [])
+            alike = ranges.setdefault((state, source.settles), [])
             if alike and alike[-1][1] + 1 & _MASK == first:
                 alike[-1] = (alike[-1][0], last)
             else:
                 alike.append((first, last))
             counts[source] = counts.get(source, 0) + count
-        for state, alike in ranges.items():
-            self._session.connection.settle(self._session.channel, alike, state)
+        for (state, settles), alike in ranges.items():
+            self._session.connection.settle(self._session.channel, alike, state, settled=settles)
         for source, count in counts.items():
             source.told(count)
         self._session.transport.want_answer()

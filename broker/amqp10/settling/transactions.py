@@ -170,6 +170,8 @@ class Transactions:
 class Coordinator:
     """The link that transactions are declared and discharged on."""
 
+    settles = True
+
     def __init__(self, session: Session, transactions: Transactions, told: Outcomes) -> None:
         self._session = session
         self._transactions = transactions

@@ -25,6 +25,8 @@ class Management:
     The client may ask so much ahead as the link of requests has credit; answers wait for credit of theirs.
     """
 
+    settles = True
+
     def __init__(self, session: Session, nodes: Nodes, outcomes: Outcomes) -> None:
         self.requests: Link | None = None
         self.replies: Link | None = None
