@@ -15,6 +15,8 @@ from broker.network.listening import MakeProtocol
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from config.settings import AnyMqttListenerSettings, ListenersSettings
+from protocols.amqp10.constants import WEBSOCKET_SUBPROTOCOLS as AMQP_SUBPROTOCOLS
+from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS as MQTT_SUBPROTOCOLS
 from queue_manager.address import DEFAULT_VHOST
 
 
@@ -38,6 +40,9 @@ def _amqp_frontends(hub: Hub) -> AmqpFrontends:
 FRONTENDS: Final[dict[str, Callable[[Hub], Frontends]]] = {"mqtt": MqttFrontends, "amqp": _amqp_frontends}
 
 
+_SUBPROTOCOLS: Final = {"mqtt": MQTT_SUBPROTOCOLS, "amqp": AMQP_SUBPROTOCOLS}
+
+
 class Drivers:
     """The front-ends of one broker, by protocol, and what leads to them."""
 
@@ -58,13 +63,18 @@ class Drivers:
     def _websocket_makers(self) -> dict[str, MakeProtocol]:
         settings = self._settings
         makers: dict[str, MakeProtocol] = {}
-        for name, listener in {"mqtt_ws": settings.mqtt_ws, "mqtt_wss": settings.mqtt_wss}.items():
+        for protocol, name, listener in (
+            ("mqtt", "mqtt_ws", settings.mqtt_ws),
+            ("mqtt", "mqtt_wss", settings.mqtt_wss),
+            ("amqp", "amqp_ws", settings.amqp_ws),
+            ("amqp", "amqp_wss", settings.amqp_wss),
+        ):
             if listener is not None:
                 from broker.network.websocket import gate_maker  # brings a library along
 
-                hub = self._hub.of_vhost(listener.vhost)
-                make = self._transport_maker("mqtt", name)
-                makers[name] = gate_maker(hub, make, listener.path, listener.origins)
+                make = self._transport_maker(protocol, name)
+                subprotocols = _SUBPROTOCOLS[protocol]
+                makers[name] = gate_maker(self._hub, make, subprotocols, listener.path, listener.origins)
         return makers
 
     def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:

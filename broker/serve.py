@@ -193,6 +193,8 @@ def _announce(broker: Broker) -> None:
         "mqtt_wss": "over WebSocket, TLS",
         "amqp": "AMQP 0.9.1",
         "amqps": "the same over TLS",
+        "amqp_ws": "over WebSocket",
+        "amqp_wss": "over WebSocket, TLS",
         "http": "HTTP",
         "https": "the same over TLS",
         "mqcore": "MQ-Core",

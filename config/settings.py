@@ -105,13 +105,17 @@ class MqttsListenerSettings(AnyMqttListenerSettings):
     tls: TlsSettings
 
 
+UrlPath = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=255)]
+Origins = tuple[Annotated[str, Field(max_length=255)], ...]
+"""Origins of pages that may connect beside those of the broker's own host; `*`: any."""
+
+
 class MqttWsListenerSettings(AnyMqttListenerSettings):
     """MQTT over WebSocket."""
 
     port: Count = Field(default=8083, ge=0, le=65_535)
-    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=255)] = "/mqtt"
-    origins: tuple[Annotated[str, Field(max_length=255)], ...] = ()
-    """Origins of pages that may connect beside those of the broker's own host; `*`: any."""
+    path: UrlPath = "/mqtt"
+    origins: Origins = ()
 
 
 class MqttWssListenerSettings(MqttWsListenerSettings):
@@ -125,6 +129,21 @@ class AmqpsListenerSettings(ClientListenerSettings):
     """AMQP 0.9.1 over TLS."""
 
     port: Count = Field(default=5671, ge=0, le=65_535)
+    tls: TlsSettings
+
+
+class AmqpWsListenerSettings(ClientListenerSettings):
+    """AMQP over WebSocket."""
+
+    port: Count = Field(default=15_678, ge=0, le=65_535)
+    path: UrlPath = "/ws"
+    origins: Origins = ()
+
+
+class AmqpWssListenerSettings(AmqpWsListenerSettings):
+    """AMQP over WebSocket over TLS."""
+
+    port: Count = Field(default=15_677, ge=0, le=65_535)
     tls: TlsSettings
 
 
@@ -168,6 +187,8 @@ class ListenersSettings(Section):
     mqtt_wss: MqttWssListenerSettings | None = None
     amqp: AmqpListenerSettings | None = None
     amqps: AmqpsListenerSettings | None = None
+    amqp_ws: AmqpWsListenerSettings | None = None
+    amqp_wss: AmqpWssListenerSettings | None = None
     http: HttpListenerSettings | None = None
     https: HttpsListenerSettings | None = None
     mqcore: MqcoreListenerSettings | None = None

@@ -86,6 +86,7 @@ class Amqp10Frontend(Frontend):
             hub.clock.monotonic(),
             offered_capabilities=_CAPABILITIES,
             properties=_PROPERTIES,
+            requires_sasl=not anonymous,
         )
         super().__init__(connection)
         self.client = Amqp10Client(hub, transport, connection)

@@ -12,7 +12,6 @@ import structlog
 from broker.network.transport import Transport, peer_text
 from broker.vhosts.hub import Hub
 from config import limits
-from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS
 from protocols.websocket.websocket_server import NORMAL, WebSocketServer
 
 _log: Final = structlog.get_logger("sluicemq.websocket")
@@ -162,10 +161,14 @@ class FramedTransport(asyncio.Transport):
 
 
 def gate_maker(
-    hub: Hub, make: Callable[[Callable[[], None]], Transport], path: str, origins: Sequence[str]
+    hub: Hub,
+    make: Callable[[Callable[[], None]], Transport],
+    subprotocols: Sequence[str],
+    path: str,
+    origins: Sequence[str],
 ) -> Callable[[Callable[[], None]], WebSocketGate]:
-    """Return what lets in clients that speak MQTT over WebSocket at `path`, from pages of these origins and
-    the own one.
+    """Return what lets in clients that speak one of `subprotocols` over WebSocket at `path`, from pages of
+    these origins and the own one.
     """
-    server = partial(WebSocketServer, path, WEBSOCKET_SUBPROTOCOLS, origins)
+    server = partial(WebSocketServer, path, subprotocols, origins)
     return partial(WebSocketGate, hub, make, server)

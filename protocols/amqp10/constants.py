@@ -57,6 +57,8 @@ SENDER_MIXED: Final = 2
 RECEIVER_FIRST: Final = 0
 RECEIVER_SECOND: Final = 1
 
+WEBSOCKET_SUBPROTOCOLS: Final = ("amqp",)  # AMQP WebSocket Binding 1.0, 2.1
+
 # outcomes of SASL (5.3.3.6)
 SASL_OK: Final = 0
 SASL_AUTH: Final = 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
-import pytest
 
 from broker.version import PRODUCT
 from protocols.amqp10 import constants as c
@@ -64,12 +63,26 @@ def test_all_of_the_handshake_may_come_at_once(raw_amqp10: Connect) -> None:
     client.expect(p.Begin)
 
 
-@pytest.mark.parametrize("header", [c.AMQP_HEADER, c.TLS_HEADER])
-def test_another_header_of_version_1_is_answered_with_that_of_sasl(
-    raw_amqp10: Connect, header: bytes
-) -> None:
+def test_a_client_that_asks_for_tls_on_a_plain_port_is_told_to_use_sasl(raw_amqp10: Connect) -> None:
     client = raw_amqp10(handshake=False)
-    client.send_bytes(header)
+    client.send_bytes(c.TLS_HEADER)
+    client.expect_header(c.SASL_HEADER)
+    assert client.read() is None
+
+
+def test_a_client_without_sasl_is_anonymous(raw_amqp10: Connect) -> None:
+    client = raw_amqp10(handshake=False)
+    client.greet()
+    client.begin()
+    assert Management(client, begin=False).ask("PUT", "/queues/without-sasl", {}).status == 201
+
+
+def test_a_header_without_sasl_gets_the_one_that_is_wanted(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker = own_broker({"access": {"anonymous": "never"}})
+    client = raw_amqp10(broker, handshake=False)
+    client.send_bytes(c.AMQP_HEADER)
     client.expect_header(c.SASL_HEADER)
     assert client.read() is None
 

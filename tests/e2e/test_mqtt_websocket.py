@@ -11,7 +11,6 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
-from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
     BytesMessage,
@@ -19,12 +18,12 @@ from wsproto.events import (
     Ping,
     Pong,
     RejectConnection,
-    Request,
     TextMessage,
 )
 
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import WAIT_S
+from tests.e2e.websocket import WebSocket
 
 PAGES = "https://pages.example.org"
 
@@ -37,44 +36,6 @@ def port(tmp_path_factory):
     broker = BrokerProcess(tmp_path_factory.mktemp("websocket"), config).start()
     yield broker.ports["mqtt_ws"]
     assert broker.stop() == 0
-
-
-class WebSocket:
-    """A client that sees every event."""
-
-    def __init__(self, port, target="/mqtt", subprotocols=("mqtt",), headers=(), host="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-        self.connection = WSConnection(ConnectionType.CLIENT)
-        self._events = []
-        self._mqtt = b""
-        self.send(
-            Request(
-                host=host,
-                target=target,
-                subprotocols=list(subprotocols),
-                extra_headers=list(headers),
-            )
-        )
-        self.answer = self.next()
-
-    def send(self, event):
-        self.socket.sendall(self.connection.send(event))
-
-    def next(self):
-        while not self._events:
-            data = self.socket.recv(65_536)
-            self.connection.receive_data(data or None)
-            self._events += self.connection.events()
-        return self._events.pop(0)
-
-    def read(self, size):
-        """So many bytes of MQTT."""
-        while len(self._mqtt) < size:
-            event = self.next()
-            assert isinstance(event, BytesMessage), event
-            self._mqtt += event.data
-        data, self._mqtt = self._mqtt[:size], self._mqtt[size:]
-        return data
 
 
 def connected(port):

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from tests.e2e import raw_mqtt as wire
+from tests.e2e.raw_amqp10 import RawAmqp10
 
 V1 = b"PROXY TCP4 %s 127.0.0.1 4711 1883\r\n"
 
@@ -15,7 +16,7 @@ def broker(tmp_path_factory):
     from tests.e2e.broker_process import BrokerProcess
 
     listener = {"port": 0, "proxy_protocol": True}
-    config = {"listeners": {"mqtt": listener, "mqtt_ws": listener, "amqp": {"port": 0}}}
+    config = {"listeners": {"mqtt": listener, "mqtt_ws": listener, "amqp": listener}}
     process = BrokerProcess(tmp_path_factory.mktemp("proxied"), config).start()
     yield process
     assert process.stop() == 0
@@ -44,6 +45,21 @@ def test_client_behind_the_header_is_served(broker, header):
     packet = wire.connect(wire.V311, "behind")
     assert answer_to(broker.mqtt_port, header + packet) == b"\x20\x02\x00\x00"
     assert answer_to(broker.mqtt_port, header[:9], header[9:], packet) == b"\x20\x02\x00\x00"
+
+
+def test_amqp_1_0_behind_the_header_is_served(broker):
+    with socket.create_connection(("127.0.0.1", broker.ports["amqp"]), timeout=5) as connection:
+        connection.sendall(V1 % b"127.0.0.7")
+        client = RawAmqp10(0, over=connection)
+        assert client.begin().remote_channel == 0
+
+
+def test_the_guest_of_amqp_1_0_comes_from_where_the_header_says(broker):
+    with socket.create_connection(("127.0.0.1", broker.ports["amqp"]), timeout=5) as connection:
+        connection.sendall(V1 % b"192.0.2.1")
+        assert RawAmqp10(0, over=connection, handshake=False).log_in() == 1
+    (line,) = [line for line in broker.log.splitlines() if "amqp.login_refused" in line]
+    assert "192.0.2.1:4711" in line
 
 
 def test_address_of_the_header_decides_who_comes_in_and_is_logged(broker):
