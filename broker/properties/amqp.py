@@ -247,6 +247,13 @@ def stamp(raw: bytes, headers: Sequence[Header]) -> bytes:
     return content.without_expiration(content.append_headers(raw, headers))
 
 
+def with_headers(raw: bytes, headers: Sequence[Header]) -> bytes:
+    """Return `raw` with these headers, each in the place of what had its name; the rest stays byte for
+    byte.
+    """
+    return content.append_headers(raw, headers)
+
+
 def bare(raw: bytes, names: Iterable[str]) -> bytes:
     """Return `raw` without the headers of these names and without an expiration; the rest stays byte for
     byte.

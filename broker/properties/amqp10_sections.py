@@ -610,12 +610,19 @@ class Block:
         kept = b"" if priority is None else header_section(durable=False, priority=priority, ttl_ms=None)
         return self._with(kept, _merged(self.annotation_pairs(), annotations))
 
+    def annotated(self, annotations: Iterable[tuple[str, Any]]) -> bytes:
+        """Return the block with these annotations, each in the place of what had its name."""
+        return self._with(self._header_section(), _merged(self.annotation_pairs(), annotations))
+
     def without(self, names: Iterable[str]) -> bytes:
         """Return the block without the annotations of these names."""
         gone = {name.encode() for name in names}
+        left = [pair for name, pair in self.annotation_pairs() if name not in gone]
+        return self._with(self._header_section(), left)
+
+    def _header_section(self) -> bytes:
         place = self._at.get(HEADER)
-        header = b"" if place is None else self.sections[place[0] : place[2]]
-        return self._with(header, [pair for name, pair in self.annotation_pairs() if name not in gone])
+        return b"" if place is None else self.sections[place[0] : place[2]]
 
     def _with(self, header: bytes, annotations: Sequence[bytes]) -> bytes:
         sections = header + _annotations(annotations) + self.bare_sections()

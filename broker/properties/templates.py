@@ -5,12 +5,21 @@ A message that leaves by the protocol it came by is not translated at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from broker.properties import amqp, amqp10, mqtt
-from broker.properties.amqp10_sections import EMPTY, FORM_DATA, Delivery, are_body_sections, data_framing
+from broker.properties.amqp10_sections import (
+    EMPTY,
+    FORM_DATA,
+    Delivery,
+    are_body_sections,
+    data_framing,
+    read_block,
+)
 from broker.properties.neutral_model import HeaderMap, MessageProperties
+from config import limits
 from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
 from storage.envelope import (
@@ -78,6 +87,35 @@ def template_of(published: PublishedAs) -> EnvelopeTemplate:
         expires_at_ms=published.expires_at_ms,
         persistent=published.persistent,
         exchange=published.exchange,
+    )
+
+
+def annotated(template: EnvelopeTemplate, annotations: Mapping[str, Any]) -> EnvelopeTemplate:
+    """Return the template of a message that a consumer of AMQP 1.0 annotated: headers, where it came by
+    another protocol.
+
+    Headers are typed, which user properties of MQTT are not: what came by MQTT has those of AMQP 0.9.1 then.
+    """
+    kind = template.properties_kind
+    if kind in (PROPERTIES_AMQP, PROPERTIES_MQTT):
+        headers = [(name, amqp10.neutral(value)) for name, value in annotations.items()]
+        raw = amqp.with_headers(as_amqp(template), headers)
+        kind = PROPERTIES_AMQP
+    else:
+        raw = read_block(template.properties or EMPTY).annotated(annotations.items())
+        kind = PROPERTIES_AMQP10
+    if len(raw) > limits.ANNOTATED_BYTES_MAX:
+        return template
+    return EnvelopeTemplate(
+        template.topic,
+        kind,
+        raw,
+        priority=template.priority,
+        visible_at_ms=template.visible_at_ms,
+        expires_at_ms=template.expires_at_ms,
+        persistent=template.persistent,
+        shared=template.shared,
+        exchange=template.exchange,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, NotRequired, Protocol, TypedDict
 
 from config import limits
@@ -83,6 +83,12 @@ class Claim:
         if (self.state, state) not in LEGAL_MOVES:
             raise IllegalMove(f"claim {self.claim_number}: from state {self.state} to {state}")
         self.state = state
+
+    def amend(self, change: Callable[[EnvelopeTemplate], EnvelopeTemplate]) -> None:
+        """Have the message be another for this cursor, by what it has beside its body, until it is done; the
+        records of its bucket keep that.
+        """
+        self.message = replace(self.message, template=change(self.message.template))
 
     def taken_again(self, consumer: Consumer, now_ms: int) -> None:
         """Hand a claim that came back to a consumer, as its next attempt."""

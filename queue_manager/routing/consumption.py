@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from config import limits
@@ -34,6 +34,7 @@ from queue_manager.queue.queue_groups import Place
 from queue_manager.queue.stream import Stream
 from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.shard.context import Context
+from storage.envelope import EnvelopeTemplate
 
 
 class Consumption:
@@ -267,6 +268,17 @@ class Consumption:
             else:
                 group.unclaim(part, now_ms)
         return late_count
+
+    def amend(self, claims: Iterable[Claim], change: Callable[[EnvelopeTemplate], EnvelopeTemplate]) -> None:
+        """Change what messages of claims in flight have beside their bodies, for their groups, before they
+        are given back: further attempts and dead letters have it so.
+
+        Nothing changes in streams, which many read.
+        """
+        for claim in claims:
+            consumer = claim.consumer
+            if claim.state == IN_FLIGHT and consumer is not None and not consumer.group.log.policy.stream:
+                claim.amend(change)
 
     def unclaim(self, claims: Iterable[Claim], now_ms: int) -> None:
         """Return claims that were just made, and not sent, to their places: they are no attempts."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from broker.amqp10.connection.amqp10_session import Session
 from broker.engine.traffic import Claim, Consumer
+from broker.properties.amqp10_sections import DEATHS, EXCHANGE, ROUTING_KEY
+from broker.properties.templates import annotated
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import SESSION, AmqpError
 from protocols.amqp10.events import DispositionRun
 from protocols.amqp10.hot import RELEASED, ranges_of
+from protocols.amqp10.types import Symbol
+from storage.envelope import EnvelopeTemplate
 
 _MASK: Final = 0xFFFFFFFF
 _RETURNED: Final = p.Released()
+_BROKERS_OWN: Final = frozenset((DEATHS, EXCHANGE, ROUTING_KEY))  # annotations that no client gives
 
 
 class Unsettled:
@@ -63,12 +68,16 @@ class Unsettled:
         """Raise AmqpError if a state is no outcome."""
         if type(state) not in (p.Accepted, p.Rejected, p.Released, p.Modified):
             raise AmqpError(c.INVALID_FIELD, f"{type(state).__name__} is no outcome here", SESSION)
+        if type(state) is p.Modified and state.message_annotations:
+            _check_annotations(state.message_annotations)
 
     def act(self, state: Any, claims: list[Claim]) -> None:
         """Settle claims with an outcome."""
         kind = type(state)
         settling = self._hub.client.settling
         now_ms = self._hub.clock.now_ms()
+        if kind is p.Modified and state.message_annotations:
+            settling.amend(claims, _annotating(state.message_annotations))
         late = 0
         if kind is p.Accepted:
             late = settling.ack(claims, now_ms)
@@ -120,3 +129,28 @@ class Unsettled:
             wrapped = (number & _MASK for number in range(first, first + count))
             numbers = [number for number in wrapped if number in claims]
         return [(number, claims.pop(number)) for number in numbers]
+
+
+def _check_annotations(annotations: dict[Any, Any]) -> None:
+    """Raise AmqpError for keys that no annotation of a message can have."""
+    for name in annotations:
+        if type(name) is not Symbol or not name.startswith("x-"):
+            raise AmqpError(
+                c.INVALID_FIELD,
+                f"{str(name)[:64]!r}: an annotation's name is a symbol that begins with x-",
+                SESSION,
+            )
+
+
+def _annotating(annotations: dict[Any, Any]) -> Callable[[EnvelopeTemplate], EnvelopeTemplate]:
+    """Return what adds annotations to messages: one template for all that had one."""
+    added = {str(name): value for name, value in annotations.items() if name not in _BROKERS_OWN}
+    made: dict[int, tuple[EnvelopeTemplate, EnvelopeTemplate]] = {}
+
+    def annotate(template: EnvelopeTemplate) -> EnvelopeTemplate:
+        known = made.get(id(template))
+        if known is None:
+            known = made[id(template)] = (template, annotated(template, added))
+        return known[1]
+
+    return annotate

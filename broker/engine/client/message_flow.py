@@ -337,6 +337,14 @@ class SettlingClient:
         """Return claims to their places as if they had not been made; gives how many came too late."""
         return self._manager.consumption.release(cast("Iterable[Claim]", claims), now_ms)
 
+    def amend(
+        self, claims: Iterable[traffic.Claim], change: Callable[[EnvelopeTemplate], EnvelopeTemplate]
+    ) -> None:
+        """Change what messages have beside their bodies, for the groups of these claims, which are to be
+        given back or rejected then.
+        """
+        self._manager.consumption.amend(cast("Iterable[Claim]", claims), change)
+
     def unclaim(self, claims: Iterable[traffic.Claim], now_ms: int) -> None:
         """Return claims to their places that a sink was just given and has not sent: they are no attempts."""
         self._manager.consumption.unclaim(cast("Iterable[Claim]", claims), now_ms)
