@@ -325,6 +325,7 @@ class SessionFrontend:
             offered_capabilities=("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0"),
         )
         self._links[link] = end
+        end.attached()
 
     # ends
 

@@ -579,6 +579,8 @@ class ConsumerOptions(TypedDict):
     priority: NotRequired[int]
     wanted: NotRequired[ConsumerFilter | None]
     is_told_offsets: NotRequired[bool]
+    is_single_active: NotRequired[bool]
+    on_activity: NotRequired[Callable[[bool], None] | None]
 
 
 @dataclass(eq=False, slots=True)
@@ -590,7 +592,8 @@ class Consumer:
     not be. Of consumers with credit only those of the highest `priority` are given messages. `late_held`: how
     many claims it had left when it last let a lease end; -1 if that does not count any more. `extended`: some
     claim has a lease of its own. `wanted`: it takes only what matches. `is_told_offsets`: what it is given
-    says which offset it has, so its group is given only what is durable.
+    says which offset it has, so its group is given only what is durable. `is_single_active`: it wants one of
+    its group at a time to be given messages; `on_activity` is told whether it is that one.
     """
 
     group: ConsumerGroup
@@ -605,6 +608,8 @@ class Consumer:
     priority: int = 0
     wanted: ConsumerFilter | None = None
     is_told_offsets: bool = False
+    is_single_active: bool = False
+    on_activity: Callable[[bool], None] | None = None
     in_flight: dict[int, Claim] = field(default_factory=dict, init=False)
     bytes_in_flight: int = field(default=0, init=False)
     extended: bool = field(default=False, init=False)
@@ -615,6 +620,11 @@ class Consumer:
     def __post_init__(self) -> None:
         if self.pool is not None:
             self.pool.join(self)
+
+    def tell_activity(self, is_active: bool) -> None:
+        """Tell whether it is the single active consumer."""
+        if self.on_activity is not None and self.active:
+            self.on_activity(is_active)
 
     # credit
 

@@ -25,13 +25,14 @@ class Consumers:
     single one. `turns` are those of the members.
     """
 
-    __slots__ = ("_log", "active", "draining", "is_ranked", "members", "turns")
+    __slots__ = ("_is_single_wanted", "_log", "active", "draining", "is_ranked", "members", "turns")
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
         self.members: tuple[Consumer, ...] = ()
         self.draining: tuple[Consumer, ...] = ()
         self.is_ranked = False
+        self._is_single_wanted = False
         self.active: Consumer | None = None
         self.turns = NO_TURNS
 
@@ -41,8 +42,8 @@ class Consumers:
 
     @property
     def is_single_active(self) -> bool:
-        """Whether one consumer at a time is given messages."""
-        return self._log.policy.single_active
+        """Whether one consumer at a time is given messages: the queue wants it, or one of them."""
+        return self._log.policy.single_active or self._is_single_wanted
 
     def has_exclusive(self) -> bool:
         """Return whether a consumer keeps others out."""
@@ -67,12 +68,15 @@ class Consumers:
         if not self.members:
             self.turns = Turns()
         elif self.active is None and self.is_single_active:
-            self.active = self._next_in_line()
+            self.activate(self._next_in_line())
         self.members += (consumer,)
         self.turns.join(consumer)
+        self._is_single_wanted |= consumer.is_single_active
         if self.is_single_active:
             self.is_ranked = True
-            self.active = self.active or consumer
+            self.activate(self.active or self._next_in_line())
+            if self.active is not consumer:
+                consumer.tell_activity(False)
         elif consumer.priority:
             self.is_ranked = True
 
@@ -97,8 +101,19 @@ class Consumers:
         elif consumer in self.draining:
             self.draining = _without(self.draining, consumer)
 
+    def activate(self, consumer: Consumer | None) -> None:
+        """Give messages to this single active consumer from now on; both are told, if they want to be."""
+        before, self.active = self.active, consumer
+        if before is not consumer:
+            if before is not None:
+                before.tell_activity(False)
+            if consumer is not None:
+                consumer.tell_activity(True)
+
     def _leave(self, consumer: Consumer) -> None:
         self.members = _without(self.members, consumer)
+        if consumer.is_single_active:
+            self._is_single_wanted = any(member.is_single_active for member in self.members)
         self.turns.leave(consumer)
         if not self.members:
             self.turns = NO_TURNS
@@ -156,7 +171,7 @@ class Consumers:
         """
         if self.is_single_active:
             if self.active is None and not self._holds_keys_back():
-                self.active = self._next_in_line()
+                self.activate(self._next_in_line())
             return [self.active] if self.active in takers else []
         takers = [consumer for consumer in takers if not self.stands_back(consumer)]
         if not takers:
@@ -198,12 +213,14 @@ class Consumers:
 
         False if there is no other.
         """
-        active = self.active
-        self.active = None
-        if active is not None and active in self.members:
+        active = following = self.active
+        if active is None or active not in self.members:
+            self.active = None
+        else:
             self.members = _without(self.members, active)
-            self.active = self._next_in_line() if self.members else active
+            following = self._next_in_line() if self.members else active
             self.members += (active,)
+            self.activate(following)
         return self.active is not active
 
     def _holds_keys_back(self) -> bool:

@@ -61,9 +61,7 @@ def test_no_client_gives_the_broker_s_own_annotations(raw_amqp10: Connect, queue
 
 
 @pytest.mark.parametrize("key", [t.Symbol("plain"), "x-text", t.ULong(1)], ids=str)
-def test_names_that_no_annotation_can_have_end_the_session(
-    raw_amqp10: Connect, queue: str, key: Any
-) -> None:
+def test_names_that_no_annotation_can_have_end_the_session(raw_amqp10: Connect, queue: str, key: Any) -> None:
     client, got = held(raw_amqp10, queue, message(b"m"))
     client.settle(got.transfer.delivery_id or 0, p.Modified(message_annotations={key: 1}))
     ended = client.expect(p.End)

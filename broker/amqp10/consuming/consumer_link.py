@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.access.rights import Action, Kind
 from broker.amqp10.connection.addresses import SourceNode
 from broker.amqp10.connection.amqp10_session import Session
@@ -13,8 +15,11 @@ from broker.clients.client_consumers import Consumers, find_or_create
 from broker.engine.traffic import UNLIMITED, Consumer, Source
 from protocols.amqp10 import constants as c
 from protocols.amqp10.link import Link
+from protocols.amqp10.types import Symbol
 from queue_manager.errors import InvalidArgument
 from queue_manager.patterns import MATCH_ALL
+
+_ACTIVE: Final = Symbol("rabbitmq:active")  # in the properties of flows, as of RabbitMQ's quorum queues
 
 
 class ConsumerLink:
@@ -35,6 +40,7 @@ class ConsumerLink:
         self.name = link.name if link.name not in consumers else f"{link.name}#{link.handle}"
         self._wanted = WantedCredit(session, link)
         self._consumer: Consumer | None = None
+        self._is_active: bool | None = None  # None: nobody has to be the single active one
 
     def begin(self, pattern: str, properties: LinkProperties, filters: SourceFilters) -> None:
         """Begin to consume; raises QueueManagerError."""
@@ -59,10 +65,25 @@ class ConsumerLink:
             priority=properties.priority,
             start=filters.start,
             auto_commit=properties.auto_commit,
+            is_single_active=properties.single_active,
+            on_activity=self._activity_changed,
             **filters.wanted.options(),
         )
         self._consumers.take(self.name, consumer, sink)
         self._consumer = consumer
+
+    def attached(self) -> None:
+        """Tell the client, whose link is attached now, whether it is the single active consumer."""
+        if self._is_active is not None:
+            flag = {_ACTIVE: self._is_active}
+            self._session.connection.send_flow(self.link, flag)
+            self._session.transport.want_flush()
+
+    def _activity_changed(self, is_active: bool) -> None:
+        if is_active is not self._is_active:
+            self._is_active = is_active
+            if self.link.is_attached:
+                self._session.transport.guard(self.attached)
 
     def credit_changed(self) -> None:
         """Give as many messages as the client allows; all there are, if it drains the link."""

@@ -15,6 +15,7 @@ RABBITMQ_PRIORITY: Final = "rabbitmq:priority"
 EXCLUSIVE: Final = "exclusive"
 TIMEOUT: Final = "consumer-timeout"
 AUTO_COMMIT: Final = "auto-commit"
+SINGLE_ACTIVE: Final = "single-active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class LinkProperties:
     exclusive: bool = False
     lease_ms: int = 0  # 0: as the queue has it
     auto_commit: bool = True
+    single_active: bool = False
     taken: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -49,11 +51,14 @@ def link_properties(given: dict[Any, Any] | None) -> LinkProperties:
         exclusive=_flag(EXCLUSIVE, said.get(EXCLUSIVE, False)),
         lease_ms=_number(TIMEOUT, said[TIMEOUT], 1) if TIMEOUT in said else 0,
         auto_commit=_flag(AUTO_COMMIT, said.get(AUTO_COMMIT, True)),
+        single_active=_flag(SINGLE_ACTIVE, said.get(SINGLE_ACTIVE, False)),
         taken={name: value for name, value in (given or {}).items() if str(name) in _KNOWN},
     )
 
 
-_KNOWN: Final = frozenset((GROUP, PATTERN, PRIORITY, RABBITMQ_PRIORITY, EXCLUSIVE, TIMEOUT, AUTO_COMMIT))
+_KNOWN: Final = frozenset(
+    (GROUP, PATTERN, PRIORITY, RABBITMQ_PRIORITY, EXCLUSIVE, TIMEOUT, AUTO_COMMIT, SINGLE_ACTIVE)
+)
 
 
 def _text(name: str, value: object) -> str:

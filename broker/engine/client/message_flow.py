@@ -211,8 +211,13 @@ class ConsumingClient:
         auto_commit: bool = True,
         is_told_offsets: bool = False,
         is_fetch: bool = False,
+        is_single_active: bool = False,
+        on_activity: Callable[[bool], None] | None = None,
     ) -> traffic.Consumer:
         """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
+
+        `is_single_active`: one of the group at a time is to be given messages; `on_activity` is told whether
+        it is this one, where there is a single active consumer, whatever asked for it.
 
         `is_told_offsets`: what it is given is shown with its offset, or anything made of that: so its group
         is given only what is durable, as any of a stream. `is_fetch`: it is there for a single request, so
@@ -232,7 +237,12 @@ class ConsumingClient:
         }
         consumption = self._manager.consumption
         if not isinstance(queue, Stream):
-            options |= {"is_told_offsets": is_told_offsets, "is_fetch": is_fetch}
+            options |= {
+                "is_told_offsets": is_told_offsets,
+                "is_fetch": is_fetch,
+                "is_single_active": is_single_active,
+                "on_activity": on_activity,
+            }
             return consumption.subscribe(cast(Queue, queue), group_name, pattern, sink, **options)
         return consumption.subscribe_stream(
             queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
