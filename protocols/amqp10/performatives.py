@@ -147,6 +147,16 @@ class Received(NamedTuple):
 class Accepted(NamedTuple):
     """The message was taken (3.4.2)."""
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is one, too: tuples of no fields are all equal."""
+        return type(other) is Accepted
+
+    def __ne__(self, other: object) -> bool:
+        return type(other) is not Accepted
+
+    def __hash__(self) -> int:
+        return hash(Accepted)
+
 
 class Rejected(NamedTuple):
     """The message is invalid and was not taken (3.4.3)."""
@@ -156,6 +166,16 @@ class Rejected(NamedTuple):
 
 class Released(NamedTuple):
     """The message was not, and will not be, acted upon (3.4.4)."""
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other is one, too: tuples of no fields are all equal."""
+        return type(other) is Released
+
+    def __ne__(self, other: object) -> bool:
+        return type(other) is not Released
+
+    def __hash__(self) -> int:
+        return hash(Released)
 
 
 class Modified(NamedTuple):

@@ -156,3 +156,9 @@ def test_random_fields_give_a_performative_or_an_error(code, items):
         return
     again = p.encode(value)
     assert p.decode(again, 0, len(again))[0] == value
+
+
+def test_outcomes_without_fields_are_not_the_same():
+    assert p.Accepted() == p.Accepted()
+    assert p.Accepted() != p.Released()
+    assert len({p.Accepted(), p.Released(), p.Released(), ()}) == 3
