@@ -59,8 +59,8 @@ class SessionFrontend:
         """`transaction_room` is what all clients have for transactions."""
         self._session = Session(client, channel)
         self._outcomes = Outcomes(self._session)
-        self._unsettled = Unsettled(self._session)
         self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
+        self._unsettled = Unsettled(self._session, self._consumers)
         self._transactions = Transactions(self._session, self._unsettled, transaction_room)
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}

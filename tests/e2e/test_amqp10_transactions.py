@@ -113,6 +113,23 @@ def test_a_settlement_that_is_rolled_back_leaves_the_message(
     assert transacting.client.receive().header.delivery_count == (1 if settled else 0)
 
 
+@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_was_settled_outlives_the_link_that_it_came_on(
+    transacting: Transacting, channel: amqp.BlockingChannel, queue: str, settled: bool, fail: bool
+) -> None:
+    """A consumer may be closed before the transaction it received in is committed."""
+    channel.basic_publish("", queue, b"x")
+    number = transacting.receive_one(queue)
+    txn_id = transacting.declare()
+    transacting.settle(txn_id, number, settled=settled)
+    transacting.client.send(0, p.Detach(1, closed=True))
+    transacting.client.expect(p.Detach)
+    assert count(channel, queue) == 0
+    assert transacting.command(p.Discharge(txn_id, fail)) == p.Accepted()
+    assert count(channel, queue) == int(fail)
+
+
 def test_a_transaction_that_a_queue_has_no_room_for_is_refused_whole(
     raw_amqp10: Callable[..., RawAmqp10], channel: amqp.BlockingChannel, name: str
 ) -> None:

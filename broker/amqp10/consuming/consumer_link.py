@@ -115,7 +115,7 @@ class ConsumerLink:
             hub.client.settling.requeue(claims, now_ms, delay_ms=0)
         else:
             hub.client.settling.release(claims, now_ms)
-        self._consumers.end(self.name)
+        self._consumers.end(self.name, keep_claims=True)  # which others has a transaction
 
 
 def find_source(session: Session, node: SourceNode, properties: LinkProperties) -> tuple[Source, str]:

@@ -75,13 +75,17 @@ class LinkSink:
             payloads = list(map(_first, messages))
         bytes_max = self._link.attach.max_message_size
         if bytes_max and max(map(len, payloads)) > bytes_max:
-            self._end_for_size(max(map(len, payloads)), bytes_max)
+            size = max(map(len, payloads))
+            text = f"message size ({size} bytes) > maximum message size ({bytes_max} bytes)"
+            self._session.detach(self._link, AmqpError(c.MESSAGE_SIZE_EXCEEDED, text))
+            self._end_soon(claims)
             return
         link = self._link
         # credit may be taken back by what is read and not acted on yet: these cross that on the way
         link.credit = max(link.credit, len(payloads))
         first_id = self._connection.deliver(self._link, payloads)
-        if first_id < 0:
+        if first_id < 0:  # it is detached, and the client has not answered yet
+            self._end_soon(claims)
             return
         if claims is not None and not consumer.no_ack:
             self._unsettled.add(first_id, claims)
@@ -108,12 +112,14 @@ class LinkSink:
         delivery = as_amqp10(message.template, body)
         return delivery.message(body, delivery_count=attempts - 1, first_acquirer=False)
 
-    def _end_for_size(self, size: int, bytes_max: int) -> None:
-        """End the link: it takes no message of this size. What it holds returns."""
-        text = f"message size ({size} bytes) > maximum message size ({bytes_max} bytes)"
-        self._session.detach(self._link, AmqpError(c.MESSAGE_SIZE_EXCEEDED, text))
+    def _end_soon(self, claims: Sequence[Claim] | None) -> None:
+        """Return what could not be given, and give nothing more."""
+        self._session.hub.loop.call_soon(self._end, claims or ())
+
+    def _end(self, claims: Sequence[Claim]) -> None:
         hub = self._session.hub
-        hub.loop.call_soon(self._consumers.end, self._name)
+        hub.client.settling.release(claims, hub.clock.now_ms())
+        self._consumers.end(self._name, keep_claims=True)
 
 
 def _first(message: Message) -> bytes:

@@ -137,7 +137,7 @@ class Transactions:
 
     def roll_back(self, transaction: Transaction) -> None:
         """Forget all of it: what the client had settled returns as a failed attempt, the rest is
-        unsettled.
+        unsettled, or returns where its link is gone.
         """
         del self._by_id[transaction.id]
         self._room.give_back(transaction.taken_bytes)
@@ -147,7 +147,8 @@ class Transactions:
                 claims = list(settlement.claims.values())
                 settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
             else:
-                self._unsettled.restore(settlement.claims)
+                gone = self._unsettled.restore(settlement.claims)
+                settling.release(gone, self._hub.clock.now_ms())
 
     def close(self) -> None:
         """Roll back all that is under way: the session, or the link to the coordinator, ends."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from broker.amqp10.connection.amqp10_session import Session
+from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer
 from broker.properties.amqp10_sections import DEATHS, EXCHANGE, ROUTING_KEY
 from broker.properties.templates import annotated
@@ -25,10 +26,11 @@ _BROKERS_OWN: Final = frozenset((DEATHS, EXCHANGE, ROUTING_KEY))  # annotations 
 class Unsettled:
     """Claims by delivery ID, in order of delivery."""
 
-    __slots__ = ("_claims", "_hub", "_session")
+    __slots__ = ("_claims", "_consumers", "_hub", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, consumers: Consumers) -> None:
         self._session = session
+        self._consumers = consumers
         self._hub = session.hub
         self._claims: dict[int, Claim] = {}
 
@@ -107,9 +109,17 @@ class Unsettled:
             taken.update(self._take(first, last))
         return taken
 
-    def restore(self, claims: dict[int, Claim]) -> None:
-        """Have deliveries unsettled again that were taken."""
-        self._claims.update((number, claim) for number, claim in claims.items() if claim.is_in_flight)
+    def restore(self, claims: dict[int, Claim]) -> list[Claim]:
+        """Have deliveries unsettled again that were taken; gives those whose link is gone meanwhile."""
+        gone = []
+        for number, claim in claims.items():
+            if not claim.is_in_flight:
+                continue
+            if self._consumers.holds(claim):
+                self._claims[number] = claim
+            else:
+                gone.append(claim)
+        return gone
 
     def take_of(self, consumer: Consumer) -> list[Claim]:
         """Take what a consumer was given, in order: it ends."""
