@@ -447,17 +447,23 @@ class Amqp10Operations(AmqpOperations):
             raise Mismatch(f"the drained link {link.name} counts {link.count}, not {end}")
         link.limit = end
         self._feed_links(client.name)
-        owed = self.queues.owed(time.time())  # while it has credit as far as the oracle knows
         left = link.limit - link.fed
-        consumer = self.consumers.get((client.name, link.name))
-        if (
-            owed
-            and left > 0
-            and consumer is not None
-            and f"of {consumer.queue.name}/{consumer.group.name!r}" in owed
-        ):
-            raise Mismatch(f"drained with {left} left, and {owed}")
+        if left > 0 and (due := self._due_to(client.name, link)):
+            raise Mismatch(f"drained with {left} left, and {due!r} waits")
         link.fed = link.count = link.limit
+
+    def _due_to(self, name: str, link: Link) -> str | None:
+        """What a link that has credit should have been given."""
+        now = time.time()
+        self.queues.advance(now)
+        consumer = self.consumers.get((name, link.name))
+        if consumer is None or consumer.queue.no_deliver:
+            return None
+        group = consumer.group
+        if consumer.queue.settings.single_active and group.active() is not consumer:
+            return None
+        due = [item.message.body for item in group.ready() if item.there_and_alive(now)]
+        return due[0] if due else None
 
     def do_l_stop(self, name: str, i: int = 0, closed: bool = True) -> None:
         """Detach a link from a queue; what it holds returns."""
@@ -613,7 +619,10 @@ class Amqp10Operations(AmqpOperations):
         """What the client had settled returns as a failed attempt; the rest is unsettled again."""
         for outcome, chosen in transaction.settled:
             if outcome.endswith(", not settled"):
-                self.held[name].update(chosen)
+                gone = [item for _, item in chosen if item.holder not in self.consumers.values()]
+                self.held[name].update((tag, item) for tag, item in chosen if item not in gone)
+                self._unattempted(gone)
+                self.queues.all_back([item for item in gone if item.state == HELD], time.time())
             else:
                 self.queues.all_back([item for _, item in chosen if item.state == HELD], time.time())
 
