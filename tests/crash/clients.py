@@ -1,18 +1,20 @@
 """Publishers and consumers that go on through every crash, each a thread on a bare socket."""
 
 import abc
+import random
 import struct
 import threading
 import time
 from collections import deque
 
+import httpx
 from pamqp import commands
 
 from tests.crash.ledger import Delivery, Ledger
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
-from tests.waiting import pass_time
+from tests.waiting import pass_time, until
 
 QUEUE = "work"
 BATCH = 10
@@ -35,6 +37,33 @@ class Stage:
         self.draining = threading.Event()
         self.stopped = threading.Event()
 
+    def kill(self) -> None:
+        """End the life of the broker; what clients meet from here on is no failure of it."""
+        self.ledger.killed_at[self.life] = time.monotonic()
+        self.serving.clear()
+        self.broker.kill9()
+
+    def start(self) -> None:
+        """Begin the next life, and let the clients connect."""
+        self.broker.start()
+        self.life += 1
+        self.serving.set()
+
+
+def wait_for_a_while(rng: random.Random, least_s: float, most_s: float) -> None:
+    """Let the broker work until a moment that nothing it does can choose."""
+    pass_time(rng.uniform(least_s, most_s))
+
+
+def wait_for_groups(broker: BrokerProcess, *wanted: str) -> None:
+    """Return once the groups are there: a later one would not be given what the others are done with."""
+
+    def groups() -> list[str]:
+        answer = httpx.get(f"{broker.http_url}/api/v1/queues/{QUEUE}", trust_env=False, timeout=20)
+        return list(answer.json()["groups"])
+
+    until(lambda: set(wanted) <= set(groups()), told=groups)
+
 
 class Client(threading.Thread, abc.ABC):
     """Connects whenever the broker serves; `work` runs until the connection breaks."""
@@ -52,14 +81,9 @@ class Client(threading.Thread, abc.ABC):
             try:
                 self.work(life)
             except GONE as error:
-                lasted = life == self.stage.life and self.stage.serving.is_set()
-                if lasted and not self._killed_meanwhile(life):
+                if life not in self.ledger.killed_at:
                     self.ledger.fail(f"{self.name} lost its connection in life {life}: {error!r}")
-                pass_time(0.02)
-
-    def _killed_meanwhile(self, life: int) -> bool:
-        pass_time(0.2)
-        return life in self.ledger.killed_at
+                    return
 
     @abc.abstractmethod
     def work(self, life: int) -> None:
@@ -84,14 +108,13 @@ class Publisher(Client):
         """`send(bodies)` and `wait_confirmed(bodies)`, in turn, until publishing ends."""
         unconfirmed: deque[list[str]] = deque()
         self.stage.publishing.wait()
-        while not self.stage.draining.is_set():
+        while not self.stage.draining.wait(PAUSE_S):
             batch = self.next_batch()
             send(batch)
             unconfirmed.append(batch)
             if len(unconfirmed) > 1:
                 wait_confirmed(unconfirmed[0])
                 self.ledger.confirm(unconfirmed.popleft())
-            pass_time(PAUSE_S)
         for batch in unconfirmed:
             wait_confirmed(batch)
             self.ledger.confirm(batch)

@@ -81,6 +81,13 @@ class Ledger:
         acked_in, at = self.acked_at[group, body]
         return acked_in < life and at < self.killed_at[acked_in] - SURELY_DURABLE_S
 
+    def is_surely_settled(self) -> bool:
+        """Whether each group acked all that it was given, and so long ago that it would survive a kill."""
+        with self._lock:
+            sure_before = time.monotonic() - SURELY_DURABLE_S
+            acked = {key for key, (_, at) in self.acked_at.items() if at < sure_before}
+            return acked >= {(delivery.group, delivery.body) for delivery in self.deliveries}
+
     def twice_in_a_life(self) -> list[tuple[Delivery, Delivery]]:
         """No lease ends and no consumer leaves within a life, so a group sees each message once in it."""
         seen: dict[tuple[str, int, str], Delivery] = {}

@@ -16,11 +16,13 @@ from tests.crash.clients import (
     MqttConsumer,
     MqttPublisher,
     Stage,
+    wait_for_a_while,
+    wait_for_groups,
 )
 from tests.crash.ledger import Ledger
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -31,23 +33,19 @@ DRAIN_S = 20.0
 
 def kill_and_restart(stage: Stage, rng: random.Random, longest_life_s: float) -> None:
     """One life and its end; sometimes the next broker is killed too, while it still recovers."""
-    pass_time(rng.uniform(0.3, longest_life_s))
-    stage.ledger.killed_at[stage.life] = time.monotonic()
-    stage.broker.kill9()
-    stage.serving.clear()
+    wait_for_a_while(rng, 0.3, longest_life_s)
+    stage.kill()
     if rng.random() < 0.2:
         stage.broker.spawn()
-        pass_time(rng.uniform(0.1, 0.8))
+        wait_for_a_while(rng, 0.1, 0.8)
         stage.broker.kill9()
-    stage.broker.start()
-    stage.life += 1
-    stage.serving.set()
+    stage.start()
 
 
 def wait_drained(ledger: Ledger) -> None:
     with suppress(AssertionError):  # the ledger tells what is lost
         until(lambda: not any(ledger.lost(group) for group in GROUPS), DRAIN_S)
-    pass_time(1)  # what is left to come, and the last acks
+        until(ledger.is_surely_settled, DRAIN_S)
 
 
 def run(
@@ -69,7 +67,7 @@ def run(
         for client in clients:
             client.start()
         stage.serving.set()
-        pass_time(0.2)  # all groups exist before the first publish
+        wait_for_groups(broker, *GROUPS)
         stage.publishing.set()
         for number in range(kills):
             kill_and_restart(stage, rng, 1.6 if number % 5 == 4 else 0.9)

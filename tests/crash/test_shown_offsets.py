@@ -2,84 +2,90 @@
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.crash.clients import wait_for_groups
 from tests.e2e import amqp
 from tests.e2e.broker_process import PROJECT, BrokerProcess
 from tests.e2e.mqtt import MqttClient, user_property
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
-# Python runs this as it starts: while the file is there a sync takes long, and what comes meanwhile waits
+# Python runs this as it starts: while there is such a pipe, which has no writer, a sync takes for ever, and
+# what comes meanwhile waits
 SLOW_DISK = """
-import os, time
+import os, pathlib
 whole_sync = os.fdatasync
 def sync(fd):
     if os.path.exists({slow!r}):
-        time.sleep(30)
+        pathlib.Path({begun!r}).touch()
+        open({slow!r}).read()
     whole_sync(fd)
 os.fdatasync = sync
 """
-SHOWN_S = 0.5  # how long clients could see what is not durable
-PATIENCE_S = 15.0
+LOOKS = 3  # of each client, at what is not durable
+LOOK_S_MAX = 1.0  # an answer over HTTP may wait for the disk
 
 Shown = dict[str, str]  # the body, by the offset that it was shown with
-Look = Callable[[BrokerProcess, Shown, threading.Event], None]
+Look = Callable[[BrokerProcess, Shown], Iterator[None]]  # gives each look that is over
 
 
-def as_mqtt_consumer(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:
+def as_mqtt_consumer(broker: BrokerProcess, shown: Shown) -> Iterator[None]:
     client = MqttClient(broker.mqtt_port, client_id="mqtt").connect()  # and its group
     client.subscribe("$queue/work")
-    while not stopped.is_set():
-        if not client.quiet_for(0.05):
+    while True:
+        if not client.quiet():
             message = client.take_one()
             shown[user_property(message, "offset") or ""] = message.payload.decode()
-    client.end()
+        yield
 
 
-def as_amqp_group(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:
+def as_amqp_group(broker: BrokerProcess, shown: Shown) -> Iterator[None]:
     channel = amqp.connect(broker.amqp_port).channel()
     consumer = amqp.Collector(channel, "work", ack=True, arguments={"x-consumer-group": "amqp"})
-    while not stopped.is_set():
-        for delivery in consumer.listen(0.05):
+    while True:
+        for delivery in consumer.wait_quiet():
             shown[str(delivery.headers["x-offset"])] = delivery.body.decode()
+        yield
 
 
-def as_dead_letters(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:
+def as_dead_letters(broker: BrokerProcess, shown: Shown) -> Iterator[None]:
     channel = amqp.connect(broker.amqp_port).channel()
     dead = amqp.Collector(channel, "dead", ack=True)
     given = amqp.Collector(channel, "work")
-    while not stopped.is_set():
-        for delivery in given.listen(0.05):
+    while True:
+        for delivery in given.wait_quiet():
             channel.basic_reject(delivery.tag, requeue=False)
         given.deliveries.clear()
         for delivery in dead.deliveries:
             shown[str(delivery.headers["x-death"][0]["offset"])] = delivery.body.decode()
+        yield
 
 
-def as_browser(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:
-    with httpx.Client(base_url=broker.http_url, trust_env=False, timeout=0.5) as client:
-        while not stopped.is_set():
-            try:
+def as_browser(broker: BrokerProcess, shown: Shown) -> Iterator[None]:
+    with httpx.Client(base_url=broker.http_url, trust_env=False, timeout=LOOK_S_MAX) as client:
+        while True:
+            with suppress(httpx.TimeoutException):
                 page = client.get("/api/v1/queues/work/messages").raise_for_status().json()
-            except httpx.TimeoutException:
-                continue
-            shown.update({str(message["offset"]): message["body"] for message in page["items"]})
+                shown.update({str(message["offset"]): message["body"] for message in page["items"]})
+            yield
 
 
-def as_mqcore_client(broker: BrokerProcess, shown: Shown, stopped: threading.Event) -> None:
+def as_mqcore_client(broker: BrokerProcess, shown: Shown) -> Iterator[None]:
     url = f"http://127.0.0.1:{broker.ports['mqcore']}/work/messages"
-    with httpx.Client(trust_env=False) as client:
-        while not stopped.is_set():
-            found = client.get(url, params={"group": "http", "wait": "50ms"}).raise_for_status()
-            if found.status_code == 200:
-                shown[found.headers["X-Message-Id"]] = found.text
+    with httpx.Client(trust_env=False, timeout=LOOK_S_MAX) as client:
+        while True:
+            with suppress(httpx.TimeoutException):
+                found = client.get(url, params={"group": "http", "wait": "50ms"}).raise_for_status()
+                if found.status_code == 200:
+                    shown[found.headers["X-Message-Id"]] = found.text
+            yield
 
 
 CONSUMERS: list[Look] = [as_mqtt_consumer, as_amqp_group, as_dead_letters, as_mqcore_client]
@@ -90,32 +96,31 @@ class Looking:
 
     def __init__(self, look: Look, broker: BrokerProcess) -> None:
         self.shown: Shown = {}
+        self._look_count = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(look, broker), daemon=True)
         self._thread.start()
 
     def _run(self, look: Look, broker: BrokerProcess) -> None:
         try:
-            look(broker, self.shown, self._stopped)
+            for _ in look(broker, self.shown):
+                self._look_count += 1
+                if self._stopped.is_set():
+                    break
         except Exception:
             if not self._stopped.is_set():  # the broker was killed
                 raise
 
     def wait_for(self, body: str) -> None:
-        until(lambda: body in self.shown.values(), PATIENCE_S, told=lambda: f"{body}, but {self.shown}")
+        until(lambda: body in self.shown.values(), told=lambda: f"{body}, but {self.shown}")
+
+    def wait_for_looks(self, count: int) -> None:
+        """Return once the client looked so many times, all of them after this was called."""
+        wanted = self._look_count + 1 + count
+        until(lambda: self._look_count >= wanted)
 
     def stop(self) -> None:
         self._stopped.set()
-
-
-def wait_for_groups(broker: BrokerProcess, *wanted: str) -> None:
-    """Whoever comes later would not be given what the others are done with."""
-
-    def groups() -> list[str]:
-        answer = httpx.get(f"{broker.http_url}/api/v1/queues/work", trust_env=False, timeout=20)
-        return answer.json()["groups"]
-
-    until(lambda: set(wanted) <= set(groups()), PATIENCE_S, told=groups)
 
 
 def publish(broker: BrokerProcess, *bodies: str) -> None:
@@ -127,10 +132,12 @@ def publish(broker: BrokerProcess, *bodies: str) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    """The file that makes syncs take long."""
+    """The pipe that makes syncs take for ever; beside it is a file `.begun` once one does."""
     slow = tmp_path / "slow"
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SLOW_DISK.format(slow=str(slow)))
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        SLOW_DISK.format(slow=str(slow), begun=f"{slow}.begun")
+    )
     return slow
 
 
@@ -153,12 +160,13 @@ def test_offset_shown_before_a_kill_is_not_that_of_a_message_published_after_it(
         publish(broker, "durable")
         for looking in before:
             looking.wait_for("durable")
-        disk.touch()
+        os.mkfifo(disk)
         channel = amqp.connect(broker.amqp_port).channel()
         for body in ("lost", "lost, too", "and this"):  # the first may be written, and is being synced
             channel.basic_publish("", "work", body.encode())
-            pass_time(0.05)
-        pass_time(SHOWN_S)
+            until(Path(f"{disk}.begun").exists)
+        for looking in before:
+            looking.wait_for_looks(LOOKS)
         for looking in before:
             looking.stop()
         broker.kill9()

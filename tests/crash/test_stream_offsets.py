@@ -2,18 +2,17 @@
 
 import os
 import random
-import time
 from contextlib import suppress
 
 import pytest
 from pamqp import commands
 
 from tests.crash import clients as crash_clients
-from tests.crash.clients import QUEUE, AmqpPublisher, Client, Stage
+from tests.crash.clients import QUEUE, AmqpPublisher, Client, Stage, wait_for_a_while
 from tests.crash.ledger import Ledger
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
-from tests.waiting import pass_time, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -66,13 +65,9 @@ def run(directory, kills):
         stage.serving.set()
         stage.publishing.set()
         for _ in range(kills):
-            pass_time(rng.uniform(0.3, 0.9))
-            ledger.killed_at[stage.life] = time.monotonic()
-            broker.kill9()
-            stage.serving.clear()
-            broker.start()
-            stage.life += 1
-            stage.serving.set()
+            wait_for_a_while(rng, 0.3, 0.9)
+            stage.kill()
+            stage.start()
         stage.draining.set()
         with suppress(AssertionError):  # the ledger tells what is missing
             until(lambda: ledger.confirmed <= set(reader.seen.values()), DRAIN_S)
