@@ -19,11 +19,12 @@ class MemoryStore:
     """A `Store` in a dictionary.
 
     With `deferred`, a write is seen by reads at once but returns only when `make_durable` reaches it, and
-    `crash` loses what it has not reached. Without, every write is durable when it returns.
+    `crash` loses what it has not reached; from `catch_up` on, until `is_stuck` is set again, each is durable
+    at once. Without, every write is durable when it returns.
     """
 
     def __init__(self, *, deferred: bool = False, rows: Mapping[bytes, bytes] | None = None) -> None:
-        self._deferred = deferred
+        self._deferred = self.is_stuck = deferred
         self._rows: dict[bytes, bytes] = dict(rows or {})
         self._keys = _SortedKeys(sorted(self._rows))
         self._durable_rows = dict(self._rows) if deferred else self._rows
@@ -73,7 +74,9 @@ class MemoryStore:
             if failure[1] and self._deferred:
                 self._waiting.append((_copy(ops), None))
             raise failure[0]
-        if self._deferred:
+        if self._deferred and not self.is_stuck:
+            _apply_rows(self._durable_rows, ops)
+        elif self._deferred:
             durable = asyncio.get_running_loop().create_future()
             self._waiting.append((_copy(ops), durable))
             await durable
@@ -108,6 +111,11 @@ class MemoryStore:
             _apply_rows(self._durable_rows, ops)
             if durable is not None and not durable.done():
                 durable.set_result(None)
+
+    def catch_up(self) -> None:
+        """Make durable what waits, and at once what comes."""
+        self.is_stuck = False
+        self.make_durable()
 
     def fail_next_write(self, error: Exception, *, applied: bool = False) -> None:
         """Let the next write raise `error`; calls add up.

@@ -71,6 +71,10 @@ class LoopClock:
         self._ahead_s = 0.0
         loop.time = lambda: real_time() + self._ahead_s  # type: ignore[method-assign]
 
+    def jump(self, seconds: float) -> None:
+        """Move on at once, as if the loop had been held up for so long."""
+        self._ahead_s += seconds
+
     async def advance(self, seconds: float, step_s: float = INTERVAL_S) -> None:
         """Move on in steps, with turns of the loop behind each, so that timers come in their order."""
         for _ in range(round(seconds / step_s)):

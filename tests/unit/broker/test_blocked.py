@@ -10,23 +10,8 @@ from config import limits
 from tests.e2e.raw_amqp import RawAmqp
 from tests.memory_store import MemoryStore
 from tests.unit.protocols.amqp091.driver import publish
-from tests.waiting import hold_up_task
 
 KIB = 1 << 10
-
-
-class Disk:
-    """Makes what a store was given durable at once, but while it is stuck."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.is_stuck = False
-
-    async def work(self) -> None:
-        while True:
-            if not self.is_stuck:
-                self._store.make_durable()
-            await hold_up_task(0.005)
 
 
 @pytest.fixture
@@ -35,14 +20,12 @@ async def broker(monkeypatch):
     monkeypatch.setattr(limits, "BLOCKED_NOTICE_MS", 100)
     monkeypatch.setattr(limits, "DEADLINE_CHECK_INTERVAL_MS", 20)
     store = MemoryStore(deferred=True)
-    disk = Disk(store)
-    working = asyncio.create_task(disk.work())
+    store.catch_up()
     broker = Broker()
     await broker.start(store)
-    yield broker, disk
-    disk.is_stuck = False
+    yield broker, store
+    store.catch_up()
     await broker.stop()
-    working.cancel()
 
 
 def begin(port: int) -> RawAmqp:
@@ -53,16 +36,16 @@ def begin(port: int) -> RawAmqp:
 
 
 async def test_publisher_who_outruns_the_store_is_told_and_goes_on_when_it_caught_up(broker):
-    broker, disk = broker
+    broker, store = broker
     client = await asyncio.to_thread(begin, broker.ports["amqp"])
     other = await asyncio.to_thread(begin, broker.ports["amqp"])
-    disk.is_stuck = True
+    store.is_stuck = True
     message = publish(1, "q", bytes(4_000), delivery_mode=2)
     client.send_bytes(message * 4)
     blocked = await asyncio.to_thread(client.expect, commands.Connection.Blocked)
     assert blocked.reason == "the store does not keep up"
     client.send_bytes(message)  # waits in the socket
-    disk.is_stuck = False
+    store.catch_up()
     await asyncio.to_thread(client.expect, commands.Basic.Ack)
     await asyncio.to_thread(client.expect, commands.Connection.Unblocked)
     await asyncio.to_thread(client.expect, commands.Basic.Ack)
@@ -73,13 +56,13 @@ async def test_publisher_who_outruns_the_store_is_told_and_goes_on_when_it_caugh
 
 
 async def test_publisher_who_leaves_while_held_back_is_no_trouble(broker):
-    broker, disk = broker
+    broker, store = broker
     client = await asyncio.to_thread(begin, broker.ports["amqp"])
-    disk.is_stuck = True
+    store.is_stuck = True
     client.send_bytes(publish(1, "q", bytes(4_000), delivery_mode=2) * 4)
     await asyncio.to_thread(client.expect, commands.Connection.Blocked)
     client.drop()
-    disk.is_stuck = False
+    store.catch_up()
     again = await asyncio.to_thread(begin, broker.ports["amqp"])
     passive = commands.Queue.Declare(queue="q", passive=True)
     told = await asyncio.to_thread(again.call, 1, passive, commands.Queue.DeclareOk)

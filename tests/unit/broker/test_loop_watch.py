@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from broker.logs.log_pace import LogPace
 from broker.process.loop_watch import LoopWatch, where
 from config import limits
-from tests.waiting import hold_up
+from tests.waiting import hold_up, until_so
 
 
 @pytest.fixture
@@ -25,18 +25,18 @@ def stall(seconds: float) -> None:
     hold_up(seconds)
 
 
-async def settled() -> None:
-    """Let the watch notice what has happened."""
-    await asyncio.sleep(3 * limits.LOOP_WATCH_INTERVAL_MS / 1000)
+async def noticed(watch: LoopWatch, ms: int) -> None:
+    """Wait until the watch has counted stalls of so much together, and so logged those that it logs."""
+    await until_so(lambda: watch.lag.stalled_ms >= ms)
 
 
 async def test_short_stall_is_counted_and_not_logged(watch, monkeypatch):
     monkeypatch.setattr(limits, "LOOP_STALL_LOG_MS", 10_000)
-    before = watch.lag
+    monkeypatch.setattr(limits, "LOOP_WATCH_IDLE_INTERVAL_MS", limits.LOOP_WATCH_INTERVAL_MS)
     with capture_logs() as logged:
         stall(0.12)
-        await settled()
-    assert watch.lag.stall_count > before.stall_count
+        await noticed(watch, 60)
+    assert watch.lag.stall_count >= 1
     assert watch.lag.longest_ms >= 60
     assert watch.lag.stalled_ms >= watch.lag.longest_ms
     assert logged == []
@@ -52,7 +52,7 @@ async def test_long_stall_is_logged_with_what_the_loop_did(watch):
 
     with capture_logs() as logged:
         asyncio.get_running_loop().call_soon(busy)
-        await settled()
+        await noticed(watch, 400)
     (line,) = [line for line in logged if line["event"] == "loop.stalled" and line["ms"] >= 400]
     assert line["log_level"] == "warning"
     assert line["cpu_ms"] > 100
@@ -64,9 +64,9 @@ async def test_long_stall_is_logged_with_what_the_loop_did(watch):
 async def test_stalls_of_a_second_share_a_line(watch, monkeypatch):
     monkeypatch.setattr(limits, "LOOP_WATCH_IDLE_INTERVAL_MS", limits.LOOP_WATCH_INTERVAL_MS)
     with capture_logs() as logged:
-        for _ in range(3):
+        for number in range(3):
             stall(2.5 * limits.LOOP_STALL_LOG_MS / 1000)
-            await settled()
+            await noticed(watch, 2 * limits.LOOP_STALL_LOG_MS * (number + 1))
     assert 1 <= len(logged) <= 2
     assert watch.lag.stall_count >= 3
 

@@ -5,7 +5,7 @@ from broker.app import Broker
 from broker.logs.start_log import StartLog
 from config import limits
 from tests.memory_store import MemoryStore
-from tests.waiting import LoopClock, hold_up_task
+from tests.waiting import LoopClock, until_so
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +32,16 @@ async def test_step_is_told_after_a_while_and_again_until_the_end():
     assert logged[0]["elapsed_s"] < 1
 
 
-class SlowStore(MemoryStore):
-    async def scan(self, *arguments, **options):
-        await hold_up_task(0.1)
-        return await super().scan(*arguments, **options)
-
-
 async def test_start_over_a_slow_store_says_what_it_does():
+    class SlowStore(MemoryStore):
+        async def scan(self, *arguments, **options):
+            await until_so(lambda: "reading the queues" in [line.get("doing") for line in logged])
+            return await super().scan(*arguments, **options)
+
     with capture_logs() as logged:
         broker = Broker()
         await broker.start(SlowStore())
         await broker.stop()
-    assert "reading the queues" in [line.get("doing") for line in logged]
 
 
 async def test_start_in_good_time_says_nothing(monkeypatch):

@@ -11,7 +11,7 @@ from broker.app import Broker
 from broker.http.bodies import UnfinishedBodies
 from broker.http.mqcore.queues import Queues
 from broker.http.station import Station
-from tests.waiting import hold_up, turns
+from tests.waiting import LoopClock, turns
 
 
 @pytest.fixture
@@ -47,11 +47,12 @@ async def until_waiting(station: Station) -> None:
 
 
 async def test_message_that_comes_as_the_time_ends_is_the_answer(broker: Broker, station: Station) -> None:
-    poll = asyncio.create_task(station.wait(0.02))
+    clock = LoopClock()
+    poll = asyncio.create_task(station.wait(60))
     await until_waiting(station)
 
     def arrive_late() -> None:
-        hold_up(0.03)  # the loop is held up until the time is over
+        clock.jump(61)  # the loop is held up until the time is over
         arrive(broker)
 
     asyncio.get_running_loop().call_soon(arrive_late)

@@ -12,36 +12,11 @@ from storage.errors import StorageError
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.memory_store import MemoryStore
 from tests.unit.protocols.amqp091.driver import publish
-from tests.waiting import hold_up_task, until_so
+from tests.waiting import turns, until_so
 
 MESSAGES = 3
 WRITES_MAX = 3
-
-
-class Disk:
-    """Makes what a store was given durable at once, until it is stopped."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self.store = store
-        self._working = asyncio.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            self.store.make_durable()
-            await hold_up_task(0.002)
-
-    async def stop(self) -> None:
-        self._working.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._working
-
-    async def write_one(self) -> None:
-        """Make the next write durable, if there is one within a moment."""
-        for _ in range(20):
-            await hold_up_task(0.005)
-            if self.store.pending_writes:
-                self.store.make_durable(1)
-                break
+TURNS = 50  # of the loop: far more than the next commit takes to be written
 
 
 def transfer(port: int) -> RawAmqp:
@@ -68,8 +43,9 @@ async def count(broker: Broker, queue: str) -> int:
 
 
 def is_committed(client: RawAmqp) -> bool:
+    """Whether the commit was answered, as what the loop has written has come already."""
     try:
-        client.expect(commands.Tx.CommitOk, timeout_s=0.05)
+        client.expect(commands.Tx.CommitOk, timeout_s=0.01)
     except TimeoutError:
         return False
     return True
@@ -78,27 +54,29 @@ def is_committed(client: RawAmqp) -> bool:
 @pytest.mark.parametrize("writes", range(WRITES_MAX + 1))
 async def test_crash_finds_all_of_a_transaction_or_nothing(writes, monkeypatch):
     monkeypatch.setattr(limits, "STATE_FLUSH_INTERVAL_MS", 60_000)  # acknowledgements alone would wait
-    disk = Disk(MemoryStore(deferred=True))
+    store = MemoryStore(deferred=True)
+    store.catch_up()
     broker = Broker()
-    await broker.start(disk.store)
+    await broker.start(store)
     client = await asyncio.to_thread(transfer, broker.ports["amqp"])
     await broker.hub.client.commits.durable()  # what was claimed
-    await disk.stop()
+    store.is_stuck = True
     client.send_bytes(method_frame(2, commands.Tx.Commit()))
-    await until_so(lambda: disk.store.pending_writes)
+    await until_so(lambda: store.pending_writes)
     for _ in range(writes):
-        await disk.write_one()
-    told = await asyncio.to_thread(is_committed, client)
-    crashed = disk.store.crash()
+        await turns(TURNS)
+        store.make_durable(1)
+    await turns(TURNS)
+    told = is_committed(client)
+    crashed = store.crash()
+    crashed.catch_up()
     client.drop()
     with suppress(StorageError):
         await broker.stop()
-    disk = Disk(crashed)
     broker = Broker()
     await broker.start(crashed)
     left, moved = await count(broker, "in"), await count(broker, "out")
     await broker.stop()
-    await disk.stop()
     assert (left, moved) in ((MESSAGES, 0), (0, MESSAGES))
     assert moved or not told
     if writes == WRITES_MAX:

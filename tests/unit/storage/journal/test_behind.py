@@ -8,7 +8,7 @@ from storage.journal import filling
 from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
 from storage.records import journal_state
-from tests.waiting import LoopClock, hold_up_task, turns
+from tests.waiting import LoopClock, turns
 
 LARGE = bytes(limits.JOURNAL_LARGE_ROW_BYTES * 3)
 DATABASE_ID = 7
@@ -122,7 +122,7 @@ class SlowDatabase:
     async def apply(self, batch: list[dict[bytes, bytes | None]]) -> None:
         self.taking += 1
         assert self.taking == 1, "one batch at a time"
-        await hold_up_task(0.002)
+        await turns(3)
         self.taking -= 1
         if len(self.log) == self._refused:
             raise StorageError("no")
