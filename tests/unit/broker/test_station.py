@@ -50,12 +50,8 @@ async def test_message_that_comes_as_the_time_ends_is_the_answer(broker: Broker,
     clock = LoopClock()
     poll = asyncio.create_task(station.wait(60))
     await until_waiting(station)
-
-    def arrive_late() -> None:
-        clock.jump(61)  # the loop is held up until the time is over
-        arrive(broker)
-
-    asyncio.get_running_loop().call_soon(arrive_late)
+    clock.jump(61)
+    asyncio.get_running_loop().call_soon(arrive, broker)  # and behind it, in the same turn, the time ends
     found = await poll
     assert found is not None
     assert found[0].body == b"hello"
