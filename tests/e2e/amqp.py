@@ -8,7 +8,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
-from tests.waiting import pass_time
+from tests.e2e.broker_process import BrokerProcess
 
 __all__ = [
     "AMQPError",
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 QUIET_ROUNDS = 8
+SETTLED_S = 0.2  # by which the broker writes what was settled
 WAIT_S = 20.0
 
 
@@ -118,14 +119,14 @@ def is_missing(connection: pika.BlockingConnection, queue: str) -> bool:
     return False
 
 
-def until_settled(channel: BlockingChannel, other_queue: str) -> None:
-    """Return once what was settled before is on the store, however slow the machine is; the channel confirms.
+def until_settled(broker: BrokerProcess, channel: BlockingChannel, other_queue: str) -> None:
+    """Return once what was settled before is on the store, however slow the machine is.
 
-    Settlements go with a commit at least 20 ms later: the second one of these is such, for the broker had
-    seen them when it confirmed the first.
+    The channel confirms, the broker is `timed`. Settlements go with a commit at least 20 ms later: the second
+    one of these is such, for the broker had seen them when it confirmed the first.
     """
     publish(channel, other_queue, "first")
-    pass_time(0.1)
+    broker.pass_time(SETTLED_S)
     publish(channel, other_queue, "second")
 
 
@@ -174,13 +175,6 @@ class Collector:
             self.channel.flow(True)  # as it is already: it has an answer, and changes nothing
             self.channel.connection.process_data_events(0)
             quiet = quiet + 1 if len(self.deliveries) == before else 0
-        return self.deliveries
-
-    def listen(self, seconds: float) -> list[Delivery]:
-        """The deliveries so far, after listening for `seconds` more: for what comes with time."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            self.channel.connection.process_data_events(time_limit=left)
         return self.deliveries
 
     def bodies(self) -> list[str]:

@@ -208,12 +208,13 @@ class BrokerProcess:
         return self._ahead_s
 
     def pass_time(self, seconds: float) -> None:
-        """Let so much time pass for the broker: at once if its clocks can be put forward.
+        """Let so much time pass for a broker that is `timed`: at once, if its clocks can be put forward.
 
         What is due by then has begun when this returns, and is done when the broker has answered a few times.
         Waits for the store go on, too, so put them forward by no more than `AT_ONCE_S_MAX`.
         """
-        if not self.timed or not self._may_be_copied():
+        assert self.timed, "its clocks cannot be put forward"
+        if not self._may_be_copied():
             pass_time(seconds)
             return
         assert seconds < AT_ONCE_S_MAX, "what waits for the disk would be out of time"

@@ -258,14 +258,6 @@ class MqttClient:
             self._wait_answer(mid)
         return self.messages.empty()
 
-    def quiet_for(self, seconds: float) -> bool:
-        """Whether nothing comes for `seconds`: for what comes with time, as at the end of a lease."""
-        try:
-            self.messages.put(self.messages.get(timeout=seconds))
-        except queue.Empty:
-            return True
-        return False
-
     def disconnect(self, **values: Any) -> None:
         """A clean DISCONNECT: no will. `values` are properties."""
         properties = make_properties(PacketTypes.DISCONNECT, **values) if values else None

@@ -99,10 +99,10 @@ def take(channel, queue):
 
 
 def consume(channel, queue):
-    for _, _, body in channel.consume(queue, inactivity_timeout=0.02):
-        assert body != SECRET
-        break
-    channel.cancel()
+    consumer = amqp.Collector(channel, queue)
+    assert SECRET not in [delivery.body for delivery in consumer.wait_quiet()]
+    consumer.cancel()
+    channel.basic_recover(requeue=True)
 
 
 def transact(channel, key):

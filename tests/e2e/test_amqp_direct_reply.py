@@ -8,6 +8,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
+from tests.waiting import until
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 
@@ -15,6 +16,18 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 def ask(channel, queue, body, **properties):
     properties = pika.BasicProperties(reply_to=REPLY_TO, **properties)
     channel.basic_publish("", queue, body, properties)
+
+
+def wait_answered(server, replies, count):
+    """The replies, once the server has answered so many requests."""
+
+    def are_there():
+        server.connection.process_data_events(0)
+        replies.channel.connection.process_data_events(0)
+        return len(replies.deliveries) >= count
+
+    until(are_there)
+    return replies.deliveries
 
 
 @pytest.fixture
@@ -37,9 +50,7 @@ def test_reply_comes_to_who_asked_over_another_connection(server, amqp_connect, 
     others = Collector(amqp_connect().channel(), REPLY_TO, auto_ack=True)
     for number in range(3):
         ask(client, name, f"hello {number}", correlation_id=str(number))
-    client.queue_declare(name, passive=True)  # the requests are there
-    server.connection.process_data_events(time_limit=0.2)
-    deliveries = replies.wait(3)
+    deliveries = wait_answered(server, replies, 3)
     assert [(d.body, d.properties.correlation_id) for d in deliveries] == [
         (b"HELLO 0", "0"),
         (b"HELLO 1", "1"),
@@ -58,13 +69,8 @@ def test_many_requests_with_properties_of_their_own_are_answered_in_order(server
     wanted = [uuid.uuid4().hex for _ in range(400)]
     for one in wanted:
         ask(client, name, one, correlation_id=one)
-    client.queue_declare(name, passive=True)
-    for _ in range(100):
-        server.connection.process_data_events(time_limit=0.02)
-        client.connection.process_data_events(time_limit=0.02)
-        if len(replies.deliveries) == len(wanted):
-            break
-    assert [d.properties.correlation_id for d in replies.deliveries] == wanted
+    answers = wait_answered(server, replies, len(wanted))
+    assert [d.properties.correlation_id for d in answers] == wanted
 
 
 @pytest.mark.parametrize("size", [0, 200_000])
@@ -72,9 +78,7 @@ def test_replies_of_any_size_arrive(server, amqp_connect, name, size):
     client = amqp_connect().channel()
     replies = Collector(client, REPLY_TO, auto_ack=True)
     ask(client, name, b"a" * size)
-    client.queue_declare(name, passive=True)
-    server.connection.process_data_events(time_limit=0.2)
-    assert replies.wait(1)[0].body == b"A" * size
+    assert wait_answered(server, replies, 1)[0].body == b"A" * size
 
 
 def requester_key(client, channel, queue):

@@ -48,7 +48,7 @@ def test_nack_delay_survives_a_kill(own_broker, amqp_connect):
     tag = Collector(channel, "jobs").wait(1)[0].tag
     channel.queue_declare("declared", durable=True, arguments=BACK_OFF)
     settle(channel, "jobs", "$nack", delivery_tag=tag, delay=6_000)
-    amqp.until_settled(channel, "declared")
+    amqp.until_settled(broker, channel, "declared")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     channel.queue_declare("declared", durable=True, arguments=BACK_OFF)

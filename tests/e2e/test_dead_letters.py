@@ -166,14 +166,14 @@ def test_message_rejected_over_mqtt_is_dead_lettered_with_user_properties(channe
 
 @pytest.mark.extension
 def test_dead_letter_in_the_configured_queue_survives_a_kill(own_broker, amqp_connect):
-    broker = own_broker({"queues": [{"name": "orders", "dlq": {}}]})
+    broker = own_broker({"queues": [{"name": "orders", "dlq": {}}]}, timed=True)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
     channel.queue_declare("other", durable=True)
     amqp.publish(channel, "orders", "a", "b")
     channel.basic_reject(get(channel, "orders").tag, requeue=False)
     get(channel, "orders.dlq")  # is there, claimed
-    amqp.until_settled(channel, "other")
+    amqp.until_settled(broker, channel, "other")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     letter = get(channel, "orders.dlq")

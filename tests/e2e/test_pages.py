@@ -1,6 +1,7 @@
 """The pages in a real browser: with data, empty, when something is wrong, and for who may not see them."""
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -18,7 +19,6 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.e2e import staging
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import MqttClient
-from tests.waiting import pass_time
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a directory: every page is kept there as a picture
@@ -145,8 +145,10 @@ def test_every_page_with_data_is_whole_on_any_screen(
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_role("heading", level=1)).not_to_have_text("That did not work")
         if path == "/":
-            expect(page.locator("figure polyline").first).to_be_attached(timeout=20_000)
-            pass_time(4.5 if SCREENSHOTS else 0)
+            line = page.locator("figure polyline").first
+            expect(line).to_be_attached(timeout=20_000)
+            if SCREENSHOTS:  # with a line that one can see
+                expect(line).to_have_attribute("points", re.compile(r"(\S+ ){3}"), timeout=20_000)
         assert _fits(page), path
         _picture(
             page, f"{path.strip('/').replace('/', '-').partition('?')[0] or 'overview'}-{scheme}-{width}"

@@ -150,7 +150,7 @@ def test_celery_runs_tasks_canvas_retries_eta_and_remote_control(celery, worker)
 def test_task_of_a_killed_celery_worker_runs_again_on_another(celery, worker, tmp_path):
     told = tmp_path / "told"
     first = worker(*CELERY_WORKER)
-    celery.sleep_and_tell.delay(str(told), 1.5)
+    celery.tell_and_stay_at_first.delay(str(told))
     wait_for(told, "begun\n", 30)
     kill(first)
     worker(*CELERY_WORKER)

@@ -90,13 +90,13 @@ def prepare(process: BrokerProcess) -> list[pika.BlockingConnection]:
     amqp.publish(channel, "held", "a", "b", "c")
     Collector(holding.channel(), "held").wait(3)
     channel.queue_declare("other")
-    amqp.until_settled(channel, "other")
+    amqp.until_settled(process, channel, "other")
     return [connection, holding]
 
 
 @pytest.fixture(scope="module", params=["SIGTERM", "kill -9"])
 def restarted(request, tmp_path_factory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("restart"), CONFIG).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("restart"), CONFIG, timed=True).start()
     try:
         connections = prepare(process)
         process.restart(kill=request.param == "kill -9")

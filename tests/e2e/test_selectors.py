@@ -74,7 +74,7 @@ def test_group_selector_applies_to_its_consumers(channel, amqp_connect, mqtt, qu
 
 
 def test_messages_that_no_filter_accepted_survive_a_kill(own_broker, amqp_connect, name):
-    broker = own_broker()
+    broker = own_broker(timed=True)
     channel = amqp_connect(broker).channel()
     channel.queue_declare(name, durable=True)
     channel.queue_declare("other", durable=True)
@@ -85,7 +85,7 @@ def test_messages_that_no_filter_accepted_survive_a_kill(own_broker, amqp_connec
     eu.wait(2)
     eu.wait_quiet()
     assert amqp.count(channel, name) == 2
-    amqp.until_settled(channel, "other")
+    amqp.until_settled(broker, channel, "other")
     broker.restart(kill=True)
     rest = Collector(amqp_connect(broker).channel(), name, ack=True)
     assert amqp.bodies(rest.wait(2)) == ["us1", "us3"]

@@ -248,7 +248,7 @@ def test_configured_stream_keeps_its_retention_and_primary_group(own_broker, amq
 
 
 def test_messages_and_offsets_survive_a_kill(own_broker, amqp_connect):
-    broker = own_broker({"queue_manager": {"auto_commit_interval": "100ms"}})
+    broker = own_broker({"queue_manager": {"auto_commit_interval": "100ms"}}, timed=True)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()
     declare(channel, "s", max_age="7D", max_length_bytes=10_000_000)
@@ -260,7 +260,7 @@ def test_messages_and_offsets_survive_a_kill(own_broker, amqp_connect):
     reader(channel, "s", consumer_group="half", auto_commit=False).wait(10)
     headers = {"x-group-id": "half", "x-offset": 4}
     channel.basic_publish("", "$queue/s/$commit", b"", pika.BasicProperties(headers=headers))
-    amqp.until_settled(channel, "other")
+    amqp.until_settled(broker, channel, "other")
     broker.restart(kill=True)
     channel = amqp_connect(broker).channel()
     channel.confirm_delivery()

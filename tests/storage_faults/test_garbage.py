@@ -1,6 +1,5 @@
 """The log of a busy broker does not pile up, and what a backup reads stays meanwhile."""
 
-import asyncio
 import os
 
 from config import limits
@@ -9,11 +8,17 @@ from storage.backup.source import CutSource
 from storage.batch import WriteOps
 from storage.local_sync import wal_ids
 from storage.open import open_store
+from storage.store import Store
 from tests.unit.storage.store_conformance import batch
-from tests.waiting import pass_time, until_so
+from tests.waiting import until_so
 
 COMMITS = 400
 CUT_AT = 100
+
+
+async def handed_over(store: Store) -> None:
+    """Wait until SlateDB has what the journal was given."""
+    await until_so(lambda: not store.journal.waiting_bytes)
 
 
 async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kept(tmp_path, monkeypatch):
@@ -35,7 +40,7 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
         if commit == CUT_AT:
             cut = await store.cuts.make()
         if commit % 10 == 9:
-            await asyncio.to_thread(pass_time, 0.03)  # SlateDB gets them in batches
+            await handed_over(store)  # SlateDB gets them in batches
 
     def files(folder: str) -> set[str]:
         return set(os.listdir(tmp_path / "db" / folder))
@@ -47,7 +52,7 @@ async def test_log_objects_are_collected_while_rows_come_and_go_and_a_cut_is_kep
     async def is_collected() -> bool:
         # what keeps the newest objects is the next ones
         await store.write(batch({b"last": b""}))
-        await asyncio.to_thread(pass_time, 0.3)
+        await handed_over(store)
         is_log_collected = wal_ids(tmp_path / "db")[0] > newest // 2
         return is_log_collected and len(files("manifest")) < 10 and bool(tables - files("compacted"))
 

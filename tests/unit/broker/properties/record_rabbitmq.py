@@ -13,7 +13,6 @@ import queue
 import socket
 import struct
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 
 from tests import amqp10_values as v
+from tests.e2e import amqp
 from tests.unit.broker.properties import translation_cases as cases
+from tests.waiting import until
 
 FILE: Final = Path(__file__).with_name("rabbitmq43_translations.json")
 NULL: Final[v.Value] = ("null", None)
@@ -177,14 +178,10 @@ class Recorder:
             return {"fails": True}
 
     def _get091(self) -> dict[str, Any]:
-        for _ in range(100):
-            method, properties, body = self._channel.basic_get("q", auto_ack=True)
-            if method is not None:
-                seen = {name: value for name, value in vars(properties).items() if value is not None}
-                seen["headers"] = {n: cases.shown(x) for n, x in (seen.pop("headers", None) or {}).items()}
-                return {**seen, "body": body.hex()}
-            time.sleep(0.02)
-        raise AssertionError("nothing came")
+        found = until(lambda: amqp.get(self._channel, "q"))
+        seen = {name: value for name, value in vars(found.properties).items() if value is not None}
+        seen["headers"] = {n: cases.shown(x) for n, x in (seen.pop("headers", None) or {}).items()}
+        return {**seen, "body": found.body.hex()}
 
     def _get10(self) -> dict[str, Any]:
         payload = self._amqp10.get("/queues/q")
