@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -33,6 +34,7 @@ class Telemetry:
         self._spans = Spans()
         self._thread = ThreadPoolExecutor(1, "telemetry")
         self._task: asyncio.Task[None] | None = None
+        self._is_ending = asyncio.Event()
         self._told_dropped = 0
 
     def trace(self, client: ShardClient) -> ShardClient:
@@ -44,12 +46,12 @@ class Telemetry:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Send what is left, if the collector answers, and end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Send what is left, if the collector answers in time, and end."""
+        self._is_ending.set()
         try:
             async with asyncio.timeout(limits.TELEMETRY_EXPORT_TIMEOUT_S):
+                if self._task is not None:
+                    await self._task
                 await self._export_all()
         except TimeoutError:
             pass
@@ -57,8 +59,10 @@ class Telemetry:
         self._thread.shutdown(wait=False)
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(limits.TELEMETRY_EXPORT_INTERVAL_S)
+        while not self._is_ending.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.TELEMETRY_EXPORT_INTERVAL_S):
+                    await self._is_ending.wait()
             await self._export_all()
 
     async def _export_all(self) -> None:
@@ -66,6 +70,10 @@ class Telemetry:
         while spans := self._spans.take():
             try:
                 taken = await loop.run_in_executor(self._thread, self._exporter.export, spans)
+            except asyncio.CancelledError:
+                reason = "the collector did not answer in time"
+                _log.warning("telemetry.not_exported", spans=len(spans), reason=reason)
+                raise
             except Exception as error:
                 _log.warning("telemetry.not_exported", spans=len(spans), reason=str(error))
                 return

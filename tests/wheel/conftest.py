@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e.broker_process import INSTALLED_PYTHON, PROJECT
 
-BUILD_TIMEOUT_S = 60
-RUN_TIMEOUT_S = 60
+BUILD_TIMEOUT_S = 300  # waited out only by a build that hangs
+RUN_TIMEOUT_S = 100
 
 
 def build(target: str, source: Path, directory: Path) -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from structlog.testing import capture_logs
 
 from broker.app import Broker
 from broker.clock import Clock
@@ -21,6 +25,7 @@ from config.settings_loader import ConfigError
 from queue_manager.errors import LimitReached
 from tests.unit.broker.telemetry.test_context import PARENT, SPAN, TRACE
 from tests.unit.queue_manager.managers import Sink
+from tests.waiting import until_so
 
 TRACED = {"traceparent": PARENT, "tracestate": "a=1"}
 
@@ -120,6 +125,43 @@ def test_missing_library_is_told_with_what_to_install(monkeypatch: pytest.Monkey
 def test_url_that_leads_to_no_collector_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="must"):
         Settings.model_validate({"telemetry": {"otlp": url}})
+
+
+class SlowCollector(Exporter):
+    """Takes spans once it may answer."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemorySpanExporter())
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def export(self, spans: Sequence[Span]) -> bool:
+        self.is_asked.set()
+        return self.may_answer.wait(20)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_spans_that_are_being_sent_at_the_end_are_taken_or_told_as_lost(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    monkeypatch.setattr(limits, "TELEMETRY_EXPORT_INTERVAL_S", 0)
+    monkeypatch.setattr(limits, "TELEMETRY_EXPORT_TIMEOUT_S", 20 if answers else 0.05)
+    collector = SlowCollector()
+    monkeypatch.setattr(
+        "broker.app.telemetry_of",
+        lambda settings, clock: Telemetry(collector, Sampling(settings.sample), clock),
+    )
+    with capture_logs() as logged:
+        async with Broker(storage="memory:") as broker:
+            await broker.admin.declare("work")
+            await broker.admin.publish("work", b"abc", headers=TRACED)
+            await until_so(collector.is_asked.is_set)
+            stopping = asyncio.create_task(broker.stop())
+            if answers:
+                collector.may_answer.set()
+            await stopping
+    collector.may_answer.set()
+    told = [(line["spans"], line["reason"]) for line in logged if line["event"] == "telemetry.not_exported"]
+    assert told == ([] if answers else [(1, "the collector did not answer in time")])
 
 
 def test_spans_beyond_the_bound_are_counted_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
