@@ -23,6 +23,7 @@ from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, Exchange
 from queue_manager.routing.exchange_routes import ExchangeRoutes
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.types_by_name import DIRECT, FANOUT, HEADERS, TOPIC
+from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.shard.context import Context
 from storage.records import StoredExchange
 from storage.records import binding as binding_record
@@ -49,6 +50,7 @@ class Exchanges:
         self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
         self.routes = ExchangeRoutes(self._exchanges)
         self._binding_count = 0
+        self.watched = WatchedNames()
         self._predeclare(DEFAULT_VHOST)
 
     def _predeclare(self, vhost: str) -> None:
@@ -117,6 +119,7 @@ class Exchanges:
         for binding in list(exchange.bindings.values()):
             self._drop(exchange, binding)
         self._drop_all(exchange.incoming)
+        self.watched.deleted(exchange.name)
 
     # binding
 

@@ -28,6 +28,7 @@ from queue_manager.routing.exchange_directory import Exchanges
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.maker import QueueMaker
 from queue_manager.routing.topic_subscribers import TopicSubscribers
+from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition
@@ -62,6 +63,7 @@ class QueueDirectory:
         self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
         self._counts_max: dict[str, int] = {}
         self.removing = Removing(context)
+        self.watched = WatchedNames()
         self._unused: dict[Queue, int] = {}
         """Queues to be deleted once it is known what they let go of, and when they had been used last."""
         self._headers_of: HeadersOf = no_headers
@@ -245,6 +247,7 @@ class QueueDirectory:
         self.bindings.remove(queue)
         self.exchanges.forget(queue)
         queue.delete(now_ms)
+        self.watched.deleted(queue.name)
         return count
 
     def delete_unused(self, queue: Queue, now_ms: int) -> None:

@@ -251,3 +251,39 @@ def test_a_sender_that_settles_second_is_told_the_outcome_first(raw_amqp10: Conn
     client.send(0, p.Disposition(c.SENDER, sent, None, True, p.Accepted()))
     client.attach_receiver(f"/queues/{queue}", credit=10)
     assert client.receive().body == b"once"
+
+
+def test_senders_to_a_deleted_queue_or_exchange_are_detached(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, name: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    channel.queue_declare(name)
+    channel.exchange_declare(name, "fanout")
+    for handle, address in enumerate((f"/queues/{name}", f"/exchanges/{name}/k", f"/queues/{name}", None)):
+        client.attach_sender(address, handle)
+    client.send(0, p.Detach(2, True))
+    client.expect(p.Detach)
+    channel.queue_delete(name)
+    channel.exchange_delete(name)
+    for handle in (0, 1):
+        told = client.expect(p.Detach)
+        assert (told.handle, told.closed) == (handle, True)
+        assert told.error is not None
+        assert told.error.condition == c.RESOURCE_DELETED
+        client.send(0, p.Detach(handle, True))
+    channel.queue_declare(name)
+    client.attach_sender(f"/queues/{name}", 4)
+    sent = client.transfer(message(b"anew"), 4)
+    assert client.outcomes(1) == {sent: p.Accepted()}
+
+
+def test_senders_to_an_address_with_a_queue_in_it_stay_when_that_is_deleted(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    client.attach_sender(f"$queue/{queue}/k")
+    channel.queue_delete(queue)
+    client.transfer(message(b"made anew"))
+    assert len(client.outcomes(1)) == 1

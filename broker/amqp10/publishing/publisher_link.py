@@ -18,6 +18,7 @@ from broker.properties.amqp10_sections import EMPTY, Published, PublishReader, m
 from broker.publication.publish_addresses import check_publish, find_queues
 from config import limits
 from protocols.amqp10 import constants as c
+from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.events import TransferRun
 from protocols.amqp10.link import Link
 from protocols.amqp10.performatives import (
@@ -28,8 +29,8 @@ from protocols.amqp10.performatives import (
     TransactionalState,
     encode,
 )
-from queue_manager import address, outcomes
-from queue_manager.address import local_name
+from queue_manager import outcomes
+from queue_manager.address import is_queue_topic, local_name
 from queue_manager.errors import InvalidAddress, InvalidArgument, PreconditionFailed, QueueManagerError
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_SIZE, UNROUTED
@@ -63,7 +64,12 @@ class PublisherLink:
     # credit
 
     def begin(self) -> None:
-        """Let the client send."""
+        """Let the client send, until the node is deleted."""
+        node, core = self._node, self._session.core
+        if node is not None and node.exchange:
+            core.exchanges.watch(node.exchange, self._node_deleted)
+        elif node is not None and not is_queue_topic(node.key):  # such a queue may come again
+            core.queues.watch(node.key, self._node_deleted)
         self._session.connection.grant(self.link, limits.AMQP10_LINK_CREDIT)
 
     def told(self, count: int) -> None:
@@ -191,7 +197,7 @@ class PublisherLink:
             targets = publishing.unconditional(node.exchange, node.key)
             if targets.topics_of is not None:
                 return None
-        elif address.is_queue_topic(node.key):
+        elif is_queue_topic(node.key):
             targets = publishing.match(node.key)
         else:
             targets = publishing.named(node.key)
@@ -280,6 +286,21 @@ class PublisherLink:
     def close(self) -> None:
         """Take nothing more."""
         self._plans.clear()
+        node, core = self._node, self._session.core
+        if node is not None and node.exchange:
+            core.exchanges.unwatch(node.exchange, self._node_deleted)
+        elif node is not None:
+            core.queues.unwatch(node.key, self._node_deleted)
+
+    def _node_deleted(self) -> None:
+        self._session.transport.guard(self._detach)
+
+    def _detach(self) -> None:
+        """End the link, whose node was deleted."""
+        if self.link.is_attached:
+            self._plans.clear()
+            error = AmqpError(c.RESOURCE_DELETED, "what the link publishes to was deleted")
+            self._session.detach(self.link, error)
 
 
 def check_user_id(block: bytes, user: str) -> None:

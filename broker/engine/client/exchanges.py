@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.engine.answers import answered
 from broker.engine.call_names import Name, VhostName
 from broker.engine.client.queues import find
@@ -40,6 +42,14 @@ class ExchangeClient:
             )
         )
         return Changed(is_new, exchange.durable)
+
+    def watch(self, name: Name, call: Callable[[], None]) -> None:
+        """Have `call` called when the exchange is deleted, unless `unwatch` comes before."""
+        self._exchanges.watched.watch(name, call)
+
+    def unwatch(self, name: Name, call: Callable[[], None]) -> None:
+        """Undo a `watch`."""
+        self._exchanges.watched.unwatch(name, call)
 
     @answered
     def look(self, name: Name) -> ExchangeView:

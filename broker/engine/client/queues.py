@@ -128,6 +128,14 @@ class QueueClient:
         """Return whether there is a queue of that name."""
         return name in self._shard.manager.queues
 
+    def watch(self, name: Name, call: Callable[[], None]) -> None:
+        """Have `call` called when the queue is deleted, unless `unwatch` comes before."""
+        self._shard.manager.queues.watched.watch(name, call)
+
+    def unwatch(self, name: Name, call: Callable[[], None]) -> None:
+        """Undo a `watch`."""
+        self._shard.manager.queues.watched.unwatch(name, call)
+
     @answered
     def look(self, name: Name, caller: str, *, is_use: bool = False) -> QueueStatus:
         """Return a queue that exists; `is_use`: asking counts as use. Comes to QueueNotFound,
