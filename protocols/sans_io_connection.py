@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Connection(ABC):
     """One peer's connection as a state machine over bytes and time.
 
@@ -13,21 +15,14 @@ class Connection(ABC):
     once `closed` is set and `output` is flushed. `now` is always monotonic seconds.
     """
 
-    __slots__ = ("closed", "has_large_output", "output")
-
-    has_large_output: bool
-    """There is a message in `output` that is better written in steps: the driver calls `take_output` then."""
-
-    output: list[bytes]
+    output: list[bytes] = field(default_factory=list, init=False)
     """Bytes to write, in order. Hot paths append directly; the driver empties it (in place)."""
 
-    closed: bool
-    """Nothing more will be read: flush `output`, then close the transport."""
+    has_large_output: bool = field(default=False, init=False)
+    """There is a message in `output` that is better written in steps: the driver calls `take_output` then."""
 
-    def __init__(self) -> None:
-        self.output = []
-        self.has_large_output = False
-        self.closed = False
+    closed: bool = field(default=False, init=False)
+    """Nothing more will be read: flush `output`, then close the transport."""
 
     def take_output(self) -> list[bytes]:
         """Give what `output` holds, which is empty then."""

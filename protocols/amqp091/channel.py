@@ -1,6 +1,7 @@
 """The legal methods of a channel, as a table, and the content being put together on it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Final
 
@@ -77,19 +78,17 @@ PASSED_METHODS: Final[frozenset[int]] = frozenset(
 IGNORED_METHODS: Final[frozenset[int]] = frozenset((c.BASIC_CANCEL_OK,))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Channel:
     """State of one channel, and the body arriving on it when that spans frames or chunks."""
 
-    __slots__ = ("_is_sized", "address", "body", "body_bytes", "number", "shape", "state")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.state = OPEN
-        self.address: PublishAddress | None = None
-        self.shape: PublishShape | None = None
-        self.body_bytes = 0
-        self.body: BytesIO | None = None
-        self._is_sized = False
+    number: int
+    state: int = field(default=OPEN, init=False)
+    address: PublishAddress | None = field(default=None, init=False)
+    shape: PublishShape | None = field(default=None, init=False)
+    body_bytes: int = field(default=0, init=False)
+    body: BytesIO | None = field(default=None, init=False)
+    _is_sized: bool = field(default=False, init=False)
 
     def begin_publish(self, address: PublishAddress) -> None:
         """Take basic.publish: a content header must follow."""

@@ -1,6 +1,7 @@
 """Everything that happens on channel numbers above 0 of one connection."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -32,31 +33,19 @@ _EXPECTED: Final = (
 _SECOND_OPEN: Final = "second 'channel.open' seen"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Channels:
     """The open channels; turns their frames into events. Raises ProtocolError for connection errors."""
 
-    __slots__ = (
-        "_channel_max",
-        "_channels",
-        "_events",
-        "_message_bytes_max",
-        "_output",
-        "_publishes",
-        "_settle",
-        "_unfinished",
-    )
-
-    def __init__(
-        self, output: list[bytes], publishes: PublishReader, channel_max: int, message_bytes_max: int
-    ) -> None:
-        self._channel_max = channel_max
-        self._output = output
-        self._publishes = publishes
-        self._message_bytes_max = message_bytes_max
-        self._channels: dict[int, Channel] = {}
-        self._events: list[Any] = []
-        self._settle: ev.SettleRun | None = None
-        self._unfinished: dict[int, int] = {}  # large bodies announced, by channel
+    _output: list[bytes]
+    _publishes: PublishReader
+    _channel_max: int
+    _message_bytes_max: int
+    _channels: dict[int, Channel] = field(default_factory=dict, init=False)
+    _events: list[Any] = field(default_factory=list, init=False)
+    _settle: ev.SettleRun | None = field(default=None, init=False)
+    _unfinished: dict[int, int] = field(default_factory=dict, init=False)
+    """Large bodies announced, by channel."""
 
     def limit(self, channel_max: int) -> None:
         """Note the highest number that the client agreed to."""

@@ -1,6 +1,7 @@
 """One AMQP 0.9.1 connection, server side: frames in, events and frames out."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from struct import Struct
 from typing import Any, Final
 
@@ -26,87 +27,59 @@ _HEADER_FRAME_HEAD: Final = Struct(">BHIHHQ")
 _FRAME_TYPES: Final = (c.FRAME_METHOD, c.FRAME_BODY, c.FRAME_HEADER, c.FRAME_HEARTBEAT)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class AmqpConnection(Connection):
     """The protocol of one client.
 
     Feed it as `sans_io_connection.Connection` says and answer its events with the methods below. What is
     sent on a channel (or connection) that is closed or closing is dropped: the client would not understand
     it. Front-ends that append to `output` themselves check `channel_is_open` first.
+
+    `frame_max` (bytes, a whole frame), `channel_max` and `heartbeat_s` (0: none) are offered in tune, and
+    then what was agreed. The server's properties go into connection.start; `constants.CAPABILITIES` belongs
+    in them.
+    `other_headers` are protocol headers that somebody else answers: see `OtherVersion`.
     """
 
-    __slots__ = (
-        "_blocked",
-        "_channels",
-        "_client_properties",
-        "_ending",
-        "_events",
-        "_handshake_deadline",
-        "_lingers",
-        "_mechanisms",
-        "_message_bytes_max",
-        "_need_bytes",
-        "_next_heartbeat",
-        "_other_headers",
-        "_now",
-        "_part",
-        "_pending",
-        "_pending_bytes",
-        "_publishes",
-        "_received_at",
-        "_server_properties",
-        "_step",
-        "channel_max",
-        "closing",
-        "frame_max",
-        "heartbeat_s",
-    )
+    frame_max: int
+    channel_max: int
+    heartbeat_s: int
+    _server_properties: dict[str, Any]
+    now: InitVar[float]
+    _: KW_ONLY
+    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    offers_external: InitVar[bool] = False
+    other_headers: tuple[bytes, ...] = ()
+    closing: bool = field(default=False, init=False)
+    _mechanisms: str = field(default=handshake.MECHANISMS, init=False)
+    _step: int = field(default=handshake.AWAITING_HEADER, init=False)
+    _client_properties: dict[str, Any] = field(default_factory=dict, init=False)
+    _blocked: bool = field(default=False, init=False)
+    _lingers: bool = field(default=False, init=False)
+    """The client has ended it, and is to close the transport."""
+    _events: list[Any] = field(default_factory=list, init=False)
+    # bytes of an incomplete frame, and how many there must be before decoding can go on
+    _pending: list[bytes] = field(default_factory=list, init=False)
+    _pending_bytes: int = field(default=0, init=False)
+    _need_bytes: int = field(default=0, init=False)
+    _publishes: PublishReader = field(init=False)
+    _channels: Channels = field(init=False)
+    _part: BodyPart = field(init=False)
+    _now: float = field(init=False)
+    _received_at: float = field(init=False)
+    _next_heartbeat: float = field(default=0.0, init=False)
+    _handshake_deadline: float = field(init=False)
+    _ending: Ending = field(default_factory=Ending, init=False)
 
-    def __init__(
-        self,
-        frame_max: int,
-        channel_max: int,
-        heartbeat_s: int,
-        server_properties: dict[str, Any],
-        now: float,
-        *,
-        message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
-        offers_external: bool = False,
-        other_headers: tuple[bytes, ...] = (),
-    ) -> None:
-        """Offer `frame_max` (bytes, a whole frame), `channel_max` and `heartbeat_s` (0: none) in tune.
-
-        `server_properties` go into connection.start; `constants.CAPABILITIES` belongs in them.
-        `other_headers` are protocol headers that somebody else answers: see `OtherVersion`.
-        """
-        super().__init__()
-        self.frame_max = frame_max
-        self.channel_max = channel_max
-        self.heartbeat_s = heartbeat_s
-        self.closing = False
-        frame_bytes_max = min(frame_max, limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX)
-        self._publishes = PublishReader(frame_bytes_max, message_bytes_max)
-        self._channels = Channels(self.output, self._publishes, channel_max, message_bytes_max)
-        self._server_properties = server_properties
-        self._other_headers = other_headers
-        self._mechanisms = handshake.MECHANISMS
+    def __post_init__(self, now: float, offers_external: bool) -> None:
+        frame_bytes_max = min(self.frame_max, limits.AMQP_HANDSHAKE_FRAME_BYTES_MAX)
+        self._publishes = PublishReader(frame_bytes_max, self.message_bytes_max)
+        self._channels = Channels(self.output, self._publishes, self.channel_max, self.message_bytes_max)
         if offers_external:
             self._mechanisms = f"{handshake.EXTERNAL} {handshake.MECHANISMS}"
-        self._message_bytes_max = message_bytes_max
-        self._step = handshake.AWAITING_HEADER
-        self._client_properties: dict[str, Any] = {}
-        self._blocked = False
-        self._lingers = False  # the client has ended it, and is to close the transport
-        self._events: list[Any] = []
-        # bytes of an incomplete frame, and how many there must be before decoding can go on
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._need_bytes = 0
         self._part = BodyPart(self._channels)
-        self._now = now
-        self._received_at = now
-        self._next_heartbeat = 0.0
+        self._now = self._received_at = now
         self._handshake_deadline = now + limits.AMQP_HANDSHAKE_TIMEOUT_S
-        self._ending = Ending()
 
     # driver side
 
@@ -415,10 +388,10 @@ class AmqpConnection(Connection):
     def _take_protocol_header(self, data: bytes) -> int:
         """Answer any other protocol header with ours, and leave (4.2.2). Gives 8, or 0."""
         if not c.PROTOCOL_HEADER.startswith(data[:8]):
-            if data.startswith(self._other_headers):
+            if data.startswith(self.other_headers):
                 self._events.append(ev.OtherVersion(data))
                 return 0
-            if any(header.startswith(data[:8]) for header in self._other_headers):
+            if any(header.startswith(data[:8]) for header in self.other_headers):
                 return 0
             self.output.append(c.PROTOCOL_HEADER)
             foreign = foreign_protocol(data)
@@ -470,5 +443,5 @@ class AmqpConnection(Connection):
         self.frame_max = handshake.negotiated_frame_max(self.frame_max, tune_ok.frame_max)
         self.heartbeat_s = tune_ok.heartbeat
         self._channels.limit(self.channel_max)
-        self._publishes.set_payload_max(self.frame_max, self._message_bytes_max)
+        self._publishes.set_payload_max(self.frame_max, self.message_bytes_max)
         self._step = handshake.AWAITING_OPEN

@@ -6,6 +6,7 @@ its channel. All end in `add`, which gathers runs; or, where a client gives each
 had before, in `_add_varied`.
 """
 
+from dataclasses import InitVar, dataclass, field
 from struct import Struct
 from typing import Any, Final
 
@@ -59,44 +60,30 @@ def parse_address(payload: bytes) -> PublishAddress:
     return PublishAddress(exchange, routing_key, bool(bits & _MANDATORY))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PublishReader:
     """Caches of one connection, the run being gathered and the last publish's bytes."""
 
-    __slots__ = (
-        "_address",
-        "_addresses",
-        "_body_bytes",
-        "_channel",
-        "_last_unseen",
-        "_method_frame",
-        "_prefix",
-        "_run",
-        "_shape",
-        "_shape_count",
-        "_varied",
-        "body_max",
-        "equal_bytes",
-        "events",
-        "payload_max",
-    )
+    payload_max: int
+    message_bytes_max: InitVar[int]
+    body_max: int = field(init=False)
+    events: list[Any] = field(default_factory=list, init=False)
+    _addresses: dict[bytes, PublishAddress] = field(default_factory=dict, init=False)
+    _shape_count: int = field(default=0, init=False)
+    _run: PublishRun | None = field(default=None, init=False)
+    _varied: VariedPublishRun | None = field(default=None, init=False)
+    _last_unseen: bytes = field(default=b"", init=False)
+    # the last publish that was taken whole; _method_frame is b"" unless its channel is open and idle
+    _address: PublishAddress | None = field(default=None, init=False)
+    _method_frame: bytes = field(default=b"", init=False)
+    _prefix: bytes = field(default=b"", init=False)  # all its bytes up to the body, once it was repeated
+    _shape: PublishShape | None = field(default=None, init=False)
+    _body_bytes: int = field(default=0, init=False)
+    _channel: int = field(default=0, init=False)
+    equal_bytes: int = field(default=0, init=False)  # size of a publish that repeats it, 0 without one
 
-    def __init__(self, payload_max: int, message_bytes_max: int) -> None:
-        self.set_payload_max(payload_max, message_bytes_max)
-        self.events: list[Any] = []
-        self._addresses: dict[bytes, PublishAddress] = {}
-        self._shape_count = 0
-        self._run: PublishRun | None = None
-        self._varied: VariedPublishRun | None = None
-        self._last_unseen = b""
-        # the last publish that was taken whole; _method_frame is b"" unless its channel is open and idle
-        self._address: PublishAddress | None = None
-        self._method_frame = b""
-        # all its bytes up to the body, once it was repeated
-        self._prefix = b""
-        self._shape: PublishShape | None = None
-        self._body_bytes = 0
-        self._channel = 0
-        self.equal_bytes = 0  # size of a publish that repeats it, 0 without one
+    def __post_init__(self, message_bytes_max: int) -> None:
+        self.set_payload_max(self.payload_max, message_bytes_max)
 
     def set_payload_max(self, payload_max: int, message_bytes_max: int) -> None:
         """Set the negotiated largest frame payload, and with it the largest body in a single frame.

@@ -169,14 +169,12 @@ def _encode_answer(packet: PublishAnswer, version: int) -> bytes:
     return packet_id + _encode_tail(packet.reason_code, packet.properties, packet.packet_type)
 
 
-def _decode_pingreq(body: bytes, version: int) -> PingReq:
-    check_end(body, 0)
-    return PingReq()
+def _empty_decoder(kind: type[PingReq | PingResp]) -> Callable[[bytes, int], Packet]:
+    def decode(body: bytes, version: int) -> Packet:
+        check_end(body, 0)
+        return kind()
 
-
-def _decode_pingresp(body: bytes, version: int) -> PingResp:
-    check_end(body, 0)
-    return PingResp()
+    return decode
 
 
 def _decode_disconnect(body: bytes, version: int) -> Disconnect:
@@ -216,8 +214,8 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Packet]]] = {
     c.SUBACK: decode_suback,
     c.UNSUBSCRIBE: decode_unsubscribe,
     c.UNSUBACK: decode_unsuback,
-    c.PINGREQ: _decode_pingreq,
-    c.PINGRESP: _decode_pingresp,
+    c.PINGREQ: _empty_decoder(PingReq),
+    c.PINGRESP: _empty_decoder(PingResp),
     c.DISCONNECT: _decode_disconnect,
     c.AUTH: _decode_auth,
 }

@@ -1,6 +1,7 @@
 """MqttConnection: one MQTT client seen from the server, without I/O."""
 
 from collections.abc import Iterator
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, TypeVar
 
 from config import limits
@@ -42,6 +43,7 @@ _KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
 _LONE_ACK_BYTES: Final = 4
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class MqttConnection(AnsweringConnection):
     """The rules of MQTT 3.1.1 and 5 for one client.
 
@@ -52,47 +54,30 @@ class MqttConnection(AnsweringConnection):
 
     Set by CONNECT: `protocol_version` (4 or 5; 0 before), `client_id`, `keep_alive_s`, and what the client
     allows the server: `client_receive_maximum` unacknowledged publishes, `client_maximum_packet_size` bytes,
-    `client_topic_alias_maximum` aliases. `authentication` is by which method it authenticates.
+    `client_topic_alias_maximum` aliases. `authentication` is by which method it authenticates. `offer` is
+    what the client is told in CONNACK, and held to.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_cause",
-        "_last_received",
-        "_offer",
-        "_publishes",
-        "_session_expires",
-        "_started",
-        "_state",
-        "_wants_response_information",
-        "authentication",
-        "client_id",
-        "client_receive_maximum",
-        "client_topic_alias_maximum",
-        "keep_alive_s",
-        "unfinished_bytes",
-    )
+    now: InitVar[float]
+    offer: Offer = DEFAULT_OFFER
+    authentication: Authenticating = field(default_factory=Authenticating, init=False)
+    client_id: str = field(default="", init=False)
+    keep_alive_s: int = field(default=0, init=False)
+    client_receive_maximum: int = field(default=65_535, init=False)
+    client_topic_alias_maximum: int = field(default=0, init=False)
+    unfinished_bytes: int = field(default=0, init=False)
+    _state: int = field(default=_NEW, init=False)
+    _buffer: bytearray = field(default_factory=bytearray, init=False)
+    _started: float = field(init=False)
+    _last_received: float = field(init=False)
+    _cause: events.ConnectionLost | None = field(default=None, init=False)
+    _session_expires: bool = field(default=False, init=False)
+    _wants_response_information: bool = field(default=False, init=False)
+    _publishes: PublishDecoder = field(init=False)
 
-    unfinished_bytes: int
-
-    def __init__(self, now: float, offer: Offer = DEFAULT_OFFER) -> None:
-        """`offer` is what the client is told in CONNACK, and held to."""
-        super().__init__()
-        self.authentication = Authenticating()
-        self.client_id = ""
-        self.keep_alive_s = 0
-        self.client_receive_maximum = 65_535
-        self.client_topic_alias_maximum = 0
-        self._state = _NEW
-        self._offer = offer
-        self._buffer = bytearray()
-        self.unfinished_bytes = 0
-        self._started = now
-        self._last_received = now
-        self._cause: events.ConnectionLost | None = None
-        self._session_expires = False
-        self._wants_response_information = False
-        self._publishes = PublishDecoder(c.MQTT_3_1_1, offer)
+    def __post_init__(self, now: float) -> None:
+        self._started = self._last_received = now
+        self._publishes = PublishDecoder(c.MQTT_3_1_1, self.offer)
 
     @property
     def is_let_in(self) -> bool:
@@ -177,7 +162,7 @@ class MqttConnection(AnsweringConnection):
             raise LocalProtocolError("accept wants a CONNECT to answer")
         version = self.protocol_version
         if version == c.MQTT_5:
-            properties = self._offer.answer(
+            properties = self.offer.answer(
                 properties,
                 asked_keep_alive_s=self.keep_alive_s,
                 authentication_method=self.authentication.method,
@@ -185,8 +170,8 @@ class MqttConnection(AnsweringConnection):
             )
             if properties.server_keep_alive_s is not None:
                 self.keep_alive_s = properties.server_keep_alive_s
-        self._window = InboundWindow(self._offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
-        self._publishes = PublishDecoder(version, self._offer)
+        self._window = InboundWindow(self.offer.receive_maximum if version == c.MQTT_5 else 0, inbound_qos2)
+        self._publishes = PublishDecoder(version, self.offer)
         encoded = self._fitted(ConnAck(session_present, c.SUCCESS, properties))
         if not encoded:  # [MQTT-3.14.0-1]: a CONNACK says so, if anything
             self._close(c.PACKET_TOO_LARGE, "CONNACK exceeds the client's maximum packet size")
@@ -266,7 +251,7 @@ class MqttConnection(AnsweringConnection):
             raise ProtocolError(c.PROTOCOL_ERROR, f"the client speaks {foreign}, this port plain MQTT")
         if data[0] >> 4 != c.CONNECT:
             raise ProtocolError(c.PROTOCOL_ERROR, "first packet is not CONNECT")
-        bytes_max = min(self._offer.packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
+        bytes_max = min(self.offer.packet_bytes_max, limits.MQTT_CONNECT_BYTES_MAX)
         body, stop = frame_at(data, 0, len(data), bytes_max)
         if stop > len(data):
             self._keep(data, stop)
@@ -274,7 +259,7 @@ class MqttConnection(AnsweringConnection):
         self.protocol_version = answer_version(data[body:stop])
         check_flags(data[0])
         packet = decode_connect(data[body:stop])
-        self._offer.check_will(packet.will)
+        self.offer.check_will(packet.will)
         self._state = _ASKED
         self._adopt(packet)
         found.append(events.ConnectReceived(packet))
@@ -318,7 +303,7 @@ class MqttConnection(AnsweringConnection):
                     self._on_acks(first_byte, hot.packet_ids_at(data, position + 2, count, 4), found)
                     position += count * 4
                     continue
-            body, stop = frame_at(data, position, end, self._offer.packet_bytes_max)
+            body, stop = frame_at(data, position, end, self.offer.packet_bytes_max)
             if stop > end:
                 self._keep(data[position:], stop - position)
                 return

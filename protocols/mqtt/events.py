@@ -1,6 +1,6 @@
 """The events of a connection for its front-end, in the order the client caused them."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from protocols.mqtt.hot import payloads_at
@@ -15,6 +15,7 @@ class ConnectReceived:
     packet: Connect
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PublishShape:
     """The common part of consecutive publishes: everything but packet identifier and payload.
 
@@ -25,40 +26,26 @@ class PublishShape:
     for them (routes, permissions).
     """
 
-    __slots__ = (
-        "alias",
-        "context",
-        "dup",
-        "first_byte",
-        "is_text",
-        "properties",
-        "qos",
-        "retain",
-        "topic",
-        "topic_bytes",
-    )
+    first_byte: int
+    topic: str
+    properties: bytes
+    _: KW_ONLY
+    alias: int = 0
+    is_text: bool = False
+    topic_bytes: bytes = field(init=False)
+    qos: int = field(init=False)
+    retain: bool = field(init=False)
+    dup: bool = field(init=False)
+    context: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        first_byte: int,
-        topic: str,
-        properties: bytes,
-        *,
-        alias: int = 0,
-        is_text: bool = False,
-    ) -> None:
-        self.first_byte = first_byte
-        self.topic = topic
-        self.topic_bytes = topic.encode()
-        self.qos = (first_byte >> 1) & 3
-        self.retain = bool(first_byte & 1)
-        self.dup = bool(first_byte & 8)
-        self.properties = properties
-        self.alias = alias
-        self.is_text = is_text
-        self.context: Any = None
+    def __post_init__(self) -> None:
+        self.topic_bytes = self.topic.encode()
+        self.qos = (self.first_byte >> 1) & 3
+        self.retain = bool(self.first_byte & 1)
+        self.dup = bool(self.first_byte & 8)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PublishRun:
     """Consecutive PUBLISH packets of one shape, at least one.
 
@@ -69,36 +56,14 @@ class PublishRun:
     are 0.
     """
 
-    __slots__ = (
-        "_payload_offset",
-        "_payloads",
-        "count",
-        "packet_id_offset",
-        "packet_ids",
-        "shape",
-        "stride_bytes",
-        "wire",
-    )
-
-    def __init__(
-        self,
-        shape: PublishShape,
-        count: int,
-        packet_ids: list[int],
-        payloads: list[bytes] | None,
-        wire: bytes = b"",
-        stride_bytes: int = 0,
-        packet_id_offset: int = 0,
-        payload_offset: int = 0,
-    ) -> None:
-        self.shape = shape
-        self.count = count
-        self.packet_ids = packet_ids
-        self.wire = wire
-        self.stride_bytes = stride_bytes
-        self.packet_id_offset = packet_id_offset
-        self._payloads = payloads
-        self._payload_offset = payload_offset
+    shape: PublishShape
+    count: int
+    packet_ids: list[int]
+    _payloads: list[bytes] | None
+    wire: bytes = b""
+    stride_bytes: int = 0
+    packet_id_offset: int = 0
+    _payload_offset: int = 0
 
     @property
     def payloads(self) -> list[bytes]:

@@ -139,17 +139,6 @@ class Subscribe(Packet):
 
 
 @dataclass(slots=True)
-class SubAck(Packet):
-    """Section 3.9; one reason code per request, in order."""
-
-    packet_type = c.SUBACK
-
-    packet_id: int
-    reason_codes: list[int]
-    properties: Properties = field(default_factory=Properties)
-
-
-@dataclass(slots=True)
 class Unsubscribe(Packet):
     """Section 3.10; at least one filter."""
 
@@ -161,14 +150,26 @@ class Unsubscribe(Packet):
 
 
 @dataclass(slots=True)
-class UnsubAck(Packet):
-    """Section 3.11; 3.1.1 carries no reason codes."""
-
-    packet_type = c.UNSUBACK
+class SubscriptionAnswer(Packet):
+    """The common part of SUBACK and UNSUBACK: one reason code per topic filter, in order."""
 
     packet_id: int
     reason_codes: list[int]
     properties: Properties = field(default_factory=Properties)
+
+
+class SubAck(SubscriptionAnswer):
+    """Section 3.9."""
+
+    __slots__ = ()
+    packet_type = c.SUBACK
+
+
+class UnsubAck(SubscriptionAnswer):
+    """Section 3.11; 3.1.1 carries no reason codes."""
+
+    __slots__ = ()
+    packet_type = c.UNSUBACK
 
 
 @dataclass(slots=True)

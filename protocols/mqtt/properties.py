@@ -1,9 +1,9 @@
 """The MQTT 5 property block, section 2.2.2, driven by one table."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields, replace
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from config import limits
 from protocols.errors import LocalProtocolError, ProtocolError
@@ -11,19 +11,12 @@ from protocols.mqtt import constants as c
 from protocols.mqtt.wire import (
     decode_binary,
     decode_text,
+    decode_u16,
     decode_varint,
     encode_binary,
     encode_text,
     encode_varint,
 )
-
-_BOOL: Final = 1  # a byte that may only be 0 or 1
-_U16: Final = 2
-_U32: Final = 3
-_VARINT: Final = 4
-_TEXT: Final = 5
-_BINARY: Final = 6
-_PAIR: Final = 7
 
 USER_PROPERTY: Final = 0x26
 SUBSCRIPTION_IDENTIFIER: Final = 0x0B
@@ -31,72 +24,63 @@ MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 TOPIC_ALIAS: Final = 0x23
 _USER_PROPERTY: Final = bytes((USER_PROPERTY,))
 
-_u16 = Struct(">H")
-_u32 = Struct(">I")
-
-_EVERYWHERE: Final = (
-    c.CONNECT,
-    c.CONNACK,
-    c.PUBLISH,
-    c.PUBACK,
-    c.PUBREC,
-    c.PUBREL,
-    c.PUBCOMP,
-    c.SUBSCRIBE,
-    c.SUBACK,
-    c.UNSUBSCRIBE,
-    c.UNSUBACK,
-    c.DISCONNECT,
-    c.AUTH,
-    c.WILL,
-)
-_ANSWERS: Final = (
-    c.CONNACK,
-    c.PUBACK,
-    c.PUBREC,
-    c.PUBREL,
-    c.PUBCOMP,
-    c.SUBACK,
-    c.UNSUBACK,
-    c.DISCONNECT,
-    c.AUTH,
-)
-_MESSAGE: Final = (c.PUBLISH, c.WILL)
-_AUTHENTICATION: Final = (c.CONNECT, c.CONNACK, c.AUTH)
-
-# identifier: (attribute, wire type, packets that may carry it), table 2-4
-PROPERTIES: Final[dict[int, tuple[str, int, tuple[int, ...]]]] = {
-    0x01: ("payload_format_indicator", _BOOL, _MESSAGE),
-    0x02: ("message_expiry_interval_s", _U32, _MESSAGE),
-    0x03: ("content_type", _TEXT, _MESSAGE),
-    0x08: ("response_topic", _TEXT, _MESSAGE),
-    0x09: ("correlation_data", _BINARY, _MESSAGE),
-    SUBSCRIPTION_IDENTIFIER: ("subscription_identifiers", _VARINT, (c.PUBLISH, c.SUBSCRIBE)),
-    0x11: ("session_expiry_interval_s", _U32, (c.CONNECT, c.CONNACK, c.DISCONNECT)),
-    0x12: ("assigned_client_identifier", _TEXT, (c.CONNACK,)),
-    0x13: ("server_keep_alive_s", _U16, (c.CONNACK,)),
-    0x15: ("authentication_method", _TEXT, _AUTHENTICATION),
-    0x16: ("authentication_data", _BINARY, _AUTHENTICATION),
-    0x17: ("request_problem_information", _BOOL, (c.CONNECT,)),
-    0x18: ("will_delay_interval_s", _U32, (c.WILL,)),
-    0x19: ("request_response_information", _BOOL, (c.CONNECT,)),
-    0x1A: ("response_information", _TEXT, (c.CONNACK,)),
-    0x1C: ("server_reference", _TEXT, (c.CONNACK, c.DISCONNECT)),
-    0x1F: ("reason_string", _TEXT, _ANSWERS),
-    0x21: ("receive_maximum", _U16, (c.CONNECT, c.CONNACK)),
-    0x22: ("topic_alias_maximum", _U16, (c.CONNECT, c.CONNACK)),
-    TOPIC_ALIAS: ("topic_alias", _U16, (c.PUBLISH,)),
-    0x24: ("maximum_qos", _BOOL, (c.CONNACK,)),
-    0x25: ("retain_available", _BOOL, (c.CONNACK,)),
-    USER_PROPERTY: ("user_properties", _PAIR, _EVERYWHERE),
-    0x27: ("maximum_packet_size_bytes", _U32, (c.CONNECT, c.CONNACK)),
-    0x28: ("wildcard_subscription_available", _BOOL, (c.CONNACK,)),
-    0x29: ("subscription_identifier_available", _BOOL, (c.CONNACK,)),
-    0x2A: ("shared_subscription_available", _BOOL, (c.CONNACK,)),
-}
-
 # Zero is a protocol error for these: sections 3.1.2.11.3, 3.1.2.11.4, 3.3.2.3.8.
 _NEVER_ZERO: Final = frozenset({SUBSCRIPTION_IDENTIFIER, 0x21, 0x27})
+
+
+def _decode_bool(block: bytes, position: int) -> tuple[int, int]:
+    if position >= len(block):
+        raise ProtocolError(c.MALFORMED_PACKET, "property cut short")
+    if block[position] > 1:
+        raise ProtocolError(c.PROTOCOL_ERROR, "property must be 0 or 1")
+    return block[position], position + 1
+
+
+def _decode_u32(block: bytes, position: int) -> tuple[int, int]:
+    if position + 4 > len(block):
+        raise ProtocolError(c.MALFORMED_PACKET, "property cut short")
+    return int.from_bytes(block[position : position + 4], "big"), position + 4
+
+
+def _decode_pair(block: bytes, position: int) -> tuple[tuple[str, str], int]:
+    name, position = decode_text(block, position)
+    value, position = decode_text(block, position)
+    return (name, value), position
+
+
+def _encode_pair(pair: tuple[str, str]) -> bytes:
+    return encode_text(pair[0]) + encode_text(pair[1])
+
+
+class _Type(NamedTuple):
+    """How values of a property's type are read, at a place in a block, and written."""
+
+    decode: Callable[[bytes, int], tuple[Any, int]]
+    encode: Callable[[Any], bytes]
+
+
+_BOOL: Final = _Type(_decode_bool, Struct("B").pack)  # a byte that may only be 0 or 1
+_U16: Final = _Type(decode_u16, Struct(">H").pack)
+_U32: Final = _Type(_decode_u32, Struct(">I").pack)
+_VARINT: Final = _Type(decode_varint, encode_varint)
+_TEXT: Final = _Type(decode_text, encode_text)
+_BINARY: Final = _Type(decode_binary, encode_binary)
+_PAIR: Final = _Type(_decode_pair, _encode_pair)
+
+_EVERYWHERE: Final = frozenset(range(c.WILL, c.AUTH + 1)) - {c.PINGREQ, c.PINGRESP}
+_ANSWERS: Final = _EVERYWHERE - {c.WILL, c.CONNECT, c.PUBLISH, c.SUBSCRIBE, c.UNSUBSCRIBE}
+_MESSAGE: Final = frozenset((c.PUBLISH, c.WILL))
+_AUTHENTICATION: Final = frozenset((c.CONNECT, c.CONNACK, c.AUTH))
+
+
+def _one(identifier: int, kind: _Type, packets: Collection[int]) -> Any:
+    """Make a property by its identifier, type, and the packets that may carry it, table 2-4."""
+    return field(default=None, metadata={"entry": (identifier, kind, packets)})
+
+
+def _many(identifier: int, kind: _Type, packets: Collection[int]) -> Any:
+    """Make one that may be given several times."""
+    return field(default_factory=list, metadata={"entry": (identifier, kind, packets)})
 
 
 @dataclass(slots=True, repr=False)
@@ -106,33 +90,33 @@ class Properties:
     `subscription_identifiers` holds at most one in SUBSCRIBE, any number in a PUBLISH from the server.
     """
 
-    payload_format_indicator: int | None = None
-    message_expiry_interval_s: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    subscription_identifiers: list[int] = field(default_factory=list)
-    session_expiry_interval_s: int | None = None
-    assigned_client_identifier: str | None = None
-    server_keep_alive_s: int | None = None
-    authentication_method: str | None = None
-    authentication_data: bytes | None = None
-    request_problem_information: int | None = None
-    will_delay_interval_s: int | None = None
-    request_response_information: int | None = None
-    response_information: str | None = None
-    server_reference: str | None = None
-    reason_string: str | None = None
-    receive_maximum: int | None = None
-    topic_alias_maximum: int | None = None
-    topic_alias: int | None = None
-    maximum_qos: int | None = None
-    retain_available: int | None = None
-    user_properties: list[tuple[str, str]] = field(default_factory=list)
-    maximum_packet_size_bytes: int | None = None
-    wildcard_subscription_available: int | None = None
-    subscription_identifier_available: int | None = None
-    shared_subscription_available: int | None = None
+    payload_format_indicator: int | None = _one(0x01, _BOOL, _MESSAGE)
+    message_expiry_interval_s: int | None = _one(0x02, _U32, _MESSAGE)
+    content_type: str | None = _one(0x03, _TEXT, _MESSAGE)
+    response_topic: str | None = _one(0x08, _TEXT, _MESSAGE)
+    correlation_data: bytes | None = _one(0x09, _BINARY, _MESSAGE)
+    subscription_identifiers: list[int] = _many(SUBSCRIPTION_IDENTIFIER, _VARINT, (c.PUBLISH, c.SUBSCRIBE))
+    session_expiry_interval_s: int | None = _one(0x11, _U32, (c.CONNECT, c.CONNACK, c.DISCONNECT))
+    assigned_client_identifier: str | None = _one(0x12, _TEXT, (c.CONNACK,))
+    server_keep_alive_s: int | None = _one(0x13, _U16, (c.CONNACK,))
+    authentication_method: str | None = _one(0x15, _TEXT, _AUTHENTICATION)
+    authentication_data: bytes | None = _one(0x16, _BINARY, _AUTHENTICATION)
+    request_problem_information: int | None = _one(0x17, _BOOL, (c.CONNECT,))
+    will_delay_interval_s: int | None = _one(0x18, _U32, (c.WILL,))
+    request_response_information: int | None = _one(0x19, _BOOL, (c.CONNECT,))
+    response_information: str | None = _one(0x1A, _TEXT, (c.CONNACK,))
+    server_reference: str | None = _one(0x1C, _TEXT, (c.CONNACK, c.DISCONNECT))
+    reason_string: str | None = _one(0x1F, _TEXT, _ANSWERS)
+    receive_maximum: int | None = _one(0x21, _U16, (c.CONNECT, c.CONNACK))
+    topic_alias_maximum: int | None = _one(0x22, _U16, (c.CONNECT, c.CONNACK))
+    topic_alias: int | None = _one(TOPIC_ALIAS, _U16, (c.PUBLISH,))
+    maximum_qos: int | None = _one(0x24, _BOOL, (c.CONNACK,))
+    retain_available: int | None = _one(0x25, _BOOL, (c.CONNACK,))
+    user_properties: list[tuple[str, str]] = _many(USER_PROPERTY, _PAIR, _EVERYWHERE)
+    maximum_packet_size_bytes: int | None = _one(0x27, _U32, (c.CONNECT, c.CONNACK))
+    wildcard_subscription_available: int | None = _one(0x28, _BOOL, (c.CONNACK,))
+    subscription_identifier_available: int | None = _one(0x29, _BOOL, (c.CONNACK,))
+    shared_subscription_available: int | None = _one(0x2A, _BOOL, (c.CONNACK,))
 
     def __repr__(self) -> str:
         present = ((name, getattr(self, name)) for name in self.__slots__)
@@ -152,6 +136,11 @@ class Properties:
         return replace(self, **{**lists, **changes})
 
 
+PROPERTIES: Final[dict[int, tuple[str, _Type, Collection[int]]]] = {
+    entry[0]: (each.name, *entry[1:]) for each in fields(Properties) for entry in [each.metadata["entry"]]
+}
+"""By identifier: attribute, type, and the packets that may carry it."""
+
 NO_PROPERTIES: Final = Properties()
 """To be sent; nothing is ever added to it."""
 
@@ -170,7 +159,7 @@ def expiry_interval_at(block: bytes) -> int:
         entry = PROPERTIES.get(identifier)
         if entry is None:
             raise ProtocolError(c.MALFORMED_PACKET, f"property 0x{identifier:02x} is not known")
-        _, position = _DECODERS[entry[1]](block, position)
+        _, position = entry[1].decode(block, position)
     return 0
 
 
@@ -190,8 +179,8 @@ def decode_properties(block: bytes, packet_type: int) -> Properties:
         if entry is None or packet_type not in entry[2]:
             where = c.PACKET_NAMES[packet_type] if packet_type else "a will"
             raise ProtocolError(c.MALFORMED_PACKET, f"property 0x{identifier:02x} not allowed in {where}")
-        name, wire_type, _ = entry
-        value, position = _DECODERS[wire_type](block, position)
+        name, kind, _ = entry
+        value, position = kind.decode(block, position)
         if identifier == USER_PROPERTY:
             pairs = properties.user_properties
             if len(pairs) >= limits.MQTT_USER_PROPERTIES_MAX:
@@ -221,16 +210,15 @@ def encode_properties(properties: Properties, packet_type: int) -> bytes:
     Raises LocalProtocolError for a property the packet may not carry.
     """
     parts: list[bytes] = []
-    for identifier, (name, wire_type, packets) in PROPERTIES.items():
+    for identifier, (name, kind, packets) in PROPERTIES.items():
         value = getattr(properties, name)
         if value is None or value == []:
             continue
         if packet_type not in packets:
             raise LocalProtocolError(f"{name} not allowed in packet type {packet_type}")
-        encode = _ENCODERS[wire_type]
         for one in value if isinstance(value, list) else (value,):
             parts.append(bytes((identifier,)))
-            parts.append(encode(one))
+            parts.append(kind.encode(one))
     return b"".join(parts)
 
 
@@ -262,64 +250,3 @@ def decode_sized_properties(
     if end > len(body):
         raise ProtocolError(c.MALFORMED_PACKET, "property length beyond the packet")
     return decode_properties(body[position:end], packet_type), end
-
-
-def _decode_byte(block: bytes, position: int) -> tuple[int, int]:
-    if position >= len(block):
-        raise ProtocolError(c.MALFORMED_PACKET, "property cut short")
-    return block[position], position + 1
-
-
-def _decode_bool(block: bytes, position: int) -> tuple[int, int]:
-    value, position = _decode_byte(block, position)
-    if value > 1:
-        raise ProtocolError(c.PROTOCOL_ERROR, "property must be 0 or 1")
-    return value, position
-
-
-def _decode_u16(block: bytes, position: int) -> tuple[int, int]:
-    if position + 2 > len(block):
-        raise ProtocolError(c.MALFORMED_PACKET, "property cut short")
-    return int(_u16.unpack_from(block, position)[0]), position + 2
-
-
-def _decode_u32(block: bytes, position: int) -> tuple[int, int]:
-    if position + 4 > len(block):
-        raise ProtocolError(c.MALFORMED_PACKET, "property cut short")
-    return int(_u32.unpack_from(block, position)[0]), position + 4
-
-
-def _decode_pair(block: bytes, position: int) -> tuple[tuple[str, str], int]:
-    name, position = decode_text(block, position)
-    value, position = decode_text(block, position)
-    return (name, value), position
-
-
-def _encode_byte(value: int) -> bytes:
-    return bytes((value,))
-
-
-def _encode_pair(pair: tuple[str, str]) -> bytes:
-    return encode_text(pair[0]) + encode_text(pair[1])
-
-
-_DECODERS: Final[tuple[Callable[[bytes, int], tuple[Any, int]], ...]] = (
-    _decode_byte,
-    _decode_bool,
-    _decode_u16,
-    _decode_u32,
-    decode_varint,
-    decode_text,
-    decode_binary,
-    _decode_pair,
-)
-_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
-    _encode_byte,
-    _encode_byte,
-    _u16.pack,
-    _u32.pack,
-    encode_varint,
-    encode_text,
-    encode_binary,
-    _encode_pair,
-)

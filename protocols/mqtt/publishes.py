@@ -1,5 +1,6 @@
 """Inbound PUBLISH packets, gathered into runs of one shape."""
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from config import limits
@@ -50,6 +51,7 @@ def frame_at(data: bytes, position: int, end: int, packet_bytes_max: int) -> tup
     return body, end + 1
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class PublishDecoder:
     """Takes runs of PUBLISH packets out of a chunk and remembers the shapes it has seen.
 
@@ -57,40 +59,26 @@ class PublishDecoder:
     publish is kept, so that its likes are recognised without being parsed.
     """
 
-    __slots__ = (
-        "_aliases",
-        "_at_qos_1",
-        "_by_topic",
-        "_key",
-        "_offer",
-        "_payload_offset",
-        "_prefix",
-        "_shape",
-        "_shapes",
-        "_stride",
-        "_tail",
-        "_topic",
-        "_two_byte_length_max",
-        "_version",
-        "_window",
-    )
+    _version: int
+    _offer: Offer
+    _aliases: InboundAliases = field(init=False)
+    _shapes: dict[_Key, PublishShape] = field(default_factory=dict, init=False)
+    _by_topic: dict[bytes, tuple[PublishShape, bytes]] = field(default_factory=dict, init=False)
+    """The shapes of QoS 1, each with its tail."""
+    _key: _Key = field(default=(0, b"", b""), init=False)
+    _shape: PublishShape = field(default_factory=lambda: PublishShape(0x30, "", b""), init=False)
+    _prefix: bytes = field(default=_NO_PREFIX, init=False)
+    _at_qos_1: bool = field(default=False, init=False)
+    _tail: bytes = field(default=b"", init=False)
+    _topic: bytes = field(default=b"", init=False)  # with its length, as the last publish has it
+    _two_byte_length_max: int = field(init=False)
+    _payload_offset: int = field(default=0, init=False)
+    _stride: int = field(default=0, init=False)
+    _window: int = field(default=0, init=False)
 
-    def __init__(self, version: int, offer: Offer) -> None:
-        self._version = version
-        self._offer = offer
-        self._aliases = InboundAliases(offer.topic_alias_maximum)
-        self._shapes: dict[_Key, PublishShape] = {}
-        self._by_topic: dict[bytes, tuple[PublishShape, bytes]] = {}  # of QoS 1, each with its tail
-        self._key: _Key = (0, b"", b"")
-        self._shape = PublishShape(0x30, "", b"")
-        self._prefix = _NO_PREFIX
-        self._at_qos_1 = False
-        self._tail = b""
-        self._topic = b""  # with its length, as the last publish has it
-        self._two_byte_length_max = min(_TWO_BYTE_LENGTH_MAX, offer.packet_bytes_max)
-        self._payload_offset = 0
-        self._stride = 0
-        self._window = 0
+    def __post_init__(self) -> None:
+        self._aliases = InboundAliases(self._offer.topic_alias_maximum)
+        self._two_byte_length_max = min(_TWO_BYTE_LENGTH_MAX, self._offer.packet_bytes_max)
 
     def take(self, data: bytes, start: int, end: int) -> PublishRun | None:
         """Take the run of publishes that begins at `start`, None when its first packet is not complete.

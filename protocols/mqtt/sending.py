@@ -1,7 +1,7 @@
 """The half of a connection that answers: packets out, within what the client allows."""
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from protocols.mqtt import constants as c
@@ -28,25 +28,17 @@ _PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _ALWAYS_INFORMED: Final = (c.CONNACK, c.DISCONNECT)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class AnsweringConnection(Connection):
     """Everything a live connection sends except CONNACK and DISCONNECT, which belong to its life.
 
     After the end these methods write nothing but still keep the session's QoS 2 state right.
     """
 
-    __slots__ = (
-        "_problem_information",
-        "_window",
-        "client_maximum_packet_size",
-        "protocol_version",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.protocol_version = 0
-        self.client_maximum_packet_size = c.REMAINING_LENGTH_MAX + 5
-        self._problem_information = True
-        self._window = InboundWindow(0)
+    protocol_version: int = field(default=0, init=False)
+    client_maximum_packet_size: int = field(default=c.REMAINING_LENGTH_MAX + 5, init=False)
+    _problem_information: bool = field(default=True, init=False)
+    _window: InboundWindow = field(default_factory=lambda: InboundWindow(0), init=False)
 
     @property
     def inbound_qos2(self) -> InboundQos2:

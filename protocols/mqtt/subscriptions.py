@@ -4,15 +4,26 @@ from config import limits
 from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.packets import SubAck, Subscribe, SubscriptionRequest, UnsubAck, Unsubscribe
-from protocols.mqtt.properties import decode_sized_properties, encode_sized_properties
+from protocols.mqtt.properties import Properties, decode_sized_properties, encode_sized_properties
 from protocols.mqtt.topic_filters import split_shared, validate_topic_filter
 from protocols.mqtt.wire import check_end, decode_packet_id, decode_text, encode_text
 
 
+def _decode_head(body: bytes, packet_type: int, version: int) -> tuple[int, Properties, int]:
+    """Decode the packet identifier and the properties, which all four begin with; gives where they end."""
+    packet_id, position = decode_packet_id(body, 0)
+    properties, position = decode_sized_properties(body, position, packet_type, version)
+    return packet_id, properties, position
+
+
+def _encode_head(packet: Subscribe | SubAck | Unsubscribe | UnsubAck, version: int) -> bytes:
+    properties = encode_sized_properties(packet.properties, packet.packet_type, version)
+    return packet.packet_id.to_bytes(2, "big") + properties
+
+
 def decode_subscribe(body: bytes, version: int) -> Subscribe:
     """Decode a SUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
-    packet_id, position = decode_packet_id(body, 0)
-    properties, position = decode_sized_properties(body, position, c.SUBSCRIBE, version)
+    packet_id, properties, position = _decode_head(body, c.SUBSCRIBE, version)
     requests: list[SubscriptionRequest] = []
     while position < len(body):
         if len(requests) >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
@@ -45,10 +56,7 @@ def _decode_options(topic_filter: str, options: int, version: int) -> Subscripti
 
 def encode_subscribe(packet: Subscribe, version: int) -> bytes:
     """Encode the body of a SUBSCRIBE; 3.1.1 has the QoS as its only option."""
-    parts = [
-        packet.packet_id.to_bytes(2, "big"),
-        encode_sized_properties(packet.properties, c.SUBSCRIBE, version),
-    ]
+    parts = [_encode_head(packet, version)]
     for request in packet.requests:
         options = request.qos
         if version == c.MQTT_5:
@@ -59,24 +67,21 @@ def encode_subscribe(packet: Subscribe, version: int) -> bytes:
 
 def decode_suback(body: bytes, version: int) -> SubAck:
     """Decode a SUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
-    packet_id, position = decode_packet_id(body, 0)
-    properties, position = decode_sized_properties(body, position, c.SUBACK, version)
+    packet_id, properties, position = _decode_head(body, c.SUBACK, version)
     return SubAck(packet_id, list(body[position:]), properties)
 
 
 def encode_suback(packet: SubAck, version: int) -> bytes:
     """Encode the body of a SUBACK; 3.1.1 knows one failure, 0x80."""
-    packet_id = packet.packet_id.to_bytes(2, "big")
-    if version == c.MQTT_5:
-        properties = encode_sized_properties(packet.properties, c.SUBACK, version)
-        return packet_id + properties + bytes(packet.reason_codes)
-    return packet_id + bytes(min(code, c.UNSPECIFIED_ERROR) for code in packet.reason_codes)
+    codes = packet.reason_codes
+    if version != c.MQTT_5:
+        codes = [min(code, c.UNSPECIFIED_ERROR) for code in codes]
+    return _encode_head(packet, version) + bytes(codes)
 
 
 def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
     """Decode an UNSUBSCRIBE from its body. Raises ProtocolError 0x81, 0x82, 0x8F or 0x97."""
-    packet_id, position = decode_packet_id(body, 0)
-    properties, position = decode_sized_properties(body, position, c.UNSUBSCRIBE, version)
+    packet_id, properties, position = _decode_head(body, c.UNSUBSCRIBE, version)
     filters: list[str] = []
     while position < len(body):
         if len(filters) >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
@@ -91,18 +96,12 @@ def decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
 
 def encode_unsubscribe(packet: Unsubscribe, version: int) -> bytes:
     """Encode the body of an UNSUBSCRIBE."""
-    parts = [
-        packet.packet_id.to_bytes(2, "big"),
-        encode_sized_properties(packet.properties, c.UNSUBSCRIBE, version),
-    ]
-    parts += [encode_text(topic_filter) for topic_filter in packet.filters]
-    return b"".join(parts)
+    return b"".join([_encode_head(packet, version), *map(encode_text, packet.filters)])
 
 
 def decode_unsuback(body: bytes, version: int) -> UnsubAck:
     """Decode an UNSUBACK from its body. Raises ProtocolError 0x81 or 0x82."""
-    packet_id, position = decode_packet_id(body, 0)
-    properties, position = decode_sized_properties(body, position, c.UNSUBACK, version)
+    packet_id, properties, position = _decode_head(body, c.UNSUBACK, version)
     if version != c.MQTT_5:
         check_end(body, position)
     return UnsubAck(packet_id, list(body[position:]), properties)
@@ -110,8 +109,4 @@ def decode_unsuback(body: bytes, version: int) -> UnsubAck:
 
 def encode_unsuback(packet: UnsubAck, version: int) -> bytes:
     """Encode the body of an UNSUBACK; 3.1.1 carries no reason codes."""
-    packet_id = packet.packet_id.to_bytes(2, "big")
-    if version != c.MQTT_5:
-        return packet_id
-    properties = encode_sized_properties(packet.properties, c.UNSUBACK, version)
-    return packet_id + properties + bytes(packet.reason_codes)
+    return _encode_head(packet, version) + (bytes(packet.reason_codes) if version == c.MQTT_5 else b"")

@@ -27,7 +27,7 @@ filters = st.one_of(
 ids = st.integers(1, 65_535)
 binaries = st.binary(max_size=12)
 
-_VALUES: dict[int, st.SearchStrategy[Any]] = {
+_VALUES: dict[object, st.SearchStrategy[Any]] = {
     _BOOL: st.integers(0, 1),
     _U16: st.integers(1, 65_535),
     _U32: st.integers(1, 2**32 - 1),
