@@ -7,6 +7,7 @@ needs no log, and collecting garbage leaves them alone until the cut is dropped 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from slatedb.uniffi import (
@@ -41,22 +42,16 @@ class TooManyCuts(StorageError):
     """As many cuts are kept as there may be."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Cuts:
-    """Makes cuts of one open database."""
+    """Makes cuts of one open database: `_flush` puts everything written so far into tables; `_viewed` is held
+    while a cut is made.
+    """
 
-    __slots__ = ("_admin", "_flush", "_turn", "_viewed")
-
-    def __init__(
-        self,
-        admin: Admin,
-        flush: Callable[[], Awaitable[None]],
-        viewed: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        """`flush` puts everything written so far into tables; `viewed` is held while a cut is made."""
-        self._admin = admin
-        self._flush = flush
-        self._viewed = viewed
-        self._turn = asyncio.Lock()
+    _admin: Admin
+    _flush: Callable[[], Awaitable[None]]
+    _viewed: Callable[[], AbstractContextManager[None]] = nullcontext
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def behind(
         self, settle: Callable[[], Awaitable[None]], viewed: Callable[[], AbstractContextManager[None]]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 
 from slatedb.uniffi import (
@@ -78,63 +79,55 @@ async def _take(rows: DbIterator, limit: int) -> list[tuple[bytes, bytes]]:
     return found
 
 
+@dataclass(eq=False, repr=False)
 class SlateStore:
     """A Store on an open SlateDB database, made by `storage.open.open_store`.
 
     Every call ends within `limits.STORE_CALL_TIMEOUT_S`, with StoreUnavailable (or StoreFull) at worst.
     SlateDB keeps trying behind a call that ended so: after these two the same `WriteOps` may be written
     again, and that continues where it stood. Any other StorageError of a write is final for this object.
+
+    With `sync` a write is on disk when it returns (needs a running event loop). `garbage`: collects what
+    `sync` has made superfluous. `admin`: of the same database, where others can read it. `directory`: where a
+    local database lies; `lock`: what keeps others out of it, released by `close` or when another has taken
+    over. `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read
+    about the opening.
     """
 
-    def __init__(
-        self,
-        database: Db,
-        description: str,
-        *,
-        sync: LocalSync | None = None,
-        garbage: LocalGarbage | None = None,
-        admin: Admin | None = None,
-        directory: Path | None = None,
-        lock: DirectoryLock | None = None,
-        flush_interval_ms: int = 0,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        """Serve `database`; with `sync` a write is on disk when it returns (needs a running event loop).
+    _database: Db
+    _description: str
+    _: KW_ONLY
+    sync: LocalSync | None = None
+    garbage: InitVar[LocalGarbage | None] = None
+    admin: InitVar[Admin | None] = None
+    directory: Path | None = None
+    lock: DirectoryLock | None = None
+    flush_interval_ms: int = 0
+    notes: tuple[str, ...] = ()
+    cuts: Cuts | None = field(init=False)
+    _next_flush: float = field(default=0.0, init=False)
+    _applied: WriteOps | None = field(default=None, init=False)  # written, but not known to be durable
+    _applied_count: int = field(default=0, init=False)
+    _synced_before: int = field(default=0, init=False)
+    _sync_count: int = field(default=0, init=False)  # under way
+    _durable_watch: DiskWatch | None = field(default=None, init=False)
+    _hold: RemoteHold | None = field(default=None, init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _used_scans: UsedScans = field(default_factory=UsedScans, init=False)
+    _reads: ReadThread = field(default_factory=ReadThread, init=False)  # of payloads, which may be large
+    _closed: bool = field(default=False, init=False)
+    _commit_thread: ThreadPoolExecutor | None = field(default=None, init=False)
+    _sweep_thread: ThreadPoolExecutor | None = field(default=None, init=False)
+    _sweeper: asyncio.Task[None] | None = field(default=None, init=False)
 
-        `garbage`: collects what `sync` has made superfluous. `admin`: of the same database, where others can
-        read it. `directory`: where a local database lies;
-        `lock`: what keeps others out of it, released by `close` or when another has taken over.
-        `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read
-        about the opening.
-        """
-        self._database = database
-        self._description = description
-        self._sync = sync
-        self._directory = directory
-        self._lock = lock
-        self._flush_interval_s = flush_interval_ms / 1000
-        self._next_flush = 0.0
-        self._applied: WriteOps | None = None  # written, but not known to be durable
-        self._applied_count = 0
-        self._synced_before = 0
-        self._sync_count = 0  # under way
-        self._durable_watch: DiskWatch | None = None
-        self._hold: RemoteHold | None = None
-        self._turn = asyncio.Lock()
-        self._used_scans = UsedScans()
-        self._reads = ReadThread()  # of payloads, which may be large
-        self._closed = False
-        self.notes = notes
+    def __post_init__(self, garbage: LocalGarbage | None, admin: Admin | None) -> None:
         self.cuts = None if admin is None else Cuts(admin, self._flush_tables)
-        self._commit_thread: ThreadPoolExecutor | None = None
-        self._sweep_thread: ThreadPoolExecutor | None = None
-        self._sweeper: asyncio.Task[None] | None = None
-        if sync is not None:
+        if self.sync is not None:
             # two threads: a commit does not wait behind the fsync of a whole table
             self._commit_thread = ThreadPoolExecutor(1, "store-sync")
             self._sweep_thread = ThreadPoolExecutor(1, "store-sweep")
             self._sweeper = asyncio.get_running_loop().create_task(
-                self._sweep(sync, garbage, self._sweep_thread)
+                self._sweep(self.sync, garbage, self._sweep_thread)
             )
 
     async def hold(self) -> None:
@@ -239,8 +232,8 @@ class SlateStore:
 
     async def make_durable(self) -> None:
         """Have everything applied so far on disk. Raises StorageError; does not end in time."""
-        if self._directory is not None:
-            self._durable_watch = DiskWatch(self._directory)
+        if self.directory is not None:
+            self._durable_watch = DiskWatch(self.directory)
         try:
             await self._database.flush_with_options(_FLUSH_WAL)
         except SLATE_ERRORS as error:
@@ -249,10 +242,10 @@ class SlateStore:
             if self._durable_watch is not None:
                 self._durable_watch.stop()
                 self._durable_watch = None
-        if self._sync is not None:
+        if self.sync is not None:
             with self._syncing():
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._commit_thread, self._sync.sync_wal_wholly)
+                await loop.run_in_executor(self._commit_thread, self.sync.sync_wal_wholly)
 
     async def write(self, ops: WriteOps) -> None:
         """Apply `ops` atomically and make it durable as configured. Raises StorageError.
@@ -266,16 +259,16 @@ class SlateStore:
         began = _now()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S) as deadline:
-                if self._directory is not None:
-                    watch = DiskWatch(self._directory, deadline)
+                if self.directory is not None:
+                    watch = DiskWatch(self.directory, deadline)
                 async with self._turn:
                     if self._applied is not ops or self._applied_count != len(ops):
                         await self._apply(ops)
-                    if self._flush_interval_s:
+                    if self.flush_interval_ms / 1000:
                         await self._pace()
                     await self._database.flush_with_options(_FLUSH_WAL)
-                    if self._sync is not None:
-                        await self._sync_commit(self._sync)
+                    if self.sync is not None:
+                        await self._sync_commit(self.sync)
                     self._applied = None
         except TimeoutError:
             raise self._late("writing", began, None if watch is None else watch.trouble) from None
@@ -314,11 +307,11 @@ class SlateStore:
         finally:
             await self._reads.stop()
             try:
-                if self._sync is not None:
-                    await self._finish_sync(self._sync)
+                if self.sync is not None:
+                    await self._finish_sync(self.sync)
             finally:
-                if self._lock is not None:
-                    self._lock.release()
+                if self.lock is not None:
+                    self.lock.release()
 
     @contextmanager
     def _syncing(self) -> Iterator[None]:
@@ -339,7 +332,7 @@ class SlateStore:
                 pass  # the next start waits a little, no more
 
     async def _apply(self, ops: WriteOps) -> None:
-        synced_before = self._sync.wal_synced if self._sync is not None else 0
+        synced_before = self.sync.wal_synced if self.sync is not None else 0
         batch = ops.prepared
         if not isinstance(batch, WriteBatch):
             batch = WriteBatch()
@@ -356,7 +349,7 @@ class SlateStore:
         delay = self._next_flush - loop.time()
         if delay > 0:
             await asyncio.sleep(delay)
-        self._next_flush = loop.time() + self._flush_interval_s
+        self._next_flush = loop.time() + self.flush_interval_ms / 1000
 
     async def _sync_commit(self, sync: LocalSync) -> None:
         await asyncio.get_running_loop().run_in_executor(self._commit_thread, sync.sync_wal)
@@ -396,8 +389,8 @@ class SlateStore:
 
     def _failed(self, error: Exception, doing: str) -> StorageError:
         failure = translate(error, doing)
-        if isinstance(failure, StoreFenced) and self._lock is not None:
-            self._lock.release()  # whoever took over waits for it
+        if isinstance(failure, StoreFenced) and self.lock is not None:
+            self.lock.release()  # whoever took over waits for it
         return failure
 
     def _late(self, doing: str, began: float, trouble: Trouble | None = None) -> StorageError:

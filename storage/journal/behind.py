@@ -5,6 +5,7 @@ commits.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from slatedb.uniffi import WriteBatch
@@ -26,38 +27,35 @@ class _Filled(NamedTuple):
     portion: Portion
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Behind:
     """Hands commits to the database in batches, and has them made durable there, both lazily.
 
     A batch holds whole commits, and says in the database which is the last of them. `on_durable` is called
     with a sequence number when everything up to it is on disk in the database; `on_failure` once, when that
-    will never be again.
+    will never be again. Nothing happens by itself before `start`.
     """
 
-    def __init__(
-        self,
-        database: SlateStore,
-        database_id: int,
-        *,
-        on_durable: Callable[[int], Coroutine[Any, Any, None]] | None = None,
-        on_failure: Callable[[StorageError], None] | None = None,
-    ) -> None:
-        """Nothing happens by itself before `start`."""
-        self._database = database
-        self._database_id = database_id
-        self._on_durable = on_durable
-        self._on_failure = on_failure
-        self._loop = asyncio.get_running_loop()
-        self._background = Background(self._failed)  # progress: after each batch and each flush
-        self._waiting = Waiting()
-        self._applying: Rows = {}  # on its way to the database
-        self._applied_sequence = 0
-        self._wanted_sequence = 0  # up to this commit somebody waits for the database to have them
-        self._undurable_bytes = 0  # applied, and not on disk in the database
-        self._apply_due = Due()
-        self._flush_due = Due()
-        self.is_replaying = False
-        """Whether commits of before the opening are still being handed over."""
+    _database: SlateStore
+    _database_id: int
+    _: KW_ONLY
+    on_durable: Callable[[int], Coroutine[Any, Any, None]] | None = None
+    on_failure: Callable[[StorageError], None] | None = None
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _background: Background = field(init=False)  # progress: after each batch and each flush
+    _waiting: Waiting = field(default_factory=Waiting, init=False)
+    _applying: Rows = field(default_factory=dict, init=False)  # on its way to the database
+    _applied_sequence: int = field(default=0, init=False)
+    _wanted_sequence: int = field(default=0, init=False)
+    """Up to this commit somebody waits for the database to have them."""
+    _undurable_bytes: int = field(default=0, init=False)  # applied, and not on disk in the database
+    _apply_due: Due = field(default_factory=Due, init=False)
+    _flush_due: Due = field(default_factory=Due, init=False)
+    is_replaying: bool = field(default=False, init=False)
+    """Whether commits of before the opening are still being handed over."""
+
+    def __post_init__(self) -> None:
+        self._background = Background(self._failed)
 
     def start(self, replay: Coroutine[Any, Any, int] | None = None) -> None:
         """Begin to work in the background: with `replay`, if there is one, before anything else. It gives the
@@ -72,8 +70,8 @@ class Behind:
     async def _after(self, replay: Coroutine[Any, Any, int]) -> None:
         self._applied_sequence = await replay
         self.is_replaying = False
-        if self._on_durable is not None:
-            await self._on_durable(self._applied_sequence)
+        if self.on_durable is not None:
+            await self.on_durable(self._applied_sequence)
         self._background.begin(self._apply_loop(), self._flush_loop())
         self._background.tell_progress()
 
@@ -148,8 +146,8 @@ class Behind:
 
     def _failed(self, failure: StorageError) -> None:
         self._stop_timers()
-        if self._on_failure is not None:
-            self._on_failure(failure)
+        if self.on_failure is not None:
+            self.on_failure(failure)
 
     async def close(self) -> None:
         """Hand over what is left, then stop. Raises StorageError."""
@@ -217,8 +215,8 @@ class Behind:
         sequence = self._applied_sequence
         self._undurable_bytes = 0
         await self._database.make_durable()
-        if self._on_durable is not None:
-            await self._on_durable(sequence)
+        if self.on_durable is not None:
+            await self.on_durable(sequence)
         self._background.tell_progress()
 
     def _want(self, sequence: int) -> None:

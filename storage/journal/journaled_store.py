@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from config import limits
 from storage.batch import WriteOps
+from storage.cuts import Cuts
 from storage.directory_lock import DirectoryLock
 from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFull, StoreUnavailable
@@ -45,52 +47,48 @@ class Replaying(NamedTuple):
     work: Coroutine[Any, Any, Replay]
 
 
+@dataclass(eq=False, repr=False)
 class JournaledStore:
     """A Store that confirms what is in the journal, made by `storage.journal.opening.open_journaled`.
 
     Every call ends within `limits.STORE_CALL_TIMEOUT_S`, with StoreUnavailable or StoreFull at worst. After
     these two the same `WriteOps` may be written again; any other StorageError of a write is final for this
     object. Once it has failed for good nothing is appended, and the journal may be taken over.
+
+    The database holds all of the journal but what `replaying` hands over. The lock keeps others away; it is
+    released by `close`, or when this store appends nothing more. `notes`: what an operator should read about
+    the opening. `replayed`: what the opening had to hand over. `leave`: gives the journal up once `close` has
+    handed everything over. Needs a running event loop.
     Implements `storage.store.Store`.
     """
 
-    def __init__(
-        self,
-        slate: SlateStore,
-        files: JournalFiles,
-        lock: DirectoryLock,
-        database_id: int,
-        *,
-        notes: tuple[str, ...] = (),
-        replayed: Replay | None = None,
-        replaying: Replaying | None = None,
-        leave: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """Serve `slate`, which holds all of the journal but what `replaying` hands over. Needs a running
-        event loop.
+    _slate: SlateStore
+    _files: JournalFiles
+    _lock: DirectoryLock
+    database_id: InitVar[int]
+    _: KW_ONLY
+    notes: tuple[str, ...] = ()
+    replayed: Replay | None = None
+    replaying: InitVar[Replaying | None] = None
+    leave: Callable[[], Awaitable[None]] | None = None
+    cuts: Cuts | None = field(init=False)
+    _seed: int = field(init=False)
+    _behind: Behind = field(init=False)
+    _appender: Appender = field(init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _late: tuple[WriteOps, int, Append] | None = field(default=None, init=False)
+    """A write that was not waited for to its end."""
+    _failure: StorageError | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
+    _early: Early | None = field(default=None, init=False)
+    _tell_replayed: Callable[[Replay], None] = field(default=lambda replayed: None, init=False)
 
-        `lock`: what keeps others away, released by `close`, or when this store appends nothing more.
-
-        `notes`: what an operator should read about the opening. `replayed`: what the opening had to hand
-        over. `leave`: gives the journal up once `close` has handed everything over.
-        """
-        self.notes = notes
-        self._leave = leave
-        self.replayed = replayed
-        self._slate = slate
-        self._files = files
-        self._lock = lock
-        self._directory = lock.directory
+    def __post_init__(self, database_id: int, replaying: Replaying | None) -> None:
         self._seed = seed_of(database_id)
+        slate = self._slate
         self._behind = Behind(slate, database_id, on_durable=self._release, on_failure=self._fail)
-        self._appender = Appender(files, self._taken)
-        self._turn = asyncio.Lock()
-        self._late: tuple[WriteOps, int, Append] | None = None  # a write that was not waited for to its end
-        self._failure: StorageError | None = None
-        self._closed = False
+        self._appender = Appender(self._files, self._taken)
         self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over, self._behind.viewed)
-        self._early: Early | None = None
-        self._tell_replayed: Callable[[Replay], None] = lambda replayed: None
         if replaying is None:
             self._behind.start()
         else:
@@ -215,7 +213,7 @@ class JournaledStore:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S) as deadline:
-                watch = DiskWatch(self._directory, deadline)
+                watch = DiskWatch(self._lock.directory, deadline)
                 if job is None:
                     async with self._turn:
                         job = await self._begin(ops)
@@ -245,8 +243,8 @@ class JournaledStore:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._appended()
                 await self._behind.close()
-                if self._leave is not None and self._failure is None:
-                    await self._leave()
+                if self.leave is not None and self._failure is None:
+                    await self.leave()
         except TimeoutError:
             self._behind.fail(StorageError("the store is closed"))
         finally:

@@ -9,6 +9,7 @@ been replaced.
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from config import limits
@@ -20,21 +21,19 @@ Rows = dict[bytes, bytes | None]
 ABSENT: Final = object()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Portion:
     """Consecutive commits that are handed over together: their rows, and the last of them."""
 
-    __slots__ = ("begun_s", "held", "journal_bytes", "last", "rows", "small_bytes")
-
-    def __init__(self, begun_s: float) -> None:
-        self.begun_s = begun_s
-        self.rows: Rows = {}
-        self.last = EndRecord(0, 0)
-        self.journal_bytes = 0
-        """The bytes that the commits take up in the journal."""
-        self.small_bytes = 0
-        """The same but for large values."""
-        self.held: dict[bytes, int] = {}
-        """The large values that are left, with their sizes."""
+    begun_s: float
+    rows: Rows = field(default_factory=dict, init=False)
+    last: EndRecord = field(default=EndRecord(0, 0), init=False)
+    journal_bytes: int = field(default=0, init=False)
+    """The bytes that the commits take up in the journal."""
+    small_bytes: int = field(default=0, init=False)
+    """The same but for large values."""
+    held: dict[bytes, int] = field(default_factory=dict, init=False)
+    """The large values that are left, with their sizes."""
 
     @property
     def is_full(self) -> bool:

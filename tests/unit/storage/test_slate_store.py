@@ -32,8 +32,8 @@ def opener(request, tmp_path, monkeypatch):
 
     async def open_again() -> SlateStore:
         for store in opened:
-            if store._lock is not None:
-                store._lock.release()  # as the death of its process would
+            if store.lock is not None:
+                store.lock.release()  # as the death of its process would
         opened.append(await open_database(settings, memory=memory))
         return opened[-1]
 

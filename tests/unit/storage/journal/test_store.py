@@ -57,8 +57,8 @@ def taken_lock(root) -> DirectoryLock:
 def opener(tmp_path):
     async def open_again() -> JournaledStore:
         slate = await open_database(StorageSettings(url=str(tmp_path)))
-        assert slate._lock is not None
-        return await open_journaled(slate, slate._lock)
+        assert slate.lock is not None
+        return await open_journaled(slate, slate.lock)
 
     return open_again
 
