@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final
@@ -42,18 +41,41 @@ class Message:
         return _pack_head(template.head, self.offset, self.received_at_ms) + template.suffix
 
 
-def make_messages(
-    first_id: int, offset: int, bodies: list[bytes], templates: Iterable[EnvelopeTemplate], now_ms: int
-) -> list[Message]:
-    """Messages with IDs and offsets that follow on, one for each body."""
-    count = len(bodies)
-    return list(
-        map(
-            Message,
-            range(first_id, first_id + count),
-            range(offset, offset + count),
-            bodies,
-            templates,
-            repeat(now_ms),
+@dataclass(eq=False, slots=True)
+class MessageBatch:
+    """Messages to be appended together: one for each body, with IDs from `first_id` on; payloads are stored.
+
+    All have the `template`; or each has its own of `templates`, which ask for nothing and are all of one
+    priority; `template` is one of them.
+    """
+
+    template: EnvelopeTemplate
+    first_id: int
+    bodies: list[bytes]
+    body_bytes: int
+    now_ms: int
+    templates: list[EnvelopeTemplate] | None = None
+
+    def messages(self, offset: int) -> list[Message]:
+        """Make the messages, with offsets from this one on."""
+        bodies, first_id = self.bodies, self.first_id
+        count = len(bodies)
+        if count == 1 and self.templates is None:
+            return [Message(first_id, offset, bodies[0], self.template, self.now_ms)]
+        return list(
+            map(
+                Message,
+                range(first_id, first_id + count),
+                range(offset, offset + count),
+                bodies,
+                repeat(self.template) if self.templates is None else self.templates,
+                repeat(self.now_ms),
+            )
         )
-    )
+
+    def part(self, start: int, end: int) -> MessageBatch:
+        """Return some of them, by their places."""
+        bodies = self.bodies[start:end]
+        own = None if self.templates is None else self.templates[start:end]
+        first_id = self.first_id + start
+        return MessageBatch(self.template, first_id, bodies, sum(map(len, bodies)), self.now_ms, own)

@@ -9,7 +9,7 @@ from broker.engine.store_retry import StoreRetry
 from broker.engine.stream_reader import StreamBlockReader
 from broker.engine.wakeups import Wakeups
 from queue_manager.manager import QueueManager
-from queue_manager.shard.loads import BodiesLoad, Load, ScanLoad, StreamLoad
+from queue_manager.shard.loads import BodiesLoad, Load, LogRows, ScanLoad, StreamLoad
 from storage.store import Store
 
 
@@ -72,9 +72,9 @@ class Loader:
             load.target.abandon(self._clock.now_ms())
         else:
             if isinstance(load, StreamLoad):
-                rows, next_offset, sequence = await self._stream_reader.read(load)
+                read = LogRows(load, *await self._stream_reader.read(load))
             else:
-                rows, next_offset, sequence = await self._reader.read_log(load)
+                read = LogRows(load, *await self._reader.read_log(load))
             loads.pop(0)
-            load.target.log_loaded(load, rows, next_offset, sequence, self._clock.now_ms())
+            load.target.log_loaded(read, self._clock.now_ms())
         self._manager.dispatch(self._clock.now_ms())

@@ -6,7 +6,7 @@ A queue has one log, or one for each priority; a group has a cursor in each.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Final, Protocol
 
 from config import limits
@@ -22,14 +22,16 @@ from queue_manager.cursor.returning import Returning
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.levels import priority_of
 from queue_manager.log.progress import Progress
+from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
+from queue_manager.log.reader import Reader
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
-from queue_manager.shard.loads import LogLoad
+from queue_manager.shard.loads import LogRows
 from storage import layout
 
 
@@ -148,9 +150,7 @@ class Dispatcher:
     def passed(self, cursor: Cursor, messages: list[Message]) -> None:
         """Note that the cursor is done with these, which it never claimed."""
 
-    def log_loaded(
-        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
-    ) -> bool:
+    def log_loaded(self, cursor: Cursor, found: LogRows) -> bool:
         """Take what was read back; False: it is the reader's."""
         return False
 
@@ -161,6 +161,7 @@ class Dispatcher:
         """Note that the cursor goes on at the end of the log."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Cursor:
     """A group's place in a log, put together from parts: what it has yet to be given (`backlog`), what it has
     claimed (`claims`), what comes back (`returning`) or is given up (`failures`), what is read from the store
@@ -173,65 +174,50 @@ class Cursor:
     Implements `Home`.
     """
 
-    __slots__ = (
-        "_owner",
-        "awaits_history",
-        "backlog",
-        "claims",
-        "consumers",
-        "dispatcher",
-        "done_purges",
-        "failures",
-        "group_id",
-        "is_removed",
-        "judged_end",
-        "log",
-        "progress",
-        "read_back",
-        "reader",
-        "reset_keep",
-        "retention",
-        "returning",
-        "rules",
-        "skipped",
-        "storage_id",
-        "stored",
-    )
+    retention: Retention[Cursor]
+    _owner: Owner
+    _: KW_ONLY
+    begins_at: InitVar[int]
+    sequence: InitVar[int]
+    rules: Rules
+    dead_letters: InitVar[DeadLetters]
+    dispatcher: Dispatcher
+    is_kept: InitVar[bool] = True
+    log: QueueLog = field(init=False)
+    consumers: Consumers = field(init=False)
+    group_id: str = field(init=False)
+    storage_id: str = field(init=False)
+    stored: StoredState = field(init=False)
+    progress: Progress = field(init=False)
+    claims: Claims = field(init=False)
+    read_back: ReadBack[Cursor] = field(init=False)
+    reader: Reader = field(init=False)
+    failures: Failures[Cursor] = field(init=False)
+    returning: Returning[Cursor] = field(init=False)
+    done_purges: DonePurges[Cursor] = field(init=False)
+    skipped: SkippedRows[Cursor] = field(init=False)
+    backlog: Backlog[Cursor] = field(init=False)
+    is_removed: bool = field(default=False, init=False)
+    judged_end: int = field(default=0, init=False)
+    """What was there below was asked about whether it is for the group."""
+    reset_keep: Kept | None = field(default=None, init=False)
+    awaits_history: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        retention: Retention[Cursor],
-        owner: Owner,
-        *,
-        position: int,
-        sequence: int,
-        rules: Rules,
-        dead_letters: DeadLetters,
-        dispatcher: Dispatcher,
-        is_kept: bool = True,
-    ) -> None:
-        log = retention.log
-        self.log = log
-        self.retention = retention
-        self._owner = owner
+    def __post_init__(self, begins_at: int, sequence: int, dead_letters: DeadLetters, is_kept: bool) -> None:
+        owner, retention = self._owner, self.retention
+        log = self.log = retention.log
         self.consumers = owner.consumers
         self.group_id = owner.group_id
         self.storage_id = layout.group_queue_id(log.name, owner.group_id)
         self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
-        self.rules = rules
-        self.dispatcher = dispatcher
-        self.progress = Progress(position)
+        self.progress = Progress(begins_at)
         self.claims = Claims(log, self._make_buckets(), self.want_dispatch)
-        self.read_back: ReadBack[Cursor] = ReadBack(self, retention, self.claims, self.stored, sequence)
+        self.read_back = ReadBack(self, retention, self.claims, self.stored, sequence)
         self.reader = self.read_back.reader
-        self.failures: Failures[Cursor] = Failures(self, retention, self.claims, self.stored, dead_letters)
-        self.returning: Returning[Cursor] = Returning(self, log, self.claims, self.failures, self.stored)
-        self.is_removed = False
-        self.judged_end = 0  # what was there below was asked about whether it is for the group
-        self.reset_keep: Kept | None = None
-        self.awaits_history = False
-        self.done_purges: DonePurges[Cursor] = DonePurges(retention, self, self.claims)
-        self.skipped: SkippedRows[Cursor] = SkippedRows(retention, self, self.done_purges)
+        self.failures = Failures(self, retention, self.claims, self.stored, dead_letters)
+        self.returning = Returning(self, log, self.claims, self.failures, self.stored)
+        self.done_purges = DonePurges(retention, self, self.claims)
+        self.skipped = SkippedRows(retention, self, self.done_purges)
         self.backlog = self._make_backlog(owner.wants)
         self._prepare()
 
@@ -465,8 +451,8 @@ class Cursor:
         """Return whether the queue or the group is gone."""
         return self.log.deleted or self.is_removed
 
-    def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
-        return self.dispatcher.log_loaded(self, load, rows, next_offset, sequence)
+    def rows_loaded(self, found: LogRows) -> bool:
+        return self.dispatcher.log_loaded(self, found)
 
     def drop_held(self, message_ids: set[int]) -> list[Claim]:
         return self.dispatcher.drop(self, message_ids)

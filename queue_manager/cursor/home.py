@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from queue_manager.claims.claim import Claim
 from queue_manager.log.members import Member
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad
+from queue_manager.shard.loads import LogRows
 
 
 class Home(Member, Protocol):
@@ -34,7 +34,7 @@ class Home(Member, Protocol):
     def all_back(self, now_ms: int) -> None:
         """Note that the last one of very many is in its place."""
 
-    def rows_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> bool:
+    def rows_loaded(self, found: LogRows) -> bool:
         """Give these to the dispatch, if it asked for them; False: they are the reader's."""
 
     def drop_held(self, message_ids: set[int]) -> list[Claim]:

@@ -14,7 +14,7 @@ from queue_manager.log.log_target import LogTarget
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
-from queue_manager.shard.loads import BodiesLoad, LogLoad
+from queue_manager.shard.loads import BodiesLoad, LogRows
 
 
 class ReadBack(LogTarget, Generic[H]):
@@ -50,14 +50,10 @@ class ReadBack(LogTarget, Generic[H]):
             ids = [message.message_id for message in messages]
             self.log.context.loads.append(BodiesLoad(ids, partial(self.payloads_loaded, messages)))
 
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
+    def log_loaded(self, found: LogRows, now_ms: int) -> None:
         self.reader.load_ended()
         self._home.want_dispatch()
-        if not self._home.rows_loaded(load, rows, next_offset, sequence) and self.reader.loaded(
-            load, rows, next_offset, sequence, self.release_gone
-        ):
+        if not self._home.rows_loaded(found) and self.reader.loaded(found, self.release_gone):
             self._stored.mark_dirty()
         self._home.loaded(now_ms)
 

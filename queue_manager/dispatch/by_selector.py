@@ -13,19 +13,18 @@ from dataclasses import dataclass, field
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
-from queue_manager.cursor.cursor import Cursor, Dispatcher
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.dispatch.filter_views import EVERYTHING, View, Views
-from queue_manager.dispatch.view_scan import OFFSET_END, Scan
+from queue_manager.dispatch.view_scan import OFFSET_END, Scan, Scanning
 from queue_manager.errors import LimitReached
 from queue_manager.filters import MessageFilter
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.log.claimed import ClaimedBitmap
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class BySelector(Dispatcher):
+class BySelector(Scanning):
     """Hands out the messages of one cursor.
 
     Consumers join and leave, messages are handed out, and what else happens to the cursor is a method each of
@@ -274,22 +273,9 @@ class BySelector(Dispatcher):
             del self._waiting[claim.claim_number]
         return gone
 
-    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        if messages:
-            self._scan.pass_messages(messages)
-
-    def log_loaded(
-        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
-    ) -> bool:
-        self._scan.log_loaded(load, rows, next_offset, sequence)
-        return True
-
     def written(self, cursor: Cursor) -> None:
         if self._is_over():
             self._end()
-
-    def purged(self, cursor: Cursor) -> None:
-        self._scan.purge()
 
     def unmatched_count(self) -> int:
         """Count messages that were shown to all filters and that none wants."""

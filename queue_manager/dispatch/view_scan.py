@@ -9,12 +9,12 @@ from typing import Final
 
 from config import limits
 from queue_manager.claims.claim import AVAILABLE
-from queue_manager.cursor.cursor import Cursor
+from queue_manager.cursor.cursor import Cursor, Dispatcher
 from queue_manager.dispatch.filter_views import View, Views
 from queue_manager.log.claimed import ClaimedBitmap
 from queue_manager.log.tail import RELEASED
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad
+from queue_manager.shard.loads import LogRows
 
 OFFSET_END: Final = 1 << 63  # beyond every offset
 
@@ -207,8 +207,9 @@ class Scan:
             return
         reader.request(view.cursor, reader.sequence_near(view.cursor))
 
-    def log_loaded(self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int) -> None:
+    def log_loaded(self, found: LogRows) -> None:
         """Take what was read back."""
+        load, rows, next_offset, sequence = found
         start = load.offset
         for row in rows:
             self._gone(start, row.offset)
@@ -227,3 +228,22 @@ class Scan:
             self._cursor.progress.claim_range(start, end)
             if self._cursor.position != position:
                 self._cursor.stored.mark_dirty()
+
+
+class Scanning(Dispatcher):
+    """The base of what finds messages of a cursor by a scan."""
+
+    __slots__ = ("_scan",)
+
+    _scan: Scan
+
+    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
+        if messages:
+            self._scan.pass_messages(messages)
+
+    def log_loaded(self, cursor: Cursor, found: LogRows) -> bool:
+        self._scan.log_loaded(found)
+        return True
+
+    def purged(self, cursor: Cursor) -> None:
+        self._scan.purge()

@@ -6,10 +6,12 @@ A group has a cursor in each log of its queue: one, or one for each priority.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass, field
 
 from queue_manager.address import local_name
 from queue_manager.claims.claim import Claim, Consumer
 from queue_manager.claims.consumers import Consumers
+from queue_manager.cursor.backlog import Wanted
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
@@ -25,6 +27,7 @@ def group_id_of(name: str, pattern: str) -> str:
     return name if pattern == MATCH_ALL else f"{name}@{pattern}"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Group:
     """One (group, pattern) pair; `name` "" is the default group.
 
@@ -35,32 +38,24 @@ class Group:
     Implements `ConsumerGroup` and `Owner`.
     """
 
-    __slots__ = (
-        "_on_loaded",
-        "consumers",
-        "cursors",
-        "group_id",
-        "is_removed",
-        "log",
-        "name",
-        "pattern",
-        "selector",
-        "serving",
-        "wants",
-    )
+    log: QueueLog
+    name: str
+    pattern: str
+    selector: str
+    key_of: InitVar[GroupKeyOf]
+    group_id: str = field(init=False)
+    wants: Wanted | None = field(init=False)
+    consumers: Consumers = field(init=False)
+    cursors: list[Cursor] = field(default_factory=list, init=False)
+    serving: Serving = field(init=False)
+    is_removed: bool = field(default=False, init=False)
+    _on_loaded: list[Callable[[int], None]] = field(default_factory=list, init=False)
 
-    def __init__(self, log: QueueLog, name: str, pattern: str, selector: str, key_of: GroupKeyOf) -> None:
-        self.log = log
-        self.name = name
-        self.pattern = pattern
-        self.selector = selector
-        self.group_id = group_id_of(name, pattern)
-        self.wants = condition_of(log, pattern, selector)
-        self.consumers = Consumers(log)
-        self.cursors: list[Cursor] = []
-        self.is_removed = False
-        self.serving = Serving(self, log, self.consumers, key_of)
-        self._on_loaded: list[Callable[[int], None]] = []
+    def __post_init__(self, key_of: GroupKeyOf) -> None:
+        self.group_id = group_id_of(self.name, self.pattern)
+        self.wants = condition_of(self.log, self.pattern, self.selector)
+        self.consumers = Consumers(self.log)
+        self.serving = Serving(self, self.log, self.consumers, key_of)
 
     @property
     def queue_name(self) -> str:

@@ -12,12 +12,12 @@ from typing import Final
 
 from config import limits
 from queue_manager.claims.consumers import Consumers
-from queue_manager.cursor.cursor import Cursor, Dispatcher
+from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
 from queue_manager.cursor.reasons import UNMATCHED
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.filter_views import EVERYTHING, View, Views
-from queue_manager.dispatch.view_scan import OFFSET_END, Scan
+from queue_manager.dispatch.view_scan import OFFSET_END, Scan, Scanning
 from queue_manager.group.group import Group
 from queue_manager.group.group_audience import Audience
 from queue_manager.group.serving import Serving
@@ -25,7 +25,6 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DEAD_LETTER_UNMATCHED
-from queue_manager.shard.loads import LogLoad
 from queue_manager.shard.message_fields import MessageFields
 
 KEPT: Final = "@#kept"
@@ -45,14 +44,14 @@ class _Unmatched(View):
         return self._log.policy.unmatched == DEAD_LETTER_UNMATCHED
 
 
-class Keeping(Dispatcher):
+class Keeping(Scanning):
     """Goes through one log, has its cursor pass what other groups want, and leaves the rest where it is.
 
     What it leaves costs a bit for each offset in the claimed bitmap of its cursor. `_seen_end`: everything
     below was looked at once, or was there before.
     """
 
-    __slots__ = ("_claimed", "_cursor", "_on_given_up", "_scan", "_seen_end", "_view")
+    __slots__ = ("_claimed", "_cursor", "_on_given_up", "_seen_end", "_view")
 
     def __init__(self, cursor: Cursor, on_given_up: Callable[[int], None]) -> None:
         self._cursor = cursor
@@ -112,21 +111,6 @@ class Keeping(Dispatcher):
         """Count the messages that no group wanted."""
         claimed = self._claimed
         return max(0, self._seen_end - claimed.position - claimed.count)
-
-    # see `Dispatcher`
-
-    def passed(self, cursor: Cursor, messages: list[Message]) -> None:
-        if messages:
-            self._scan.pass_messages(messages)
-
-    def log_loaded(
-        self, cursor: Cursor, load: LogLoad, rows: list[Message], next_offset: int, sequence: int
-    ) -> bool:
-        self._scan.log_loaded(load, rows, next_offset, sequence)
-        return True
-
-    def purged(self, cursor: Cursor) -> None:
-        self._scan.purge()
 
 
 class _OfNoGroup:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import repeat
 
 from config import limits
 from queue_manager import address
 from queue_manager.log.open_entries import OpenEntries
 from queue_manager.log.tail import Tail
-from queue_manager.model import Message, make_messages
+from queue_manager.model import MessageBatch
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.context import Context
-from storage.envelope import EnvelopeTemplate
 from storage.records import queue_meta
 
 
@@ -75,34 +73,20 @@ class QueueLog:
 
     # appending
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> int:
-        """Append one message per body, IDs from `first_id` on; give the first offset.
-
-        `templates`: their own, which ask for nothing; None: all have the one.
-        """
+    def append(self, batch: MessageBatch) -> int:
+        """Append messages; give the first offset."""
         offset = self.tail.next_offset
-        count = len(bodies)
-        if templates is not None:
-            self.tail.append_varied(make_messages(first_id, offset, bodies, templates, now_ms), body_bytes)
-        elif count == 1:
-            self.tail.append([Message(first_id, offset, bodies[0], template, now_ms)], body_bytes)
+        if batch.templates is None:
+            self.tail.append(batch.messages(offset), batch.body_bytes)
         else:
-            self.tail.append(make_messages(first_id, offset, bodies, repeat(template), now_ms), body_bytes)
+            self.tail.append_varied(batch.messages(offset), batch.body_bytes)
         if self.durable:
-            if body_bytes > limits.DONE_BODY_BYTES_MAX:
-                self.note_sizes(bodies)
-            if templates is None:
-                self._open.add(template, first_id, offset, now_ms, count)
+            if batch.body_bytes > limits.DONE_BODY_BYTES_MAX:
+                self.note_sizes(batch.bodies)
+            if batch.templates is None:
+                self._open.add(batch.template, batch.first_id, offset, batch.now_ms, len(batch.bodies))
             else:
-                self._open.add_varied(templates, first_id, offset, now_ms)
+                self._open.add_varied(batch.templates, batch.first_id, offset, batch.now_ms)
         return offset
 
     def end_entry(self) -> None:

@@ -11,7 +11,7 @@ from config import limits
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
-from queue_manager.shard.loads import LoadTarget, LogLoad
+from queue_manager.shard.loads import LoadTarget, LogLoad, LogRows
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -141,15 +141,9 @@ class Reader:
         """Note that what was asked for has come: more may be asked for."""
         self.is_loading = False
 
-    def loaded(
-        self,
-        load: LogLoad,
-        rows: list[Message],
-        next_offset: int,
-        sequence: int,
-        release_gone: Callable[[int, int], None],
-    ) -> bool:
+    def loaded(self, found: LogRows, release_gone: Callable[[int, int], None]) -> bool:
         """Take what a load read; give whether the position moved, for nothing of that stretch is kept."""
+        load, rows, next_offset, sequence = found
         progress = self._progress
         if load.offset > max(progress.position, self._loaded_end):
             return False  # what was read before it was forgotten meanwhile

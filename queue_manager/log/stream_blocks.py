@@ -12,7 +12,7 @@ from queue_manager.log.log_target import LogTarget
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.model import Message
-from queue_manager.shard.loads import LogLoad, StreamLoad
+from queue_manager.shard.loads import LogLoad, LogRows, StreamLoad
 
 
 class Waiting(Protocol):
@@ -108,9 +108,8 @@ class StreamBlocks(LogTarget):
     def abandon(self, now_ms: int) -> None:
         self._asked.clear()
 
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
+    def log_loaded(self, found: LogRows, now_ms: int) -> None:
+        load, rows, next_offset, sequence = found
         self.read_count += 1
         if next_offset > load.offset:
             block = Block(load.offset, next_offset, sequence, rows)

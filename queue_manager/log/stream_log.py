@@ -8,7 +8,7 @@ from config import limits
 from queue_manager.log.chunks import Chunks
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_start import FIRST, LAST, NEXT, OFFSET, TIMESTAMP, StreamStart
-from storage.envelope import EnvelopeTemplate
+from queue_manager.model import MessageBatch
 from storage.records import ChunkValue, stream_chunk
 
 
@@ -30,29 +30,18 @@ class StreamLog(QueueLog):
 
     # appending
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> int:
+    def append(self, batch: MessageBatch) -> int:
         """Append as `QueueLog.append`; chunks end where they are full."""
         offset = self.tail.next_offset
-        for first, last, part_bytes in self._parts(bodies, body_bytes, now_ms):
-            own = None if templates is None else templates[first:last]
-            super().append(template, first_id + first, bodies[first:last], part_bytes, now_ms, own)
+        for part in self._parts(batch):
+            super().append(part)
         return offset
 
-    def _parts(self, bodies: list[bytes], body_bytes: int, now_ms: int) -> Iterator[tuple[int, int, int]]:
-        """Yield what goes into one chunk each, as (first, end, bytes); appended before the next is
-        asked for.
-        """
+    def _parts(self, batch: MessageBatch) -> Iterator[MessageBatch]:
+        """Yield what goes into one chunk each; appended before the next is asked for."""
         chunks = self.chunks
         policy = self.policy
-        count = len(bodies)
+        count, body_bytes, now_ms = len(batch.bodies), batch.body_bytes, batch.now_ms
         newest = chunks.newest()
         if (
             policy.retention_age_ms
@@ -66,10 +55,9 @@ class StreamLog(QueueLog):
         if count > chunk_count or (count > 1 and body_bytes > chunk_bytes):
             step = max(1, min(chunk_count, count * chunk_bytes // max(1, body_bytes)))
         for first in range(0, count, step):
-            last = min(first + step, count)
-            part_bytes = body_bytes if step == count else sum(map(len, bodies[first:last]))
-            chunk = chunks.add(self.tail.next_offset, last - first, part_bytes, now_ms)
-            yield first, last, part_bytes
+            part = batch if step == count else batch.part(first, first + step)
+            chunk = chunks.add(self.tail.next_offset, len(part.bodies), part.body_bytes, now_ms)
+            yield part
             if chunk.count >= chunk_count or chunk.payload_bytes >= chunk_bytes:
                 self.close_chunk()
 

@@ -13,13 +13,12 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.log.retention import Retention
-from queue_manager.model import Message
+from queue_manager.model import Message, MessageBatch
 from queue_manager.policy import DROP_HEAD, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.queue.purging import Purging
 from queue_manager.rules.dead_letters import DeadLetters
 from queue_manager.rules.expiry.log_rules import Levels, LogRules
 from queue_manager.spec_records import encode_group_spec, encode_queue_spec
-from storage.envelope import EnvelopeTemplate
 from storage.records import queue_meta, queue_spec, released_offsets
 
 
@@ -81,25 +80,15 @@ class Part:
 
     # appending
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        """Append one message per body, IDs from `first_id` on, and tell the rules and the groups; `templates`
-        as with `QueueLog.append`. All of the messages expire alike.
-        """
-        offset = self.log.append(template, first_id, bodies, body_bytes, now_ms, templates)
+    def append(self, batch: MessageBatch) -> None:
+        """Append messages, which expire alike, and tell the rules and the groups."""
+        offset = self.log.append(batch)
         context = self.log.context
         if self.log.durable:
             context.appended[self] = None
         context.tailed[self.retention] = None
-        if self._rules is not None or (template.expires_at_ms and self.lets_expire):
-            self.use_rules().count(template, first_id, offset, bodies, now_ms)
+        if self._rules is not None or (batch.template.expires_at_ms and self.lets_expire):
+            self.use_rules().count(batch, offset)
         if self._keeping is not None:
             self._keeping.appended(offset)
         if self._has_choosers:
@@ -107,7 +96,7 @@ class Part:
                 if cursor.backlog.wants is not None:
                     cursor.appended(offset)
         if self._rules is not None:
-            self._rules.appended(len(bodies), now_ms)
+            self._rules.appended(len(batch.bodies), batch.now_ms)
         # before they are durable, but for groups with consumers that are told offsets
         for cursor in self.cursors.values():
             if cursor.consumers.members and not cursor.backlog.waits:
@@ -151,7 +140,7 @@ class Part:
         cursor = Cursor(
             self.retention,
             group,
-            position=position,
+            begins_at=position,
             sequence=sequence,
             rules=self.rules,
             dead_letters=group.dead_letters_of(self.dead_letters),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from queue_manager.log.levels import first_offset, level_name
 from queue_manager.log.queue_log import QueueLog
+from queue_manager.model import MessageBatch
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
 from storage.envelope import EnvelopeTemplate
@@ -21,16 +22,8 @@ class PriorityQueue(Queue):
         """See `Queue`; a priority above the highest counts as the highest."""
         return self.parts[min(template.priority, len(self.parts) - 1)]
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        self.part_of(template).append(template, first_id, bodies, body_bytes, now_ms, templates)
+    def append(self, batch: MessageBatch) -> None:
+        self.part_of(batch.template).append(batch)
 
     def make_level(self, priority: int, log_id: str, head_sequence: int) -> None:
         """Make the log of a priority of a queue that is new."""

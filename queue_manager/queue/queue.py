@@ -15,6 +15,7 @@ from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
+from queue_manager.model import MessageBatch
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause
@@ -342,40 +343,23 @@ class Queue:
         """Where a message belongs."""
         return self.parts[0]
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        """Append one message per body, IDs from `first_id` on.
-
-        `templates`: their own, which ask for nothing and are all of one priority; `template` is one of them.
-        """
-        self.parts[0].append(template, first_id, bodies, body_bytes, now_ms, templates)
+    def append(self, batch: MessageBatch) -> None:
+        """Append messages."""
+        self.parts[0].append(batch)
 
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Append a message that comes from within the broker; it may tell which offset it had elsewhere."""
         self.part_of(template).tell_offsets()
-        self.append(template, self.store([body], len(body)), [body], len(body), now_ms)
+        size = len(body)
+        self.append(MessageBatch(template, self.store([body], size), [body], size, now_ms))
 
     def store(self, bodies: list[bytes], body_bytes: int) -> int:
         return store_payloads(self.context, bodies, body_bytes, int(self.durable))
 
-    def append_stored(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        part = self.part_of(template)
+    def append_stored(self, batch: MessageBatch) -> None:
+        part = self.part_of(batch.template)
         part.log.mix_payloads()
-        part.append(template, first_id, bodies, sum(map(len, bodies)), now_ms, templates)
+        part.append(batch)
 
     def mix_payloads(self) -> None:
         """Other queues take the same payloads."""

@@ -14,11 +14,11 @@ from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.stream_retention import StreamRetention
+from queue_manager.model import MessageBatch
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.queue_groups import Groups, Owner, Place
-from storage.envelope import EnvelopeTemplate
 from storage.records import ChunkValue
 
 
@@ -31,25 +31,17 @@ class StreamPart(Part):
     log: StreamLog
     retention: StreamRetention[Cursor]
 
-    def append(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        body_bytes: int,
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
+    def append(self, batch: MessageBatch) -> None:
         """Append as a queue does, and let go of what is too old or too much."""
-        super().append(template, first_id, bodies, body_bytes, now_ms, templates)
-        self.retention.retain(now_ms)
+        super().append(batch)
+        self.retention.retain(batch.now_ms)
 
     def new_stream_cursor(self, group: StreamGroup, position: int, sequence: int) -> StreamCursor:
         """Make a cursor for a group; it is not known yet."""
         return StreamCursor(
             self.retention,
             group,
-            position=position,
+            begins_at=position,
             sequence=sequence,
             rules=self.rules,
             dead_letters=self.dead_letters,

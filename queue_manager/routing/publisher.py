@@ -8,6 +8,7 @@ from typing import Final
 from queue_manager import address
 from queue_manager.errors import QueueNotFound
 from queue_manager.log.payloads import store_payloads
+from queue_manager.model import MessageBatch
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import (
     ACCEPTED,
@@ -121,8 +122,9 @@ class Publisher:
         if templates is None and plan.durable_count < 2 and queues:
             # most publishes: as `_append`, without its calls
             first_id = store_payloads(self._context, bodies, body_bytes, plan.durable_count)
+            batch = MessageBatch(plan.template, first_id, bodies, body_bytes, now_ms)
             for queue in queues:
-                queue.append(plan.template, first_id, bodies, body_bytes, now_ms)
+                queue.append(batch)
         elif queues:
             self._append(plan, queues, bodies, body_bytes, now_ms, templates)
         if audience is None or plan.is_heard(audience, bodies) or queues:
@@ -208,8 +210,9 @@ class Publisher:
     ) -> None:
         first_id = self._store(plan, takers, bodies, body_bytes)
         template = plan.template if templates is None else templates[0]
+        batch = MessageBatch(template, first_id, bodies, body_bytes, now_ms, templates)
         for queue in takers:
-            queue.append(template, first_id, bodies, body_bytes, now_ms, templates)
+            queue.append(batch)
 
     def _store(self, plan: PublishPlan, takers: Sequence[Queue], bodies: list[bytes], body_bytes: int) -> int:
         """Store the payloads, once for all takers; give the first message ID.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from queue_manager.model import MessageBatch
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.context import Context
-from storage.envelope import EnvelopeTemplate
 
 
 class Host(Protocol):
@@ -24,12 +24,5 @@ class Host(Protocol):
     def store(self, bodies: list[bytes], body_bytes: int) -> int:
         """Store payloads of messages to come; give the first of their IDs."""
 
-    def append_stored(
-        self,
-        template: EnvelopeTemplate,
-        first_id: int,
-        bodies: list[bytes],
-        now_ms: int,
-        templates: list[EnvelopeTemplate] | None = None,
-    ) -> None:
-        """Append messages whose payloads are stored already; `templates`: their own, if they have any."""
+    def append_stored(self, batch: MessageBatch) -> None:
+        """Append messages whose payloads were stored before."""

@@ -11,6 +11,7 @@ from heapq import nsmallest
 from typing import Final
 
 from config import limits
+from queue_manager.model import MessageBatch
 from queue_manager.rules.host import Host
 from queue_manager.rules.stored_window import EVERYTHING, Key, Window
 from queue_manager.shard.loads import BodiesLoad
@@ -173,7 +174,7 @@ class Schedule(Window[Planned]):
             body = planned.body if planned.body is not None else self._bodies[key[1]]
             self.memory_bytes -= planned.body_bytes
             self._discount(key)
-            queue.append_stored(planned.template, key[1], [body], now_ms)
+            queue.append_stored(MessageBatch(planned.template, key[1], [body], len(body), now_ms))
             if queue.durable:
                 queue.context.commit.delete(scheduled.key(queue.name, *key))
         if len(self.rows) < limits.SCHEDULE_WINDOW_MESSAGES // 2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from queue_manager.model import Message
 
@@ -28,10 +28,8 @@ class LoadTarget(Protocol):
     def is_over(self) -> bool:
         """Return whether nothing is wanted any more."""
 
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
-        """Take what a `LogLoad` read: messages below `next_offset`; the rest continues at `sequence`."""
+    def log_loaded(self, found: LogRows, now_ms: int) -> None:
+        """Take what a `LogLoad` read."""
 
     def abandon(self, now_ms: int) -> None:
         """Tell who waits that nothing will be read."""
@@ -44,6 +42,15 @@ class LogLoad:
     target: LoadTarget
     sequence: int
     offset: int
+
+
+class LogRows(NamedTuple):
+    """The messages that a load found below `next_offset`; the rest of the log continues at `sequence`."""
+
+    load: LogLoad
+    messages: list[Message]
+    next_offset: int
+    sequence: int
 
 
 @dataclass(eq=False, slots=True)

@@ -17,7 +17,7 @@ from queue_manager.model import Message
 from queue_manager.rules.expiry.front import Holder
 from queue_manager.rules.expiry.fronts import Fronts
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.loads import BodiesLoad, LogLoad
+from queue_manager.shard.loads import BodiesLoad, LogLoad, LogRows
 from storage.records import ACCOUNT_BYTES, AccountBytes, queue_account
 from storage.records.special_codecs import APPENDED, TAKEN
 
@@ -25,35 +25,20 @@ Look = Callable[[int], None]
 """Has everything looked at again then; 0: as soon as may be."""
 
 
-class _Counter(LogTarget):
-    """Reads a stretch of the log for a count."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self, count: GroupBytes, log: QueueLog) -> None:
-        super().__init__(log)
-        self._count = count
-
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
-        self._count.read(self, rows, next_offset, sequence)
-
-
-class GroupBytes:
+class GroupBytes(LogTarget):
     """The bytes one group (or groups to come) has waiting.
 
     `fresh` is what it has not claimed, but for offsets in `unread` (first and end), which are being counted;
-    `waiting` the sizes of claims that came back, by claim number.
+    `waiting` the sizes of claims that came back, by claim number. Implements `LoadTarget`.
     """
 
-    __slots__ = ("_fronts", "_look", "_log", "fresh", "holder", "unread", "waiting", "waiting_bytes")
+    __slots__ = ("_fronts", "_look", "fresh", "holder", "unread", "waiting", "waiting_bytes")
 
     def __init__(self, fronts: Fronts, look: Look, holder: Holder, fresh: int = 0) -> None:
+        super().__init__(holder.log)
         self._fronts = fronts
         self._look = look
         self.holder = holder
-        self._log = holder.log
         self.fresh = fresh
         self.unread: tuple[int, int] | None = None
         self.waiting: dict[int, int] = {}
@@ -99,7 +84,7 @@ class GroupBytes:
 
     def count_log(self, position: int, sequence: int) -> None:
         """Count everything from `position` on."""
-        tail = self._log.tail
+        tail = self.log.tail
         start = max(position, tail.first_offset)
         self.fresh = sum(
             len(message.body or b"")
@@ -109,22 +94,22 @@ class GroupBytes:
         self.unread = None
         if position < tail.first_offset:
             self.unread = (position, tail.first_offset)
-            self._log.context.loads.append(LogLoad(_Counter(self, self._log), sequence, position))
+            self.log.context.loads.append(LogLoad(self, sequence, position))
 
-    def read(self, counter: _Counter, rows: list[Message], next_offset: int, sequence: int) -> None:
-        """Take what was read for the count, up to `next_offset`."""
-        if self.unread is None or self._log.deleted:
+    def log_loaded(self, found: LogRows, now_ms: int) -> None:
+        """Count what was read."""
+        if self.unread is None or self.log.deleted:
             return
         start, end = self.unread
-        for message in rows:
+        for message in found.messages:
             if start <= message.offset < end and not self._is_over(message):
                 self.fresh += len(message.body or b"")
-        self.unread = (max(start, next_offset), end)
+        self.unread = (max(start, found.next_offset), end)
         if self.unread[0] >= end:
             self.unread = None
             self._look(0)
             return
-        self._log.context.loads.append(LogLoad(counter, sequence, next_offset))
+        self.log.context.loads.append(LogLoad(self, found.sequence, found.next_offset))
 
     def _is_over(self, message: Message) -> bool:
         return self.holder.progress.has_taken(message.offset) or self._fronts.is_over_for(
@@ -144,7 +129,7 @@ class GroupBytes:
                     self.add(claim, len(bodies.get(claim.message.message_id, b"")))
             self.count_waiting(part[read_count:] + rest)
 
-        self._log.context.loads.append(BodiesLoad([claim.message.message_id for claim in part], read))
+        self.log.context.loads.append(BodiesLoad([claim.message.message_id for claim in part], read))
 
 
 class ByteCount:

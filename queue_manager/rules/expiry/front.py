@@ -13,7 +13,7 @@ from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.discards import Discards
-from queue_manager.shard.loads import LogLoad
+from queue_manager.shard.loads import LogRows
 
 Walk = Callable[[int], bool]
 """Called, with the time, when something was read; whether there was more than this turn allows."""
@@ -46,11 +46,9 @@ class Front(LogTarget):
 
     # see `LoadTarget`
 
-    def log_loaded(
-        self, load: LogLoad, rows: list[Message], next_offset: int, sequence: int, now_ms: int
-    ) -> None:
+    def log_loaded(self, found: LogRows, now_ms: int) -> None:
         self.reader.load_ended()
-        self.reader.loaded(load, rows, next_offset, sequence, self._release_gone)
+        self.reader.loaded(found, self._release_gone)
         if self.log.deleted or not self._on_loaded(now_ms):
             self.reader.forget()
 

@@ -17,7 +17,7 @@ from queue_manager.cursor.reasons import EXPIRED, MAXLEN, RETENTION
 from queue_manager.log.levels import priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
-from queue_manager.model import Message
+from queue_manager.model import Message, MessageBatch
 from queue_manager.policy import DROP_HEAD
 from queue_manager.rules.expiry import overflow
 from queue_manager.rules.expiry.byte_count import ByteCount
@@ -26,7 +26,6 @@ from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.rules.expiry.times import expires_at, has_expired, is_too_late
 from queue_manager.shard.commit import Commit
-from storage.envelope import EnvelopeTemplate
 from storage.records import AccountBytes
 
 
@@ -112,14 +111,12 @@ class LogRules(Level):
             self.bytes = ByteCount(self.log, self.fronts, self.call_at)
         self.call_at(0)
 
-    def count(
-        self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
-    ) -> None:
+    def count(self, batch: MessageBatch, first_offset: int) -> None:
         """Count messages appended to the log; `appended` follows once the groups have looked at them."""
-        if template.expires_at_ms:
-            self.own.add(template, first_id, first_offset, bodies, now_ms)
+        if batch.template.expires_at_ms:
+            self.own.add(batch, first_offset)
         if self.bytes is not None:
-            self.bytes.add(self.fronts.holders(), sum(map(len, bodies)))
+            self.bytes.add(self.fronts.holders(), batch.body_bytes)
 
     def appended(self, count: int, now_ms: int) -> None:
         """Give up what is too much now, and have time looked after, once so many messages were counted."""

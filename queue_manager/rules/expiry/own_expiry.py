@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from config import limits
 from queue_manager.cursor.reasons import EXPIRED
-from queue_manager.model import Message
+from queue_manager.model import Message, MessageBatch
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_ttls import Expiring, OwnTtls
 from queue_manager.rules.stored_window import Key
 from queue_manager.shard.loads import BodiesLoad
-from storage.envelope import EnvelopeTemplate
 from storage.records import UNKNOWN_BYTES, expiry
 
 
@@ -37,11 +36,9 @@ class OwnExpiry:
             self._ttls = OwnTtls(self._log, self._rules)
         return self._ttls
 
-    def add(
-        self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
-    ) -> None:
+    def add(self, batch: MessageBatch, first_offset: int) -> None:
         """Note appended messages that expire by themselves."""
-        self._use().append(template, first_id, first_offset, bodies, now_ms)
+        self._use().append(batch, first_offset)
 
     def begin(self) -> None:
         """Note, after a start, that the store holds such messages."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from config import limits
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.model import Message
+from queue_manager.model import Message, MessageBatch
 from queue_manager.rules.stored_window import Key, Window
 from queue_manager.shard.timers import Timed
-from storage.envelope import EnvelopeTemplate, expires_at_ms, read_head
+from storage.envelope import expires_at_ms, read_head
 from storage.records import UNKNOWN_BYTES, expiry
 
 
@@ -64,20 +64,19 @@ class OwnTtls(Window[Expiring]):
     def read(self, now_ms: int) -> None:
         self._owner.on_timer(now_ms)
 
-    def append(
-        self, template: EnvelopeTemplate, first_id: int, first_offset: int, bodies: list[bytes], now_ms: int
-    ) -> None:
+    def append(self, batch: MessageBatch, first_offset: int) -> None:
         """Note messages appended at `first_offset` and following; for a durable queue in the open commit."""
         log = self.queue
-        end_ms = expires_at_ms(template, now_ms)
+        end_ms = expires_at_ms(batch.template, batch.now_ms)
         rows: list[tuple[Key, Expiring]] = []
-        for index, body in enumerate(bodies):
-            message = Message(first_id + index, first_offset + index, None, template, now_ms)
+        for message in batch.messages(first_offset):
+            size = len(message.body or b"")
+            message.read(None)
             key = (end_ms, message.offset)
             if log.durable:
-                value = expiry.encode(message.message_id, len(body), message.envelope())
+                value = expiry.encode(message.message_id, size, message.envelope())
                 log.context.commit.puts[expiry.key(log.name, *key)] = value
-            rows.append((key, Expiring(message, len(body))))
+            rows.append((key, Expiring(message, size)))
         self.add(rows)
         self._arm()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from config import limits
+from queue_manager.model import MessageBatch
 from queue_manager.rules.host import Host
 from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.sweep import NOT_COMMITTED, Sweep
@@ -144,7 +145,7 @@ class Sweeps:
                 alone.add(template, first_id, bodies[0], now_ms)
                 continue
             alone.append(now_ms)
-            queue.append_stored(template, first_id, bodies, now_ms)
+            queue.append_stored(MessageBatch(template, first_id, bodies, body_bytes, now_ms))
         alone.append(now_ms)
 
     def _finish(self, sweep: Sweep) -> None:
@@ -184,6 +185,9 @@ class _Alone:
         """Append what is here to the queue."""
         templates = self._templates
         if templates:
-            self._queue.append_stored(templates[0], self._first_id, self._bodies, now_ms, templates)
+            body_bytes = sum(map(len, self._bodies))
+            self._queue.append_stored(
+                MessageBatch(templates[0], self._first_id, self._bodies, body_bytes, now_ms, templates)
+            )
             self._templates = []
             self._bodies = []

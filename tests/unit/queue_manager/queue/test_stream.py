@@ -9,6 +9,7 @@ from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached, P
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.log.stream_start import FIRST, NEXT, OFFSET, TIMESTAMP, StreamStart
 from queue_manager.model import Message
+from queue_manager.shard.loads import LogRows
 from storage.envelope import EnvelopeTemplate
 from storage.records import group_position, queue_spec
 from tests.unit.queue_manager import managers
@@ -421,7 +422,7 @@ def test_nothing_read_back_stays_when_the_reader_goes(manager):
     [load] = manager.context.loads
     manager.consumption.unsubscribe(consumer, NOW_MS)
     message = Message(1, 0, b"x", EnvelopeTemplate("$queue/jobs", 0, b""), NOW_MS)
-    load.target.log_loaded(load, [message], 3, 1, NOW_MS)
+    load.target.log_loaded(LogRows(load, [message], 3, 1), NOW_MS)
     manager.dispatch(NOW_MS)
     assert (stream.retention.blocks.memory_bytes, len(manager.context.replayed)) == (0, 0)
 
@@ -434,7 +435,7 @@ def test_a_deleted_stream_leaves_neither_a_timer_nor_what_was_read_back(manager)
     read(manager, stream, credit_max=1)
     [load] = manager.context.loads
     message = Message(1, 0, b"x", EnvelopeTemplate("$queue/jobs", 0, b""), NOW_MS)
-    load.target.log_loaded(load, [message], 2, 1, NOW_MS)
+    load.target.log_loaded(LogRows(load, [message], 2, 1), NOW_MS)
     assert len(manager.context.replayed) == 1
     manager.queues.delete(stream, NOW_MS)
     assert manager.context.timers.next_ms() is None
