@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from config import limits
-from queue_manager.cursor.backlog import Backlog, Wanted
-from queue_manager.cursor.done_purges import SkippedRows
+from queue_manager.cursor.backlog import Backlog
 from queue_manager.cursor.home import H
-from queue_manager.cursor.stored_state import StoredState
-from queue_manager.log.progress import Progress
-from queue_manager.log.reader import Reader
 from queue_manager.log.stream_blocks import Block
 from queue_manager.log.stream_retention import StreamRetention
 from queue_manager.log.stream_start import TIMESTAMP, StreamStart
 from queue_manager.model import Message
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class StreamBacklog(Backlog[H]):
     """See `Backlog`; a stream's always waits.
 
@@ -22,25 +21,12 @@ class StreamBacklog(Backlog[H]):
     `lost_count` all of them.
     """
 
-    __slots__ = ("_block", "_blocks", "_since_ms", "gap", "lost_count")
-
-    def __init__(
-        self,
-        home: H,
-        retention: StreamRetention[H],
-        progress: Progress,
-        reader: Reader,
-        stored: StoredState,
-        skipped: SkippedRows[H],
-        wants: Wanted | None,
-    ) -> None:
-        super().__init__(home, retention, progress, reader, stored, skipped, wants)
-        self.waits = True
-        self._blocks = retention.blocks
-        self._block: Block | None = None
-        self._since_ms = 0  # messages published before it are passed
-        self.gap = 0
-        self.lost_count = 0
+    _retention: StreamRetention[H]
+    waits: bool = field(default=True, init=False)
+    _block: Block | None = field(default=None, init=False)
+    _since_ms: int = field(default=0, init=False)  # messages published before it are passed
+    gap: int = field(default=0, init=False)
+    lost_count: int = field(default=0, init=False)
 
     # place
 
@@ -103,12 +89,12 @@ class StreamBacklog(Backlog[H]):
         block = self._block
         if block is None or not block.holds(position):
             before = block
-            block = self._block = self._blocks.find(position)
+            block = self._block = self._retention.blocks.find(position)
             if block is None:
-                self._blocks.ask(self._home, position, before)
+                self._retention.blocks.ask(self._home, position, before)
                 return None
-        if block.end < self.log.tail.first_offset and self._blocks.find(block.end) is None:
-            self._blocks.ask(self._home, block.end, block)
+        if block.end < self.log.tail.first_offset and self._retention.blocks.find(block.end) is None:
+            self._retention.blocks.ask(self._home, block.end, block)
         return block
 
     def take(self, count: int) -> list[Message]:
@@ -154,4 +140,4 @@ class StreamBacklog(Backlog[H]):
     def forget_read(self) -> None:
         """Let go of the block being read."""
         self._block = None
-        self._blocks.left()
+        self._retention.blocks.left()

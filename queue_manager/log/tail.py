@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from queue_manager.model import Message
@@ -14,6 +15,7 @@ RELEASED: Final = Message(0, 0, None, EnvelopeTemplate(""), 0)  # in the place o
 RELEASED_BYTES: Final = 8  # what the place costs
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Tail:
     """Messages with consecutive offsets ending at the queue's next offset.
 
@@ -21,23 +23,17 @@ class Tail:
     drops from its front what is durable, whenever the payloads exceed their share of memory.
     """
 
-    __slots__ = (
-        "_messages",
-        "_overhead_bytes",
-        "_released_count",
-        "_start",
-        "first_offset",
-        "memory_bytes",
-        "next_offset",
-    )
+    next_offset: int
+    first_offset: int = field(init=False)
+    memory_bytes: int = field(default=0, init=False)
+    _messages: list[Message] = field(default_factory=list, init=False)
+    _start: int = field(default=0, init=False)
+    """The index of `first_offset` in `_messages`; the dead part is cut off in large steps."""
+    _released_count: int = field(default=0, init=False)
+    _overhead_bytes: int = field(default=MESSAGE_OVERHEAD_BYTES, init=False)
 
-    def __init__(self, next_offset: int) -> None:
-        self._messages: list[Message] = []
-        self._start = 0  # index of first_offset in _messages; the dead part is cut off in large steps
-        self.first_offset = self.next_offset = next_offset
-        self.memory_bytes = 0
-        self._released_count = 0
-        self._overhead_bytes = MESSAGE_OVERHEAD_BYTES
+    def __post_init__(self) -> None:
+        self.first_offset = self.next_offset
 
     def __len__(self) -> int:
         return len(self._messages) - self._start

@@ -81,9 +81,10 @@ class JournaledStore:
     _failure: StorageError | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)
     _early: Early | None = field(default=None, init=False)
-    _tell_replayed: Callable[[Replay], None] = field(default=lambda replayed: None, init=False)
+    _tell_replayed: Callable[[Replay], None] = field(init=False)
 
     def __post_init__(self, database_id: int, replaying: Replaying | None) -> None:
+        self._tell_replayed = lambda replayed: None
         self._seed = seed_of(database_id)
         slate = self._slate
         self._behind = Behind(slate, database_id, on_durable=self._release, on_failure=self._fail)
