@@ -388,7 +388,6 @@ SELECTOR_TOKENS_MAX: Final = 200  # an IN list counts one token for each item an
 SELECTOR_NESTING_MAX: Final = 64  # parentheses, NOT and signs inside each other: building the test recurses
 SELECTOR_CACHE_ENTRIES_MAX: Final = 512  # compiled selectors kept by text, in use or not
 PROPERTY_FILTER_ENTRIES_MAX: Final = 16  # references in one property filter, filters in one combination
-PROPERTY_FILTER_NESTING_MAX: Final = 8  # combinations of combinations
 PREPARED_PUTS_MIN: Final = 256  # commits of so many records are prepared while another is being written
 STREAM_CHUNK_BYTES: Final = 1 * MIB  # payload that a stream's retention lets go of at a time, and
 STREAM_CHUNK_MESSAGES: Final = 8_192  # messages; less where the limit of the stream is small

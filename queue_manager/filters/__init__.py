@@ -5,11 +5,9 @@ consumer asks for; both raise a `FilterError`. `field_access` says what a messag
 """
 
 from queue_manager.filters.errors import FilterError, PropertyFilterError, SelectorError
-from queue_manager.filters.field_access import Fields, MessageFilter, application_property
+from queue_manager.filters.field_access import Fields, MessageFilter
 from queue_manager.filters.property_filters import (
     AllOf,
-    AnyOf,
-    NoneOf,
     PropertyFilter,
     Symbol,
     filters_from_arguments,
@@ -18,17 +16,14 @@ from queue_manager.filters.selector import Selector, parse_selector
 
 __all__ = [
     "AllOf",
-    "AnyOf",
     "Fields",
     "FilterError",
     "MessageFilter",
-    "NoneOf",
     "PropertyFilter",
     "PropertyFilterError",
     "Selector",
     "SelectorError",
     "Symbol",
-    "application_property",
     "filters_from_arguments",
     "parse_selector",
 ]

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from queue_manager.filters import field_values, inline, like
 from queue_manager.filters.code_templates import expression, fill
@@ -36,14 +36,6 @@ from queue_manager.filters.tree import (
     Or,
     Signed,
 )
-
-
-class Compiled(NamedTuple):
-    """The functions of one selector."""
-
-    matches: Callable[[Fields], bool]
-    evaluate: Callable[[Fields], bool | None]
-
 
 _COMPARISON_HELPERS: Final = {"=": "eq", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _ARITHMETIC_HELPERS: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}
@@ -65,7 +57,6 @@ _SHARED: Final[dict[str, object]] = {
             field_values.negation,
             field_values.not_between,
             field_values.plus,
-            field_values.truth,
         )
     },
     **{_ARITHMETIC_HELPERS[operator]: helper for operator, helper in field_values.ARITHMETIC.items()},
@@ -90,10 +81,6 @@ _MODULE: Final = ast.parse(
 def matches(fields):
     get = fields.get
     return true_form
-
-def evaluate(fields):
-    get = fields.get
-    return truth(value_form)
 """
 )
 _FIELD: Final = expression("get(field)")
@@ -107,18 +94,13 @@ _TEXT_FALSE: Final = expression("type(v := subject) is str and not test")
 _V: Final = ast.Name("v", ast.Load())
 
 
-def compile_expression(root: Expression, dialect: str) -> Compiled:
-    """Compile a tree that the parser of the dialect made."""
+def compile_expression(root: Expression, dialect: str) -> Callable[[Fields], bool]:
+    """Compile a tree that the parser of the dialect made: what tells whether it is true of fields."""
     compiler = _Compiler(dialect)
-    parts = {"true_form": compiler.true(root), "value_form": compiler.value(root)}
-    module = ast.fix_missing_locations(fill(_MODULE, parts))
+    module = ast.fix_missing_locations(fill(_MODULE, {"true_form": compiler.true(root)}))
     code = compile(module, "<selector>", "exec")
-    functions: dict[str, Any] = {
-        function.co_name: FunctionType(function, compiler.namespace)
-        for function in code.co_consts
-        if isinstance(function, CodeType)
-    }
-    return Compiled(functions["matches"], functions["evaluate"])
+    (function,) = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return FunctionType(function, compiler.namespace)
 
 
 class _Compiler:

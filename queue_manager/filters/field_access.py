@@ -41,9 +41,6 @@ APPLICATION_PREFIX: Final = "application-properties."
 JMS_HEADERS: Final = frozenset(
     {"JMSMessageID", "JMSCorrelationID", "JMSType", "JMSPriority", "JMSTimestamp", "JMSDeliveryMode"}
 )
-# standard properties that have a home outside the application properties
-JMS_PROPERTIES: Final = frozenset({"JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", DELIVERY_COUNT})
-
 # AMQP 1.0, 3.2.4: the properties section
 PROPERTY_FIELDS: Final = (
     "message-id",
@@ -83,14 +80,3 @@ class MessageFilter(Protocol):
 
     def matches(self, fields: Fields, /) -> bool:
         """Return whether the message is selected. Never raises."""
-
-
-def application_property(field: str) -> str | None:
-    """Return the key of the application property that a field name stands for; None if it is no such
-    field.
-    """
-    if field.startswith(APPLICATION_PREFIX):
-        return field[len(APPLICATION_PREFIX) :]
-    if "." in field or field in JMS_HEADERS or field in JMS_PROPERTIES or field == NOW:
-        return None
-    return field

@@ -142,11 +142,6 @@ def minus(value: object) -> int | float | None:
     return -value if type(value) is float else None
 
 
-def truth(value: object) -> bool | None:
-    """Return a value where a condition is wanted: only a boolean counts."""
-    return value if value is True or value is False else None
-
-
 def negation(value: object) -> bool | None:
     """Calculate NOT."""
     return not value if value is True or value is False else None

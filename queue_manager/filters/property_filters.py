@@ -13,8 +13,7 @@ A field that the message does not have is NULL, and matches only a NULL referenc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, Final, TypeAlias
 from uuid import UUID
@@ -157,67 +156,21 @@ def _text_check(key: str, reference: str) -> tuple[Check, str | None]:
     raise PropertyFilterError("a text that begins with & must begin with &p:, &s: or &&", key)
 
 
-class _Combination(ABC):
-    """Filters joined to one."""
+class AllOf:
+    """Matches what all of the filters, at least one, match (`amqp:all-filter`)."""
 
-    __slots__ = ("depth", "equality", "filters", "names", "needs_delivery_count", "needs_now")
+    __slots__ = ("_filters", "equality", "names", "needs_delivery_count", "needs_now")
 
-    def __init__(self, filters: Iterable[MessageFilter]) -> None:
-        """Join 1 to PROPERTY_FILTER_ENTRIES_MAX filters; raises PropertyFilterError."""
-        self.filters = tuple(filters)
-        if not 1 <= len(self.filters) <= limits.PROPERTY_FILTER_ENTRIES_MAX:
-            raise PropertyFilterError(
-                f"{len(self.filters)} filters combined, 1 to {limits.PROPERTY_FILTER_ENTRIES_MAX} are allowed"
-            )
-        self.depth: int = 1 + max(
-            part.depth if isinstance(part, _Combination) else 0 for part in self.filters
-        )
-        if self.depth > limits.PROPERTY_FILTER_NESTING_MAX:
-            raise PropertyFilterError(
-                f"combinations nested more than {limits.PROPERTY_FILTER_NESTING_MAX} deep"
-            )
-        self.names = frozenset[str]().union(*(part.names for part in self.filters))
-        self.needs_delivery_count = any(part.needs_delivery_count for part in self.filters)
-        self.needs_now = any(part.needs_now for part in self.filters)
-        self.equality: tuple[str, str] | None = None
-
-    @abstractmethod
-    def matches(self, fields: Fields, /) -> bool:
-        """Return whether the message is selected."""
-
-
-class AllOf(_Combination):
-    """Matches what all of the filters match (`amqp:all-filter`)."""
-
-    __slots__ = ()
-
-    def __init__(self, filters: Iterable[MessageFilter]) -> None:
-        super().__init__(filters)
-        self.equality = next((part.equality for part in self.filters if part.equality), None)
+    def __init__(self, filters: Sequence[MessageFilter]) -> None:
+        self._filters = filters
+        self.names = frozenset[str]().union(*(part.names for part in filters))
+        self.needs_delivery_count = any(part.needs_delivery_count for part in filters)
+        self.needs_now = any(part.needs_now for part in filters)
+        self.equality = next((part.equality for part in filters if part.equality), None)
 
     def matches(self, fields: Fields, /) -> bool:
         """Return whether every filter matches."""
-        return all(part.matches(fields) for part in self.filters)
-
-
-class AnyOf(_Combination):
-    """Matches what at least one of the filters matches (`amqp:any-filter`)."""
-
-    __slots__ = ()
-
-    def matches(self, fields: Fields, /) -> bool:
-        """Return whether a filter matches."""
-        return any(part.matches(fields) for part in self.filters)
-
-
-class NoneOf(_Combination):
-    """Matches what none of the filters matches (`amqp:not-filter`)."""
-
-    __slots__ = ()
-
-    def matches(self, fields: Fields, /) -> bool:
-        """Return whether no filter matches."""
-        return not any(part.matches(fields) for part in self.filters)
+        return all(part.matches(fields) for part in self._filters)
 
 
 def filters_from_arguments(arguments: Mapping[str, object]) -> MessageFilter | None:

@@ -20,15 +20,14 @@ BLANK = " \t\f\r\n"
 class Selector:
     """A condition on messages. Selectors of one text and dialect are one object while the cache keeps it.
 
-    `matches(fields) -> bool` is true only when the condition is true; `evaluate(fields)` tells false from
-    unknown (None). Neither raises, whatever the fields hold. `names` are the fields it looks at, `equality` a
-    field and the text it must have for a match (None if there is no such pair), `expression` the tree.
+    `matches(fields) -> bool` is true only when the condition is true, not when that is unknown; it never
+    raises, whatever the fields hold. `names` are the fields it looks at, `equality` a field and the text it
+    must have for a match (None if there is no such pair), `expression` the tree.
     """
 
     __slots__ = (
         "dialect",
         "equality",
-        "evaluate",
         "expression",
         "matches",
         "names",
@@ -48,9 +47,7 @@ class Selector:
         self.equality = tree.equality(self.expression)
         self.needs_delivery_count = DELIVERY_COUNT in self.names
         self.needs_now = NOW in self.names
-        compiled = compiling.compile_expression(self.expression, dialect)
-        self.matches: Callable[[Fields], bool] = compiled.matches
-        self.evaluate: Callable[[Fields], bool | None] = compiled.evaluate
+        self.matches: Callable[[Fields], bool] = compiling.compile_expression(self.expression, dialect)
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r}, {self.dialect!r})"

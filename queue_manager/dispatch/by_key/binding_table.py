@@ -14,7 +14,6 @@ from queue_manager.dispatch.by_key.key_binding import Binding, Placed, Seat, ran
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.log.levels import priority_of
 
-STICKY: Final = "sticky"
 REBALANCE: Final = "rebalance"
 
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from queue_manager.filters import (
     AllOf,
-    AnyOf,
-    NoneOf,
     PropertyFilter,
     PropertyFilterError,
     Symbol,
@@ -67,10 +65,6 @@ def app(**entries):
         ("P17", app(k=None), True),
         ("P19", app(region="&p:"), True),
         ("P19 number", app(n="&p:"), False),
-        ("P21", AnyOf([app(region="us"), props(to="q1")]), True),
-        ("P22", NoneOf([app(region="us"), app(n=6)]), True),
-        ("any, none of them", AnyOf([app(region="us"), props(to="q2")]), False),
-        ("not, one of them", NoneOf([app(region="us"), app(n=5)]), False),
         ("all", AllOf([app(region="eu"), props(to="q1")]), True),
         ("all but one", AllOf([app(region="eu"), props(to="q2")]), False),
         ("exact text", props(to="q1"), True),
@@ -139,24 +133,8 @@ def test_what_a_filter_tells_about_itself():
     assert not found.needs_now
     other = app(region="eu", n=5)
     assert AllOf([props(subject="&p:x"), other]).equality == ("application-properties.region", "eu")
-    assert AnyOf([found, other]).equality is None
-    assert AnyOf([found, other]).names == found.names | other.names
-    assert NoneOf([other]).equality is None
     selector = parse_selector("JMSXDeliveryCount > 1")
     assert AllOf([other, selector]).needs_delivery_count
-
-
-def test_combinations_are_bounded():
-    with pytest.raises(PropertyFilterError, match="0 filters"):
-        AnyOf([])
-    with pytest.raises(PropertyFilterError, match="17 filters"):
-        AnyOf([app(a=1)] * 17)
-    nested = app(a=1)
-    for _ in range(8):
-        nested = NoneOf([nested])
-    assert not NoneOf([app(a=1)]).matches({"application-properties.a": 1})
-    with pytest.raises(PropertyFilterError, match="nested"):
-        NoneOf([nested])
 
 
 def test_consume_arguments():

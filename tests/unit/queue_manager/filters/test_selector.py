@@ -1,7 +1,7 @@
 import pytest
 
 from config import limits
-from queue_manager.filters import Selector, SelectorError, application_property, parse_selector
+from queue_manager.filters import Selector, SelectorError, parse_selector
 from queue_manager.filters.selector import _cached
 
 
@@ -61,22 +61,6 @@ def test_answers_that_change_are_told():
 )
 def test_equality_names_a_condition_that_must_hold(text, expected):
     assert Selector(text, "jms").equality == expected
-
-
-def test_fields_that_are_application_properties():
-    assert application_property("region") == "region"
-    assert application_property("JMS_vendor") == "JMS_vendor"
-    assert application_property("JMSXProducerTXID") == "JMSXProducerTXID"
-    assert application_property("application-properties.a.b") == "a.b"
-    for field in (
-        "JMSPriority",
-        "JMSXGroupID",
-        "JMSXDeliveryCount",
-        "properties.to",
-        "header.priority",
-        "UTC()",
-    ):
-        assert application_property(field) is None
 
 
 def test_refusals_are_not_remembered_and_say_where():
