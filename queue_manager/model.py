@@ -60,8 +60,6 @@ class MessageBatch:
         """Make the messages, with offsets from this one on."""
         bodies, first_id = self.bodies, self.first_id
         count = len(bodies)
-        if count == 1 and self.templates is None:
-            return [Message(first_id, offset, bodies[0], self.template, self.now_ms)]
         return list(
             map(
                 Message,

@@ -10,7 +10,7 @@ from config import limits
 from queue_manager import address
 from queue_manager.log.open_entries import OpenEntries
 from queue_manager.log.tail import Tail
-from queue_manager.model import MessageBatch
+from queue_manager.model import Message, MessageBatch
 from queue_manager.policy import QueuePolicy
 from queue_manager.shard.context import Context
 from storage.records import queue_meta
@@ -76,10 +76,14 @@ class QueueLog:
     def append(self, batch: MessageBatch) -> int:
         """Append messages; give the first offset."""
         offset = self.tail.next_offset
-        if batch.templates is None:
-            self.tail.append(batch.messages(offset), batch.body_bytes)
+        if len(batch.bodies) == 1:
+            messages = [Message(batch.first_id, offset, batch.bodies[0], batch.template, batch.now_ms)]
         else:
-            self.tail.append_varied(batch.messages(offset), batch.body_bytes)
+            messages = batch.messages(offset)
+        if batch.templates is None:
+            self.tail.append(messages, batch.body_bytes)
+        else:
+            self.tail.append_varied(messages, batch.body_bytes)
         if self.durable:
             if batch.body_bytes > limits.DONE_BODY_BYTES_MAX:
                 self.note_sizes(batch.bodies)
