@@ -26,6 +26,9 @@ HASH_WEIGHT_MAX: Final = 1_000_000  # of a binding of a consistent-hash exchange
 GROUPS_PER_QUEUE_MAX: Final = 1_000
 CONSUMERS_PER_GROUP_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 65_535  # u16 in the active record; the counter saturates
+QUORUM_ATTEMPTS_MAX: Final = (
+    21  # of a message of a quorum queue that says nothing else: RabbitMQ's 20, and the first
+)
 CONSUMER_PRIORITY_MAX: Final = 1 << 31  # and as far below 0
 PUBLISH_OPTION_BYTES_MAX: Final = 255  # deduplication and producer IDs
 ROUTE_CACHE_ENTRIES_MAX: Final = 10_000

@@ -18,6 +18,10 @@ KEEP_UNMATCHED: Final = ""  # unmatched: what no group wants is kept for groups 
 DEAD_LETTER_UNMATCHED: Final = "dead_letter"  # it is dead-lettered
 DROP_UNMATCHED: Final = "drop"  # it is let go of, and its publisher told so
 
+RETRY_ALL: Final = "all"  # retry_kind: whatever comes back waits
+RETRY_FAILED: Final = "failed"  # only what counts as an attempt
+RETRY_RETURNED: Final = "returned"  # only what does not
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -60,7 +64,9 @@ class QueuePolicy:
     messages or `bytes_max` of payload that wait. `expires_ms` is for queues in memory, `unused_max_ms` for
     durable ones: how long they stay without consumers. Leases are `visibility_timeout_ms` for MQTT consumers,
     `consumer_timeout_ms` for AMQP ones if it is set. `unmatched` says what becomes of messages that none
-    of the groups there are wants.
+    of the groups there are wants. A `quorum` queue counts as attempts what RabbitMQ's count: not what a
+    consumer requeues with nack or recover, nor what its lease took; and it cancels the AMQP consumer whose
+    lease ended. `retry_kind`: the waits grow by `retry_initial_ms` each, and only some wait.
     """
 
     visibility_timeout_ms: int
@@ -92,6 +98,8 @@ class QueuePolicy:
     unused_max_ms: int = 0
     consumer_timeout_ms: int = 0
     unmatched: str = ""
+    quorum: bool = False
+    retry_kind: str = ""
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

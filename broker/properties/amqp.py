@@ -54,8 +54,9 @@ _INTEGER_MIN: Final = -(1 << 63)
 _INTEGER_MAX: Final = (1 << 63) - 1
 _TIMESTAMP_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 DELIVERY_COUNT_HEADER: Final = "x-delivery-count"
+ACQUIRED_COUNT_HEADER: Final = "x-acquired-count"
 DEATHS_HEADER: Final = "x-death"
-OWN_HEADERS: Final = (DELIVERY_COUNT_HEADER, DEATHS_HEADER)
+OWN_HEADERS: Final = (DELIVERY_COUNT_HEADER, ACQUIRED_COUNT_HEADER, DEATHS_HEADER)
 """Headers that only the broker sets; a publisher's move under another name."""
 ORIGINAL_PREFIX: Final = "x-original-"
 ENCODED_TYPE: Final = "amqp-1.0"  # of a body that is sections of AMQP 1.0

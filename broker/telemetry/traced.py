@@ -184,11 +184,13 @@ class _TracedSettling:
     def ack(self, claims: Iterable[Claim], now_ms: int) -> int:
         return self._settle("ack", list(claims), now_ms, self._settling.ack)
 
-    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+    def requeue(
+        self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None, is_spared: bool = False
+    ) -> int:
         """See `SettlingClient.requeue`."""
 
         def requeue(claims: list[Claim], now_ms: int) -> int:
-            return self._settling.requeue(claims, now_ms, delay_ms=delay_ms)
+            return self._settling.requeue(claims, now_ms, delay_ms=delay_ms, is_spared=is_spared)
 
         return self._settle("nack", list(claims), now_ms, requeue)
 

@@ -17,13 +17,14 @@ class AttemptLog:
     """The attempts of one cursor's messages as far as they are known, by message ID.
 
     In memory only of what is still active, and of `limits.ATTEMPTS_LOGS_PER_GROUP_MAX` beside; the records
-    stay.
+    stay. Of quorum queues also how many claims of a message are `spared`: they do not count.
     """
 
-    __slots__ = ("_unwritten", "_logs")
+    __slots__ = ("_logs", "_spared", "_unwritten")
 
     def __init__(self) -> None:
         self._logs: dict[int, list[Attempt]] = {}
+        self._spared: dict[int, int] = {}
         self._unwritten: dict[int, None] = {}
 
     def __contains__(self, message_id: int) -> bool:
@@ -41,13 +42,24 @@ class AttemptLog:
             del history[0]
         self._unwritten[message_id] = None
 
-    def restore(self, message_id: int, attempts_before: Sequence[tuple[int, str]]) -> None:
+    def spare(self, message_id: int) -> None:
+        """Have the last attempt not count; it was added just now."""
+        self._spared[message_id] = min(self._spared.get(message_id, 0) + 1, limits.ATTEMPTS_MAX)
+
+    def spared(self, message_id: int) -> int:
+        """Return how many claims of a message do not count."""
+        return self._spared.get(message_id, 0)
+
+    def restore(self, message_id: int, attempts_before: Sequence[tuple[int, str]], spared: int) -> None:
         """Take in what was written before the start."""
         self._logs[message_id] = [*attempts_before, *self._logs.get(message_id, [])]
+        if spared:
+            self._spared[message_id] = self._spared.get(message_id, 0) + spared
 
     def forget(self, message_id: int) -> bool:
         """Forget a message in memory; give whether it was known."""
         self._unwritten.pop(message_id, None)
+        self._spared.pop(message_id, None)
         return self._logs.pop(message_id, None) is not None
 
     def write(self, storage_id: str, commit: Commit) -> None:
@@ -58,7 +70,10 @@ class AttemptLog:
         for message_id in self._unwritten:
             history = logs.get(message_id)
             if history:
-                commit.put(prefix + pack_u64_key(message_id), attempts.encode(history))
+                commit.put(
+                    prefix + pack_u64_key(message_id),
+                    attempts.encode(history, self._spared.get(message_id, 0)),
+                )
         self._unwritten.clear()
 
     def is_full(self) -> bool:
@@ -69,6 +84,7 @@ class AttemptLog:
         """Forget messages in memory whose attempts are written."""
         for message_id in message_ids:
             self._logs.pop(message_id, None)
+            self._spared.pop(message_id, None)
 
 
 NO_ATTEMPTS: Final = AttemptLog()

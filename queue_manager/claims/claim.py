@@ -493,9 +493,18 @@ class ConsumerGroup(Protocol):
         """Have `call(now_ms)` called once something was read back, or nothing will be."""
 
     def give_back(
-        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: list[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Return claims to their place, or fail them."""
+
+    def counted_attempts(self, claim: Claim) -> int:
+        """Return which attempt a claim is of those that count."""
 
     def unclaim(self, claims: list[Claim], now_ms: int) -> None:
         """Return claims to their places as if they had not been made."""

@@ -127,9 +127,13 @@ class Buckets(dict[int, Bucket]):
         """Remember an attempt that ended without success."""
         self._use_attempt_log().add(message_id, claimed_at_ms, consumer_id)
 
-    def restore_attempts(self, message_id: int, attempts_before: Sequence[Attempt]) -> None:
+    def spare(self, message_id: int) -> None:
+        """Have the attempt that was noted just now not count."""
+        self._use_attempt_log().spare(message_id)
+
+    def restore_attempts(self, message_id: int, attempts_before: Sequence[Attempt], spared: int) -> None:
         """Take in what was written of a message's attempts before the start."""
-        self._use_attempt_log().restore(message_id, attempts_before)
+        self._use_attempt_log().restore(message_id, attempts_before, spared)
 
     def erase_attempts(self, message_id: int, commit: Commit) -> None:
         """Forget the attempts of a message, and delete their record."""

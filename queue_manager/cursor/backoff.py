@@ -9,9 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 from config import limits
-from queue_manager.policy import QueuePolicy
+from queue_manager.policy import RETRY_ALL, RETRY_FAILED, RETRY_RETURNED, QueuePolicy
 
 _MASK: Final = (1 << 64) - 1
+
+
+def applies(policy: QueuePolicy, *, is_spared: bool) -> bool:
+    """Return whether messages wait that come back so; `is_spared`: by a return that is no attempt."""
+    if not policy.retry_initial_ms:
+        return False
+    return policy.retry_kind in ("", RETRY_ALL, RETRY_RETURNED if is_spared else RETRY_FAILED)
 
 
 def delay_ms(policy: QueuePolicy, message_id: int, attempts: int) -> int:
@@ -20,6 +27,8 @@ def delay_ms(policy: QueuePolicy, message_id: int, attempts: int) -> int:
     if not initial_ms:
         return 0
     high_ms = policy.retry_max_ms or limits.DURATION_MS_MAX
+    if policy.retry_kind:
+        return min(initial_ms * max(1, attempts), high_ms)
     try:
         wait_ms = min(initial_ms * max(1.0, policy.retry_multiplier) ** max(0, attempts - 1), high_ms)
     except OverflowError:

@@ -31,6 +31,7 @@ class Verdict(NamedTuple):
     now_ms: int
     failed: bool
     delay_ms: int | None
+    is_spared: bool
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -52,14 +53,21 @@ class Returning(Generic[H]):
     _is_paused: bool = field(default=False, init=False)
 
     def requeue(
-        self, claims: Sequence[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: Sequence[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Return claims to their original place, or fail them (`failed`, or attempts used up).
 
-        They wait there for `delay_ms`; None: as the retry policy says. Claims that are not in flight (any
-        more) are passed over. Of very many only the first are there at once.
+        They wait there for `delay_ms`; None: as the retry policy says. `is_spared`: in a quorum queue they do
+        not count as attempts. Claims that are not in flight (any more) are passed over. Of very many only the
+        first are there at once.
         """
-        verdict = Verdict(now_ms, failed, delay_ms)
+        verdict = Verdict(now_ms, failed, delay_ms, is_spared and self._log.policy.quorum)
         is_much = len(claims) > limits.RETURNED_PER_STEP_MAX
         if is_much:
             claims = self._claims.part_with(claims)
@@ -102,23 +110,33 @@ class Returning(Generic[H]):
         now_ms = verdict.now_ms
         policy = self._log.policy
         wait_ms = verdict.delay_ms or 0
-        backs_off = verdict.delay_ms is None and policy.retry_initial_ms > 0
+        backs_off = verdict.delay_ms is None and backoff.applies(policy, is_spared=verdict.is_spared)
         for claim in claims:
             if claim.state not in (IN_FLIGHT, RETURNING):
                 continue
             new = self._claims.put_back(claim, now_ms)
+            attempts = claim.attempts
+            if policy.quorum:
+                attempts = self._counted(claim, is_spared=verdict.is_spared)
             if verdict.failed:
                 self._failures.give_up(new, REJECTED, now_ms)
-            elif policy.attempts_max and claim.attempts >= policy.attempts_max:
+            elif policy.attempts_max and attempts >= policy.attempts_max:
                 self._failures.give_up(new, DELIVERY_LIMIT, now_ms)
             else:
                 if backs_off:
-                    wait_ms = backoff.delay_ms(policy, claim.message.message_id, claim.attempts)
+                    wait_ms = backoff.delay_ms(policy, claim.message.message_id, attempts)
                 if wait_ms:
                     self._claims.delay(new, now_ms + wait_ms)
                 else:
                     self._claims.returned.add(new)
                 self._home.came_back(new, claim.message.body)
+
+    def _counted(self, claim: Claim, *, is_spared: bool) -> int:
+        """Return how many attempts at the message count, with the one that ends now unless it is spared."""
+        buckets = self._claims.buckets
+        if is_spared:
+            buckets.spare(claim.message.message_id)
+        return claim.attempts - buckets.attempt_log.spared(claim.message.message_id)
 
     # very many
 

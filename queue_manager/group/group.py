@@ -249,17 +249,34 @@ class Group:
     # what comes back
 
     def give_back(
-        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: list[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Give claims back as `requeue`, asked for by a client."""
-        self.requeue(claims, now_ms, failed=failed, delay_ms=delay_ms)
+        self.requeue(claims, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
 
     def requeue(
-        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: list[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Return claims to their original place, or fail them; see `Returning.requeue`."""
         for cursor, part in self._by_cursor(claims):
-            cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms)
+            cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
+
+    def counted_attempts(self, claim: Claim) -> int:
+        """Return which attempt a claim is of those that count."""
+        log = self.cursor_at(claim.message.offset).claims.buckets.attempt_log
+        return claim.attempts - log.spared(claim.message.message_id)
 
     def unclaim(self, claims: list[Claim], now_ms: int) -> None:
         for claim in claims:
@@ -292,7 +309,7 @@ class Group:
             if self.consumers.active is consumer and self.consumers.pass_on():
                 ended = set(expired)
                 held = [claim for claim in consumer.in_flight.values() if claim not in ended]
-            self.requeue(expired, now_ms)
+            self.requeue(expired, now_ms, is_spared=True)
             if held:
                 self.requeue(held, now_ms, delay_ms=0)  # no fault of theirs
             self.consumers.lease_ended(consumer, now_ms)

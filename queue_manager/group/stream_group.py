@@ -80,7 +80,13 @@ class StreamGroup(Group):
         return False
 
     def give_back(
-        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: list[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Have what is nacked wait for the group again. Reject settles, and so does a reader by itself.
 
@@ -93,7 +99,13 @@ class StreamGroup(Group):
         self.requeue(claims, now_ms)
 
     def requeue(
-        self, claims: list[Claim], now_ms: int, *, failed: bool = False, delay_ms: int | None = None
+        self,
+        claims: list[Claim],
+        now_ms: int,
+        *,
+        failed: bool = False,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> None:
         """Have other consumers of the group given these messages, before anything newer."""
         if self.is_anonymous and not self.consumers.members:

@@ -245,12 +245,15 @@ class Consumption:
         self.late_count += late_count
         return late_count
 
-    def requeue(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
-        """Return claims to their place in the queue (nack) after `delay_ms`; give how many came too late.
+    def requeue(
+        self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None, is_spared: bool = False
+    ) -> int:
+        """Return claims to their place in the queue after `delay_ms`; give how many came too late.
 
-        None: after the back-off of the queue's retry policy, if it has one.
+        None: after the back-off of the queue's retry policy, if it has one. `is_spared`: they do not count as
+        attempts in a quorum queue.
         """
-        return self._give_back(claims, now_ms, failed=False, delay_ms=delay_ms)
+        return self._give_back(claims, now_ms, failed=False, delay_ms=delay_ms, is_spared=is_spared)
 
     def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Fail claims for good; give how many came too late."""
@@ -287,11 +290,17 @@ class Consumption:
                 claim.consumer.group.unclaim([claim], now_ms)
 
     def _give_back(
-        self, claims: Iterable[Claim], now_ms: int, *, failed: bool, delay_ms: int | None = None
+        self,
+        claims: Iterable[Claim],
+        now_ms: int,
+        *,
+        failed: bool,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
     ) -> int:
         by_group, late_count = self._by_group(claims)
         for group, part in by_group.items():
-            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms)
+            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
         return late_count
 
     def _by_group(self, claims: Iterable[Claim]) -> tuple[dict[ConsumerGroup, list[Claim]], int]:

@@ -385,7 +385,8 @@ class AttemptsKey(NamedTuple):
 attempts: Final = Record("attempts", 0x05, key_of(AttemptsKey), special_codecs.ATTEMPTS)
 """When a message was claimed, and by which consumer. Written when an attempt ends without success: requeue,
 lease expiry, loss of the consumer or the broker (then the consumer ID is empty). A claim in flight is in the
-active record.
+active record. At the end, where it is not 0, how many of the message's claims do not count as attempts: those
+that consumers of a quorum queue returned without a failure.
 """
 
 

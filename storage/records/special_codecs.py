@@ -59,6 +59,7 @@ FORMAT: Final = Codec(_encode_format, _read_format)
 # attempts
 
 _pack_claimed_at: Final = struct.Struct("<q").pack
+_pack_spared: Final = struct.Struct("<H").pack
 _encode_consumer: Final = lru_cache(1_024)(encode_utf8)
 """A consumer that leaves takes part in very many attempts."""
 
@@ -70,19 +71,28 @@ class Attempt(NamedTuple):
     consumer_id: str
 
 
-def _encode_attempts(attempts: Iterable[tuple[int, str]]) -> bytes:
-    return encode_array(
+class Attempts(NamedTuple):
+    """The attempts that are known, and how many claims of all do not count as attempts."""
+
+    made: list[Attempt]
+    spared: int
+
+
+def _encode_attempts(attempts: Iterable[tuple[int, str]], spared: int = 0) -> bytes:
+    made = encode_array(
         [_pack_claimed_at(at_ms) + _encode_consumer(consumer) for at_ms, consumer in attempts]
     )
+    return made + _pack_spared(spared) if spared else made
 
 
-def _read_attempts(reader: Reader) -> list[Attempt]:
+def _read_attempts(reader: Reader) -> Attempts:
     count = reader.u16("count")
-    return [Attempt(reader.i64("claimed_at"), reader.utf8("consumer_id")) for _ in range(count)]
+    made = [Attempt(reader.i64("claimed_at"), reader.utf8("consumer_id")) for _ in range(count)]
+    return Attempts(made, 0 if reader.at_end() else reader.u16("spared"))
 
 
 ATTEMPTS: Final = Codec(_encode_attempts, _read_attempts)
-"""`encode` takes attempts in the order they were made."""
+"""`encode` takes attempts in the order they were made, and how many claims are spared."""
 
 # claimed bitmap
 

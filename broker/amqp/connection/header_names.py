@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.properties.amqp import DELIVERY_COUNT_HEADER
+from broker.properties.amqp import ACQUIRED_COUNT_HEADER, DELIVERY_COUNT_HEADER
 from queue_manager.log.stream_start import NAME
 
 OFFSET: Final = "x-offset"
 GROUP: Final = "x-group-id"
 DELIVERY_COUNT: Final = DELIVERY_COUNT_HEADER
+ACQUIRED_COUNT: Final = ACQUIRED_COUNT_HEADER
 
 # of streams
 STREAM_OFFSET: Final = NAME

@@ -86,7 +86,7 @@ class Consuming:
         """End the channel: consumers end, unsettled messages return in order, to none of them."""
         self._consumers.pause()
         self._pullers.pause()
-        self._requeue_all()  # no fault of theirs
+        self._requeue_all(is_spared=False)  # no fault of theirs
         self._consumers.end_all()
         self._pullers.end_all()
 
@@ -177,14 +177,14 @@ class Consuming:
         """Return what is unsettled."""
         if not method.requeue:
             raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
-        self._requeue_all()
+        self._requeue_all(is_spared=True)
         self._channel.send(commands.Basic.RecoverOk())
 
     def recover_async(self, method: commands.Basic.RecoverAsync) -> None:
         """Recover as `recover`, without an answer."""
         if not method.requeue:
             raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
-        self._requeue_all()
+        self._requeue_all(is_spared=True)
 
     def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
         """Answer a basic.get whose message was read back from the store meanwhile."""
@@ -241,9 +241,10 @@ class Consuming:
         loaded = partial(self._held.go_on, act, method.index)
         self._calls.when_loaded(puller, lambda now_ms: loaded())
 
-    def _requeue_all(self) -> None:
+    def _requeue_all(self, *, is_spared: bool) -> None:
         hub = self._channel.hub
-        hub.client.settling.requeue(self._unacked.release_all(), hub.clock.now_ms(), delay_ms=0)
+        claims = self._unacked.release_all()
+        hub.client.settling.requeue(claims, hub.clock.now_ms(), delay_ms=0, is_spared=is_spared)
 
 
 def _wanted(method: commands.Basic.Consume, queue: Source, vhost: str) -> ConsumerArguments:

@@ -98,13 +98,21 @@ class AmqpConsumer:
             self._answer_get(first_tag, messages[0], None if claims is None else claims[0])
         elif claims is not None and claims[0].attempts > 1:
             for index, message in enumerate(messages):
-                self._deliver_alone(first_tag + index, message, claims[index].attempts)
+                counts = self._counts(claims[index])
+                self._deliver_alone(first_tag + index, message, counts, is_redelivered=True)
         else:
             self._deliver_first(first_tag, messages)
         self._transport.want_flush()
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
-        self._transport.guard(self._unacked.forget, consumer, claims)
+        self._transport.guard(self._revoked, consumer, claims)
+
+    def _revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """Forget claims; the consumer of a quorum queue whose lease ended is cancelled, as in RabbitMQ 4."""
+        self._unacked.forget(consumer, claims)
+        if self._tag and self._channel.client.cancel_notify and self._calls.ends_late(consumer):
+            self._consumers.end(self._name, keep_claims=True)
+            self.cancelled(consumer, "its lease ended")
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `broker.engine.traffic.Sink`: tell clients who understand it."""
@@ -138,7 +146,7 @@ class AmqpConsumer:
                 self._unacked.fail(range(tag, tag + len(bodies)))
             elif size > body_bytes_max:
                 for index in range(len(bodies)):
-                    self._deliver_alone(tag + index, messages[start + index], 1)
+                    self._deliver_alone(tag + index, messages[start + index])
             elif self._numbered_names:
                 numbered = self._numbered_template(template, size)
                 columns = self._numbers(messages[start : start + len(bodies)])
@@ -240,11 +248,18 @@ class AmqpConsumer:
         added_bytes = limits.AMQP_ADDED_HEADERS_BYTES_MAX + len(self.consumer.group.group_id.encode())
         return self._connection.frame_max - added_bytes
 
-    def _headers(self, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()) -> bytes:
+    def _counts(self, claim: Claim) -> list[tuple[str, object]]:
+        """Return what a redelivery tells of the deliveries before it."""
+        earlier = claim.attempts - 1
+        failed = self._calls.failed_attempts(self.consumer, claim)
+        if failed is None:
+            return [(names.DELIVERY_COUNT, earlier)]
+        counts: list[tuple[str, object]] = [(names.ACQUIRED_COUNT, earlier)]
+        return [*counts, (names.DELIVERY_COUNT, failed)] if failed else counts
+
+    def _headers(self, message: Message, added: Sequence[tuple[str, object]] = ()) -> bytes:
         """Return the message's properties with what this delivery adds."""
         extra: list[tuple[str, object]] = []
-        if attempts > 1:
-            extra.append((names.DELIVERY_COUNT, attempts - 1))
         if self._numbered_names:
             extra += self._named
             extra += zip(
@@ -255,28 +270,34 @@ class AmqpConsumer:
         return append_headers(raw, extra) if extra else raw
 
     def _deliver_alone(
-        self, tag: int, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()
+        self,
+        tag: int,
+        message: Message,
+        added: Sequence[tuple[str, object]] = (),
+        *,
+        is_redelivered: bool = False,
     ) -> None:
         """Deliver one message by itself, with headers besides those of its kind."""
         template = message.template
         if not self._fits(template):
             self._unacked.fail(range(tag, tag + 1))
             return
-        method = BasicDeliver(self._tag, tag, attempts > 1, template.exchange, routing_key(template.topic))
-        headers = self._headers(message, attempts, added)
+        method = BasicDeliver(self._tag, tag, is_redelivered, template.exchange, routing_key(template.topic))
+        headers = self._headers(message, added)
         self._connection.send_content(self._channel.number, method, headers, message.body or b"")
 
     def _answer_get(self, tag: int, message: Message, claim: Claim | None) -> None:
-        attempts = 1 if claim is None else claim.attempts
+        is_redelivered = claim is not None and claim.attempts > 1
+        counts = self._counts(claim) if claim is not None and is_redelivered else []
         template = message.template
         if not self._fits(template):
             self._unacked.fail(range(tag, tag + 1))
             self._channel.send(commands.Basic.GetEmpty())
             return
         waiting = self._calls.ready_count(self.consumer)
-        method = BasicGetOk(tag, attempts > 1, template.exchange, routing_key(template.topic), waiting)
+        method = BasicGetOk(tag, is_redelivered, template.exchange, routing_key(template.topic), waiting)
         body = message.body or b""
-        self._connection.send_content(self._channel.number, method, self._headers(message, attempts), body)
+        self._connection.send_content(self._channel.number, method, self._headers(message, counts), body)
         self._unflushed_bytes += len(body)
         if self._unflushed_bytes > limits.ANSWERS_BYTES_PER_FLUSH:
             # many gets in one chunk: the transport has to see how much the client leaves unread

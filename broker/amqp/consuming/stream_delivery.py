@@ -32,16 +32,16 @@ class AmqpStreamConsumer(AmqpConsumer):
 
     def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
         if self._calls.gap(self.consumer):
-            self._deliver_alone(tag, messages[0], 1, [(names.STREAM_GAP, self._take_gap())])
+            self._deliver_alone(tag, messages[0], [(names.STREAM_GAP, self._take_gap())])
             tag += 1
             messages = messages[1:]
         if self._calls.primary_group(self.consumer):
             for index, message in enumerate(messages):
-                self._deliver_alone(tag + index, message, 1)
+                self._deliver_alone(tag + index, message)
         else:
             super()._deliver_first(tag, messages)
 
-    def _headers(self, message: Message, attempts: int, added: Sequence[tuple[str, object]] = ()) -> bytes:
+    def _headers(self, message: Message, added: Sequence[tuple[str, object]] = ()) -> bytes:
         primary_group = self._calls.primary_group(self.consumer)
         if primary_group:
             committed = self._calls.primary_committed(self.consumer)
@@ -51,7 +51,7 @@ class AmqpStreamConsumer(AmqpConsumer):
                 (names.WORK_ACKED, message.offset < committed),
                 *added,
             ]
-        return super()._headers(message, attempts, added)
+        return super()._headers(message, added)
 
     def _properties_max(self) -> int:
         consumer = self.consumer

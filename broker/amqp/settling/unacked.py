@@ -120,7 +120,7 @@ class Unacked:
         if kind == ev.ACK:
             late = settling.ack(claims, now_ms)
         elif requeue:
-            late = settling.requeue(claims, now_ms)
+            late = settling.requeue(claims, now_ms, is_spared=kind == ev.NACK)
         else:
             late = settling.reject(claims, now_ms)
         if late:

@@ -7,7 +7,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from broker.amqp.topology.bad_arguments import BadArgument, BadType, integer, unacceptable
-from broker.amqp.topology.retry_arguments import LEASE_NAMES, RETRY_NAMES, lease_fields, retry_fields
+from broker.amqp.topology.retry_arguments import (
+    DELAYED_NAMES,
+    LEASE_NAMES,
+    RETRY_NAMES,
+    delayed_retry_fields,
+    lease_fields,
+    retry_fields,
+)
 from broker.properties.amqp import field_type_name
 from config import limits
 from config.name_rules import check_description
@@ -49,14 +56,16 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
     fields["message_bytes_max"] = limits.MESSAGE_BYTES_MAX
     if kind == STREAM:
         fields.update(stream=True, expires_ms=0, attempts_max=0)
+    elif kind == QUORUM:
+        fields.update(quorum=True, attempts_max=default.attempts_max or limits.QUORUM_ATTEMPTS_MAX)
     elif not durable:
         fields["expires_ms"] = 0  # lives until its owner, its last consumer or the broker goes
     for name, value in arguments.items():
         reader = readers.get(name)
         if reader is not None:
             fields.update(reader(name, value))
-        elif name != TYPE and not (name in LEASE_NAMES or (name in RETRY_NAMES and kind != STREAM)):
-            if name in _READERS or name in _STREAM_READERS or name in RETRY_NAMES:
+        elif name != TYPE and not _is_read_apart(name, kind):
+            if name in _READERS or name in _STREAM_READERS or name in (*RETRY_NAMES, *DELAYED_NAMES):
                 raise BadArgument(name, f" of queue type rabbit_{kind}_queue")
             raise BadArgument(name, ": not supported")
     if EXPIRES in arguments and durable:
@@ -67,7 +76,18 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
     fields.update(lease_fields(arguments))
     if kind != STREAM:
         fields.update(retry_fields(arguments))
+    if kind == QUORUM:
+        fields.update(delayed_retry_fields(arguments))
     return QueuePolicy(**fields)
+
+
+def _is_read_apart(name: str, kind: str) -> bool:
+    """Return whether an argument of a queue of this type is read together with others."""
+    return (
+        name in LEASE_NAMES
+        or (name in RETRY_NAMES and kind != STREAM)
+        or (name in DELAYED_NAMES and kind == QUORUM)
+    )
 
 
 def check_kind(

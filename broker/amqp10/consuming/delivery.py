@@ -68,9 +68,7 @@ class LinkSink:
             payloads = [self._of_stream(message) for message in messages]
         elif attempts > 1:
             assert claims is not None
-            payloads = [
-                self._again(message, claim.attempts) for message, claim in zip(messages, claims, strict=True)
-            ]
+            payloads = [self._again(message, claim) for message, claim in zip(messages, claims, strict=True)]
         else:
             payloads = list(map(_first, messages))
         bytes_max = self._link.attach.max_message_size
@@ -107,10 +105,11 @@ class LinkSink:
         added = [(_OFFSET, message.offset)]
         return as_amqp10(message.template, body).message(body, added=added)
 
-    def _again(self, message: Message, attempts: int) -> bytes:
+    def _again(self, message: Message, claim: Claim) -> bytes:
         body = message.body or b""
-        delivery = as_amqp10(message.template, body)
-        return delivery.message(body, delivery_count=attempts - 1, first_acquirer=False)
+        failed = self._session.hub.client.consuming.failed_attempts(self.consumer, claim)
+        count = claim.attempts - 1 if failed is None else failed
+        return as_amqp10(message.template, body).message(body, delivery_count=count, first_acquirer=False)
 
     def _end_soon(self, claims: Sequence[Claim] | None) -> None:
         """Return what could not be given, and give nothing more."""

@@ -301,6 +301,18 @@ class ConsumingClient:
         group = None if queue is None else queue.groups.get(taken.group.group_id)
         return 0 if group is None else group.ready_count()
 
+    def failed_attempts(self, consumer: traffic.Consumer, claim: traffic.Claim) -> int | None:
+        """Return how many earlier attempts at a claim of a quorum queue count; None for other queues, where
+        all do.
+        """
+        group = cast(Consumer, consumer).group
+        return group.counted_attempts(cast(Claim, claim)) - 1 if group.log.policy.quorum else None
+
+    def ends_late(self, consumer: traffic.Consumer) -> bool:
+        """Return whether a consumer that lost claims is to be cancelled: by a lease, in a quorum queue."""
+        group = cast(Consumer, consumer).group
+        return group.log.policy.quorum and not group.is_removed
+
     def is_gone(self, consumer: traffic.Consumer) -> bool:
         """Return whether the consumer's queue was deleted."""
         return cast(Consumer, consumer).group.log.deleted
@@ -333,11 +345,20 @@ class SettlingClient:
         # without a detour, for each run
         self.ack = cast("_Ack", shard.manager.ack)
 
-    def requeue(self, claims: Iterable[traffic.Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+    def requeue(
+        self,
+        claims: Iterable[traffic.Claim],
+        now_ms: int,
+        *,
+        delay_ms: int | None = None,
+        is_spared: bool = False,
+    ) -> int:
         """Return claims to their places after `delay_ms` (None: the back-off of the queue); gives how many
-        came too late.
+        came too late. `is_spared`: in a quorum queue they do not count as attempts.
         """
-        return self._manager.requeue(cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms)
+        return self._manager.requeue(
+            cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms, is_spared=is_spared
+        )
 
     def reject(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
         """Fail claims for good; gives how many came too late."""

@@ -33,10 +33,10 @@ async def restore_released(
 
 async def restore_attempts(store: Store, cursors: dict[str, Cursor]) -> None:
     """Restore what is known of the attempts at messages that are not done."""
-    async for (storage_id, message_id), made in scan_records(store, attempts):
+    async for (storage_id, message_id), known in scan_records(store, attempts):
         cursor = cursors.get(storage_id)
         if cursor is not None:
-            cursor.claims.buckets.restore_attempts(message_id, made)
+            cursor.claims.buckets.restore_attempts(message_id, known.made, known.spared)
 
 
 async def _restore_group_removals(store: Store, manager: QueueManager) -> None:

@@ -23,13 +23,15 @@ def test_attempts_match_the_documented_vector():
     )
     made = [(T0, "c-1"), (T0 + 31_000, "worker-é")]
     assert attempts.encode(made) == value
-    assert attempts.decode(value) == made
+    assert attempts.decode(value) == (made, 0)
+    assert attempts.encode(made, 258) == value + unhex("02 01")
+    assert attempts.decode(value + unhex("02 01")) == (made, 258)
 
 
 @given(st.lists(st.tuples(i64, consumers), max_size=5))
 def test_attempts_round_trip_in_order(made):
     value = attempts.encode(made)
-    assert attempts.decode(value) == made
+    assert attempts.decode(value) == (made, 0)
     check_strict(attempts.decode, value)
 
 
