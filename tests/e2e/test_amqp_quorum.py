@@ -1,4 +1,4 @@
-"""Queues declared with `x-queue-type: quorum`: which attempts count, how long retries wait, who is cancelled."""
+"""Queues declared with `x-queue-type: quorum`: which attempts count, how retries wait, who is cancelled."""
 
 import pika
 import pytest
