@@ -65,6 +65,7 @@ AMQP10_IDLE_TIMEOUT_MS: Final = 60_000  # told in open; a client may be silent f
 AMQP10_IDLE_TIMEOUT_MS_MIN: Final = 1_000  # the shortest that a client may ask for
 AMQP10_HANDSHAKE_TIMEOUT_S: Final = 10
 AMQP10_REQUESTS_MAX: Final = 64  # to /management, of a link pair: asked and not answered
+AMQP10_REQUEST_BYTES_MAX: Final = 256 * KIB  # of a request to /management, of a command to a coordinator
 AMQP10_TRANSACTIONS_PER_SESSION_MAX: Final = 64  # under way at a time
 AMQP10_LINK_CREDIT: Final = 1_000  # deliveries of a link that are taken before their outcomes are told
 AMQP10_PLANS_PER_LINK_MAX: Final = 64  # stored blocks of which it is known where they go

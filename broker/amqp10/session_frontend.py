@@ -25,6 +25,7 @@ from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
 from broker.connections.connection_views import ChannelView
 from broker.publication.publish_addresses import check_publish
+from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import events as ev
 from protocols.amqp10 import performatives as p
@@ -107,9 +108,10 @@ class SessionFrontend:
         self._consumers.pause()
         self._transactions.close()
         links, self._links = self._links, {}
+        held = self._unsettled.take_all()
         for end in links.values():
             if isinstance(end, ConsumerLink):
-                end.close(is_lost=is_lost)
+                end.leave(held, is_lost=is_lost)
             else:
                 end.close()
         for link in list(self._nodes):
@@ -159,6 +161,8 @@ class SessionFrontend:
         end = self._links.get(event.link)
         if isinstance(end, ConsumerLink | Management):
             end.credit_changed()
+        elif isinstance(end, PublisherLink):
+            end.replenish()
 
     def _on_window(self, event: ev.WindowOpened) -> None:
         if not self._session.transport.paused:
@@ -230,6 +234,7 @@ class SessionFrontend:
         if pair is None or (pair.requests if link.client_sends else pair.replies) is not None:
             pair = Management(self._session, Nodes(self._session), self._outcomes)
             self._pairs[link.name] = pair
+        link.max_message_size = limits.AMQP10_REQUEST_BYTES_MAX
         self._session.connection.accept_attach(
             link, attach.source, attach.target, properties={Symbol("paired"): True}
         )
@@ -249,6 +254,7 @@ class SessionFrontend:
 
     def _attach_coordinator(self, link: Link) -> None:
         attach = link.attach
+        link.max_message_size = limits.AMQP10_REQUEST_BYTES_MAX
         told = p.Coordinator(("amqp:local-transactions",))
         self._session.connection.accept_attach(link, attach.source, told)
         self._links[link] = Coordinator(self._session, self._transactions, self._outcomes)

@@ -2,8 +2,7 @@
 
 `connection.Amqp10Connection` is the whole protocol as a state machine; `events` is what it tells the
 front-end. `types` is the codec of the type system, `performatives` the frames' bodies and what they hold as
-named tuples, `sections` finds the parts of a message by their offsets, `hot` has the paths of transfers and
-dispositions, `errors` how a peer's mistakes are told.
+named tuples, `hot` has the paths of transfers and dispositions, `errors` how a peer's mistakes are told.
 
 How a front-end uses it:
 
@@ -14,8 +13,8 @@ How a front-end uses it:
 - `SessionBegun` is answered already. `end_session(channel, condition, text)` ends one for an error.
 - `AttachRequested`: look at `link.attach` and `link.client_sends`, then `accept_attach(link, source,
   target)` and, where the client sends, `grant(link, credit)`; or `refuse_attach(link, condition, text)`.
-  `link.context` is free for what belongs to the link; the same `Link` comes with every event of it.
-- `TransferRun` holds whole messages for `sections.Sections`; unless `settled`, answer with `settle(channel,
+  The same `Link` comes with every event of it.
+- `TransferRun` holds whole messages; unless `settled`, answer with `settle(channel,
   ranges, state)`, for which `hot.ranges_of` makes ranges of IDs. Then `grant` credit anew.
 - `CreditChanged`, `WindowOpened`: send with `deliver(link, payloads)`, up to `link.credit` and
   `session_room`; keep the delivery ID that it gives. Where `link.drain` is set and nothing is left,

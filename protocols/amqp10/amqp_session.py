@@ -170,7 +170,7 @@ class Session:
         if flow.link_credit is not None:
             seen = 0 if flow.delivery_count is None else flow.delivery_count
             under_way = _ahead(link.delivery_count & _MASK, seen)
-            link.credit = max(int(flow.link_credit) - under_way, 0)
+            link.credit = min(max(int(flow.link_credit) - under_way, 0), c.UINT_MAX)
         link.drain = flow.drain
         if flow.echo and not flow.drain and has_answer:
             self.send_flow(link)
@@ -267,10 +267,14 @@ class Session:
 
     def _count(self, link: Link) -> None:
         """Count a delivery against the credit of its link."""
-        if link.delivery_count >= link.credit_end:
-            raise AmqpError(c.TRANSFER_LIMIT_EXCEEDED, "more transfers than link credit", LINK)
+        self._check_credit(link)
         link.delivery_count += 1
         link.credit -= 1
+
+    @staticmethod
+    def _check_credit(link: Link) -> None:
+        if link.delivery_count >= link.credit_end:
+            raise AmqpError(c.TRANSFER_LIMIT_EXCEEDED, "more transfers than link credit", LINK)
 
     def _too_large(self, link: Link, size: int) -> AmqpError:
         text = f"message size ({size} bytes) > maximum message size ({link.max_message_size} bytes)"
@@ -287,6 +291,7 @@ class Session:
                 raise AmqpError(
                     c.INVALID_FIELD, "a first transfer needs delivery-id and delivery-tag", SESSION
                 )
+            self._check_credit(link)
             first = head
         elif head.delivery_id not in (None, first.delivery_id):
             raise AmqpError(c.INVALID_FIELD, "a delivery begins before the last one was whole", SESSION)
@@ -295,6 +300,7 @@ class Session:
         if tail.aborted:
             link.forget_parts()
             self._count(link)
+            self._events.append(ev.CreditChanged(link, None))
             return
         link.first_transfer = first
         link.add_part(payload)

@@ -109,7 +109,8 @@ class DispositionRun:
 
 @dataclass(slots=True, eq=False)
 class CreditChanged:
-    """The client gave credit on a link that it receives on, see `link.credit`.
+    """The client gave credit on a link that it receives on, see `link.credit`; or it used some up on one that
+    it sends on, by a delivery that it aborted.
 
     With `link.drain`, call `drained(link)` once nothing is left to send. `properties` are the flow's.
     """

@@ -27,7 +27,7 @@ class LinkTotals:
 
 
 class Link:
-    """A link. `context` is the front-end's to use.
+    """A link.
 
     `client_sends` tells the direction. `credit` is what is left: for a link that the client sends on, of what
     the broker gave; for one that it receives on, of what the broker may send. `delivery_count` never wraps
@@ -39,7 +39,6 @@ class Link:
         "attach",
         "channel",
         "client_sends",
-        "context",
         "credit",
         "credit_end",
         "delivery_count",
@@ -77,7 +76,6 @@ class Link:
         self.parts: list[bytes] = []
         self.part_bytes = 0
         self.encoder: Any = None  # of deliveries
-        self.context: Any = None
 
     @property
     def is_attached(self) -> bool:

@@ -291,6 +291,10 @@ class Management:
         self._numbers = itertools.count(1)
         if begin:
             client.begin(channel)
+        self.attach()
+
+    def attach(self) -> None:
+        client, channel = self._client, self._channel
         for handle, role in ((0, c.SENDER), (1, c.RECEIVER)):
             source, target = p.Source("/management"), p.Target("/management")
             count = 0 if role is c.SENDER else None

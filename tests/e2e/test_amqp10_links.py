@@ -164,6 +164,19 @@ def test_an_aborted_delivery_is_nothing(
     assert channel.queue_declare(queue, passive=True).method.message_count == 1
 
 
+def test_aborted_deliveries_do_not_use_up_the_credit_of_a_link(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    credit = client.attach_sender(f"/queues/{queue}").link_credit or 0
+    for number in range(credit):
+        client.send(0, p.Transfer(0, number, b"\0", 0, False, aborted=True))
+    flow = client.expect(p.Flow)
+    while (flow.delivery_count or 0) + (flow.link_credit or 0) <= credit:
+        flow = client.expect(p.Flow)
+    client.send(0, p.Transfer(0, credit, b"\0", 0, False), message(b"whole"))
+    assert client.outcomes(1) == {credit: p.Accepted()}
+
+
 def test_what_a_closed_link_held_returns(raw_amqp10: Connect, queue: str) -> None:
     client = raw_amqp10()
     client.begin()

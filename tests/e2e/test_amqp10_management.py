@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import types as t
@@ -118,3 +119,28 @@ def test_links_at_management_that_are_no_pair_are_refused(raw_amqp10: Connect) -
     detach = client.expect(p.Detach)
     assert detach.error is not None
     assert detach.error.condition == c.INVALID_FIELD
+
+
+def test_a_pair_that_lost_an_end_is_told_so_and_attached_anew(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    management = Management(client)
+    client.send(0, p.Detach(1, True))
+    client.expect(p.Detach)
+    payload = p.encode(p.Properties(to="/queues/q", subject="GET", reply_to="$me"))
+    client.transfer(payload, settled=True)
+    ended = client.expect(p.Detach)
+    assert ended.error is not None
+    assert ended.error.condition == c.PRECONDITION_FAILED
+    client.send(0, p.Detach(0, True))
+    management.attach()
+    assert management.ask("GET", "/queues/not-there").status == 404
+
+
+def test_a_request_has_a_largest_size(raw_amqp10: Connect) -> None:
+    client = raw_amqp10()
+    Management(client)
+    client.transfer_in_parts(bytes(limits.AMQP10_REQUEST_BYTES_MAX + 1))
+    while not isinstance(ended := client.read().body, p.Detach):  # type: ignore[union-attr]
+        assert isinstance(ended, p.Flow)
+    assert ended.error is not None
+    assert ended.error.condition == c.MESSAGE_SIZE_EXCEEDED

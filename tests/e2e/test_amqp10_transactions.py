@@ -159,6 +159,16 @@ def test_a_lost_client_leaves_nothing_of_its_transaction(
     assert channel.basic_get(queue, auto_ack=True)[2] == b"x"
 
 
+def test_what_a_transaction_cannot_take_settled_ends_its_link(transacting: Transacting) -> None:
+    """The client would be told nothing otherwise, and commit without it."""
+    txn_id = transacting.declare()
+    client = transacting.client
+    client.transfer(message(b"x", user_id=b"other"), settled=True, state=p.TransactionalState(txn_id))
+    ended = client.expect(p.Detach)
+    assert ended.error is not None
+    assert ended.error.condition == c.PRECONDITION_FAILED
+
+
 def test_an_unknown_transaction_is_told_so(transacting: Transacting) -> None:
     outcome = transacting.command(p.Discharge(b"nothing"))
     assert isinstance(outcome, p.Rejected)

@@ -12,7 +12,7 @@ from broker.amqp10.consuming.filters import SourceFilters
 from broker.amqp10.consuming.link_properties import LinkProperties
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers, find_or_create
-from broker.engine.traffic import UNLIMITED, Consumer, Source
+from broker.engine.traffic import UNLIMITED, Claim, Consumer, Source
 from protocols.amqp10 import constants as c
 from protocols.amqp10.link import Link
 from protocols.amqp10.types import Symbol
@@ -101,16 +101,21 @@ class ConsumerLink:
         if self._wanted.credit.is_draining:
             self._wanted.credit.drain()
 
-    def close(self, *, is_lost: bool = False) -> None:
-        """End: what is unsettled returns, as if it had not been given; `is_lost`: as an attempt that
-        failed.
+    def close(self) -> None:
+        """End: what is unsettled returns."""
+        if self._consumer is not None:
+            self.leave({self._consumer: self._unsettled.take_of(self._consumer)}, is_lost=False)
+
+    def leave(self, held: dict[Consumer | None, list[Claim]], *, is_lost: bool) -> None:
+        """End: what the consumer has of what is `held` returns, as if it had not been given; `is_lost`: as an
+        attempt that failed.
         """
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
         consumer.pause()
         hub = self._session.hub
-        claims, now_ms = self._unsettled.take_of(consumer), hub.clock.now_ms()
+        claims, now_ms = held.get(consumer, []), hub.clock.now_ms()
         if is_lost:
             hub.client.settling.requeue(claims, now_ms, delay_ms=0)
         else:

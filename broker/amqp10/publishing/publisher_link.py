@@ -124,6 +124,9 @@ class PublisherLink:
                     outcome = Released()
             except QueueManagerError as error:
                 refusal = self._session.refused(error)
+                if run.settled:
+                    self.told(1)
+                    raise refusal from None  # the client is told nothing otherwise
                 outcome = Rejected(Error(refusal.condition, refusal.description))
             if run.settled:
                 self.told(1)
@@ -228,7 +231,8 @@ class PublisherLink:
             )
             if len(self._plans) >= limits.AMQP10_PLANS_PER_LINK_MAX:
                 self._plans.clear()
-            self._plans[key] = plan
+            if len(block) <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
+                self._plans[key] = plan
         publishing.aim(plan, *destination)
         return plan
 

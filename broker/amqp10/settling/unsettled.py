@@ -96,7 +96,12 @@ class Unsettled:
         """Forget claims whose leases ended, and tell the client, which does not have them any more."""
         session = self._session
         gone = set(map(id, claims))
-        numbers = [number for number, claim in self._claims.items() if id(claim) in gone]
+        numbers = []
+        for number, claim in self._claims.items():
+            if id(claim) in gone:
+                numbers.append(number)
+                if len(numbers) == len(gone):
+                    break  # they are mostly the oldest
         for number in numbers:
             del self._claims[number]
         session.connection.settle(session.channel, ranges_of(numbers), RELEASED, role=c.SENDER)
@@ -126,6 +131,15 @@ class Unsettled:
         holder = self._hub.client.settling.holder
         mine = [number for number, claim in self._claims.items() if holder(claim) is consumer]
         return [self._claims.pop(number) for number in mine]
+
+    def take_all(self) -> dict[Consumer | None, list[Claim]]:
+        """Take everything, in order, by the consumers that were given it: the session ends."""
+        holder = self._hub.client.settling.holder
+        held: dict[Consumer | None, list[Claim]] = {}
+        for claim in self._claims.values():
+            held.setdefault(holder(claim), []).append(claim)
+        self._claims.clear()
+        return held
 
     def _take(self, first: int, last: int) -> list[tuple[int, Claim]]:
         claims = self._claims

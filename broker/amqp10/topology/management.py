@@ -48,7 +48,7 @@ class Management:
 
     def take(self, run: TransferRun) -> None:
         """Take requests; raises AmqpError for those that cannot be answered."""
-        if self.replies is None:
+        if self.replies is None or self._is_closed:
             raise AmqpError(c.PRECONDITION_FAILED, "the link for answers is not attached")
         if not run.settled:
             self._outcomes.accept(run.first_id, len(run.payloads), self, durable=False)

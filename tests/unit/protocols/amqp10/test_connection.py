@@ -383,7 +383,9 @@ def test_a_delivery_in_several_transfers_is_told_once_it_is_whole():
 
 def test_an_aborted_delivery_is_dropped():
     conn = running(begin(), attach_sender(0))
-    assert feed(conn, transfer(0, b"ab", more=True) + transfer(0, b"", aborted=True)) == []
+    assert names(feed(conn, transfer(0, b"ab", more=True) + transfer(0, b"", aborted=True))) == [
+        "CreditChanged"
+    ]
     (run,) = feed(conn, transfer(1, b"next"))
     assert (run.first_id, run.payloads) == (1, [b"next"])
 
@@ -632,3 +634,28 @@ def test_more_links_than_one_client_may_have_end_the_session(monkeypatch):
     assert ended.error.condition == c.RESOURCE_LIMIT_EXCEEDED
     feed(conn, attach_sender(2, channel=1))
     assert type(said(conn)[0]) is p.Attach
+
+
+def test_credit_with_a_delivery_count_that_lies_stays_one_that_can_be_told():
+    conn = running(begin(), attach_receiver(1))
+    feed(conn, flow(c.UINT_MAX, delivery_count=1 << 30, echo=True))
+    assert said(conn)[-1].link_credit == c.UINT_MAX
+
+
+def test_a_delivery_in_parts_needs_credit_from_its_first_part_on():
+    conn = running(begin())
+    events = feed(conn, attach_sender(0), credit=0)
+    conn.grant(events[0].link, 1)
+    feed(conn, transfer(0))
+    conn.output.clear()
+    feed(conn, transfer(1, b"x", more=True))
+    (detach,) = said(conn)
+    assert detach.error.condition == c.TRANSFER_LIMIT_EXCEEDED
+    assert conn.unfinished_bytes == 0
+
+
+def test_credit_that_aborted_deliveries_used_is_told():
+    conn = running(begin(), attach_sender(0))
+    (told,) = feed(conn, transfer(0, b"ab", more=True) + encode_frame(0, p.Transfer(0, aborted=True)))
+    assert type(told) is ev.CreditChanged
+    assert told.link.credit == 999
