@@ -140,8 +140,8 @@ class Session(Protocol):
     def keeps_any(self) -> bool:
         """Whether messages are kept for any of its subscriptions."""
 
-    def matched(self, topic: str, *, is_own: bool) -> Matched:
-        """Return its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
+    def matched(self, topics: tuple[str, ...], *, is_own: bool) -> Matched:
+        """Return its subscriptions that bring it what is published to topics, by itself if that `is_own`."""
 
     @property
     def unfinished(self) -> Unfinished: ...

@@ -21,9 +21,10 @@ class PublishShape:
 
     `properties` are the raw bytes of an MQTT 5 property block without its length (b"" in 3.1.1), validated,
     and without a topic alias: `alias`, which is 0 if there was none, is the client's own. `is_text`: payloads
-    are said to be UTF-8, which nobody has checked (section 3.3.2.3.2). The same object comes back while first
-    byte, topic and properties repeat on one connection, so `context` can hold what the front-end worked out
-    for them (routes, permissions).
+    are said to be UTF-8, which nobody has checked (section 3.3.2.3.2). `topics`: subscribers are found by
+    them; the topic alone, or several of another protocol. The same object comes back while first byte, topic
+    and properties repeat on one connection, so `context` can hold what the front-end worked out for them
+    (routes, permissions).
     """
 
     first_byte: int
@@ -32,6 +33,7 @@ class PublishShape:
     _: KW_ONLY
     alias: int = 0
     is_text: bool = False
+    topics: tuple[str, ...] = ()
     topic_bytes: bytes = field(init=False)
     qos: int = field(init=False)
     retain: bool = field(init=False)
@@ -40,6 +42,7 @@ class PublishShape:
 
     def __post_init__(self) -> None:
         self.topic_bytes = self.topic.encode()
+        self.topics = self.topics or (self.topic,)
         self.qos = (self.first_byte >> 1) & 3
         self.retain = bool(self.first_byte & 1)
         self.dup = bool(self.first_byte & 8)

@@ -29,7 +29,7 @@ class Matching:
     __slots__ = ("_exact", "_found", "_wild")
 
     def __init__(self, subscriptions: Mapping[str, SessionSubscription]) -> None:
-        self._found: dict[tuple[str, bool], Matched] = {}
+        self._found: dict[tuple[tuple[str, ...], bool], Matched] = {}
         self._exact: dict[str, SessionSubscription] = {}
         self._wild: list[tuple[Callable[[str], bool], SessionSubscription]] = []
         for topic_filter, each in subscriptions.items():
@@ -40,17 +40,24 @@ class Matching:
             else:
                 self._exact[topic_filter] = each
 
-    def of(self, topic: str, *, is_own: bool) -> Matched:
-        """Return those that a topic matches; `is_own`: which want what the session itself publishes there."""
-        key = topic, is_own
+    def of(self, topics: tuple[str, ...], *, is_own: bool) -> Matched:
+        """Return those that one of the topics matches; `is_own`: which want what the session itself publishes
+        there.
+        """
+        key = topics, is_own
         found = self._found.get(key)
         if found is None:
             if len(self._found) >= limits.SESSION_TOPICS_MATCHED_MAX:
                 self._found.clear()
             found = self._found[key] = Matched(
-                [each for each in self._find(topic) if not (is_own and each.options.no_local)]
+                [each for each in self._find_all(topics) if not (is_own and each.options.no_local)]
             )
         return found
+
+    def _find_all(self, topics: tuple[str, ...]) -> Iterable[SessionSubscription]:
+        if len(topics) == 1:
+            return self._find(topics[0])
+        return dict.fromkeys([each for topic in topics for each in self._find(topic)])
 
     def _find(self, topic: str) -> list[SessionSubscription]:
         exact = self._exact.get(topic)

@@ -278,11 +278,11 @@ class Session:
         """Whether messages are kept for any of its subscriptions."""
         return len(self.subscriptions) > self._beside_count
 
-    def matched(self, topic: str, *, is_own: bool) -> Matched:
-        """Return its subscriptions that bring it what is published to a topic, by itself if that `is_own`."""
+    def matched(self, topics: tuple[str, ...], *, is_own: bool) -> Matched:
+        """Return its subscriptions that bring it what is published to topics, by itself if that `is_own`."""
         if self._matching is None:
             self._matching = Matching(self.subscriptions)
-        return self._matching.of(topic, is_own=is_own)
+        return self._matching.of(topics, is_own=is_own)
 
     def wake(self) -> None:
         """Send more: the client takes it."""
@@ -439,7 +439,7 @@ class Session:
         if not self._beside_count or merged.subscriptions[0].is_own:
             return merged
         message = merged.message
-        matched = self.matched(message.template.topic, is_own=message.publisher == self.number)
+        matched = self.matched((message.template.topic,), is_own=message.publisher == self.number)
         beside = [each for each in matched.beside if each.from_id <= message.message_id]
         return Merged(message, [*merged.subscriptions, *beside]) if beside else merged
 

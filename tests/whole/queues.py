@@ -442,6 +442,7 @@ class Queues:
         assert limit is not None
         low, high = group.waiting()
         unsure = low != high or (burst and queue.served()) or any(item.loose for item in group.ready())
+        unsure = unsure or queue.is_waited_for
         if unsure:
             if high > limit:
                 self.any_may_give_way(queue, group, now)

@@ -26,13 +26,14 @@ class MqttTopics:
 
     def audience(self, keys: Sequence[str], template: EnvelopeTemplate) -> Audience | None:
         """See `Topics.audience`. Persistent messages are of QoS 1."""
-        topics = [topic for topic in map(topic_of, keys) if _is_topic(topic)]
+        topics = tuple([topic for topic in map(topic_of, keys) if _is_topic(topic)])
         topic = topic_of(template.topic)
         if not topics or not _is_topic(topic):
             return None
         first_byte = 0x30 | template.persistent << 1
-        shape = PublishShape(first_byte, topic, as_mqtt(template))
-        return Audience(self._hub, self._pubsub, shape, topics=topics)
+        return Audience(
+            self._hub, self._pubsub, PublishShape(first_byte, topic, as_mqtt(template), topics=topics)
+        )
 
 
 def _is_topic(topic: str) -> bool:

@@ -20,8 +20,7 @@ _NEVER_FOUND.expire()
 
 
 class Audience:
-    """As `queue_manager.audience.Audience`, of publishes of one shape to `topics`, the shape's own
-    topic or several.
+    """As `queue_manager.audience.Audience`, of publishes of one shape.
 
     `direct` are the subscribers who get them byte for byte, `_others` the subscriptions that need them
     rewritten, `_groups` those that choose among their members, `_logged` the filters that keep them for
@@ -42,7 +41,6 @@ class Audience:
         "_shape",
         "_subscriber",
         "_template",
-        "_topics",
         "_version",
         "direct",
         "is_retained",
@@ -54,7 +52,6 @@ class Audience:
         pubsub: PubSub,
         shape: PublishShape,
         *,
-        topics: Sequence[str] = (),
         subscriber: Subscriber | None = None,
         session: Session | None = None,
         protocol_version: int = 0,
@@ -67,7 +64,6 @@ class Audience:
         self._retained = hub.client.retained
         self._pubsub = pubsub
         self._shape = shape
-        self._topics = topics or (shape.topic,)
         self._subscriber = subscriber
         self._session = session
         self._protocol_version = protocol_version
@@ -166,8 +162,9 @@ class Audience:
     def _find(self) -> None:
         """Find the subscribers as they are now."""
         pubsub = self._pubsub
+        shape, version = self._shape, self._protocol_version
         self._version = pubsub.version
-        routes = [pubsub.route(topic) for topic in self._topics]
+        routes = [pubsub.route(topic) for topic in shape.topics]
         found: Iterable[Subscription] = routes[0].subscriptions
         groups: Iterable[ShareGroup] = routes[0].groups
         if len(routes) > 1:
@@ -181,7 +178,6 @@ class Audience:
             else:
                 plain.append(subscription)
         self._logged = tuple(logged)
-        shape, version = self._shape, self._protocol_version
         wanted = one_for_each_client(plain, self._subscriber)
         self.direct = [one.subscriber for one in wanted if one.takes_as_is(shape, version)]
         self._others = [one for one in wanted if not one.takes_as_is(shape, version)]

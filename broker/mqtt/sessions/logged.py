@@ -46,6 +46,6 @@ class LoggedFilter:
         """
         for subscription in list(self.log.live):
             session = subscription.session
-            matched = session.matched(run.shape.topic, is_own=session is publisher)
+            matched = session.matched(run.shape.topics, is_own=session is publisher)
             if matched.logged and matched.logged[0] is subscription:
                 cast(PlainLink, session.link).pass_on(run, matched)

@@ -179,7 +179,7 @@ class Outbound:
         if (
             session is not None
             and subscription.group is None
-            and session.matched(run.shape.topic, is_own=subscription.is_own).logged
+            and session.matched(run.shape.topics, is_own=subscription.is_own).logged
         ):
             return
         self.rewrite(run, subscription)
