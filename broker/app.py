@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
@@ -23,7 +23,6 @@ from broker.configured import declare_configured, default_policy
 from broker.drivers import Drivers
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
-from broker.http.late import load_http
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
 from broker.mqtt.consuming.temporary_groups import delete_left
@@ -50,6 +49,9 @@ from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status, is_fast_batch_on
 from storage.open import open_store, storage_holder_pid
 from storage.store import Replay, Store
+
+if TYPE_CHECKING:
+    from broker.http.server import HttpServer
 
 _log: Final = structlog.get_logger("sluicemq")
 
@@ -360,7 +362,7 @@ class Broker:
 
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
         try:
-            self._http = servers = await load_http(self.hub, self.admin, node, names)
+            self._http = servers = await asyncio.to_thread(_made_http, self.hub, self.admin, node, names)
         except Exception:
             _log.exception("http.not_started")
             self._listeners.leave_out(names)  # so that nobody waits for it
@@ -399,3 +401,12 @@ class Broker:
         for transport in list(self.hub.transports):
             transport.fail_storage()
         self.failed.set()
+
+
+def _made_http(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
+    """Make the servers of these listeners, in a thread and once others are served: to import and to put
+    together what they need takes as much of a processor as half of the rest of a start.
+    """
+    from broker.http.application import http_servers
+
+    return http_servers(hub, admin, node, names)

@@ -19,6 +19,7 @@ from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
 from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE_TYPES
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_vhosts import StoredVhost
+from storage.envelope import EnvelopeTemplate
 
 # what is taken from elsewhere; the rest is below
 __all__ = [
@@ -246,25 +247,11 @@ class BrowseRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedAs:
-    """The form in which a message was published. `properties` are as its protocol wrote them, which
-    `properties_kind` tells; `expires_at_ms` 0 is never.
-    """
-
-    topic: str
-    exchange: str
-    properties_kind: int
-    properties: bytes
-    persistent: bool
-    priority: int
-    expires_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class BrowsedMessage:
     """One message of a listing, looked at and not touched.
 
     `name` names it within its queue: its offset, or, of a scheduled one (`offset` -1), when it is due.
+    `template` has what it was published with.
     `time_ms` is when a scheduled or delayed message is due, when a
     claim was made, when a message was done or failed; 0 for a ready one. `body` None: not asked for, or not
     kept any more.
@@ -272,7 +259,7 @@ class BrowsedMessage:
 
     name: str
     offset: int
-    published: PublishedAs
+    template: EnvelopeTemplate
     received_at_ms: int
     attempts: int
     time_ms: int

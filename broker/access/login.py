@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from broker.access.credentials import VhostRefused
@@ -22,6 +23,7 @@ class NotPermitted(AccessRefused):
     """A call needs a permission that the user does not have."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Login:
     """A login: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
 
@@ -30,38 +32,18 @@ class Login:
     file.
     """
 
-    __slots__ = ("_grants", "connections_max", "expires_at_ms", "is_borrowed", "source", "tags", "user")
-
-    def __init__(
-        self,
-        user: str,
-        grants: Mapping[str, Grant],
-        *,
-        tags: frozenset[str] = frozenset(),
-        source: str,
-        expires_at_ms: int | None = None,
-        connections_max: int | None = None,
-        is_borrowed: bool = False,
-    ) -> None:
-        self.user = user
-        self.tags = tags
-        self.source = source
-        self.expires_at_ms = expires_at_ms
-        self.connections_max = connections_max
-        self.is_borrowed = is_borrowed
-        self._grants = grants
+    user: str
+    _grants: Mapping[str, Grant]
+    _: KW_ONLY
+    source: str
+    tags: frozenset[str] = frozenset()
+    expires_at_ms: int | None = None
+    connections_max: int | None = None
+    is_borrowed: bool = False
 
     def until(self, expires_at_ms: int | None, source: str) -> Login:
         """Return the same, vouched for by another source until then."""
-        return Login(
-            self.user,
-            self._grants,
-            tags=self.tags,
-            source=source,
-            expires_at_ms=expires_at_ms,
-            connections_max=self.connections_max,
-            is_borrowed=True,
-        )
+        return replace(self, source=source, expires_at_ms=expires_at_ms, is_borrowed=True)
 
     def allows_as(self, other: Login) -> bool:
         """Return whether the other allows the same, neither less nor more."""
@@ -155,34 +137,28 @@ class Identity:
 
     def may(self, action: Action, kind: Kind, name: str) -> bool:
         """Return whether that may be done to what is called so."""
-        asked = (action, kind, name)
-        if asked in self._allowed:
-            return True
-        allowed = VHOST_SEPARATOR not in name and self._rights.cover(action, kind, name)
-        if allowed:
-            self._keep(asked)
-        return allowed
+        return self._decided((action, kind, name))
 
     def may_use_keys(self, action: Action, exchange: str, key: str) -> bool:
         """Return whether a routing key (reading: a topic binding's) may be used with an exchange that
         may be.
         """
-        asked = (action, _KEYS_OF + exchange, key)
-        if asked in self._allowed:
-            return True
-        allowed = self._rights.cover_keys(action, exchange, key)
-        if allowed:
-            self._keep(asked)
-        return allowed
+        return self._decided((action, _KEYS_OF + exchange, key))
 
     def may_all_topics(self, action: Action) -> bool:
         """Return whether there is no plain topic that this could not be done to."""
-        asked = (action, _ALL_TOPICS, "")
+        return self._decided((action, _ALL_TOPICS, ""))
+
+    def _decided(self, asked: tuple[Action, Kind | str, str]) -> bool:
+        """Return whether that is allowed; it is kept where it is."""
         if asked in self._allowed:
             return True
-        allowed = self._rights.cover_all_topics(action)
+        allowed = _cover(self._rights, *asked)
         if allowed:
-            self._keep(asked)
+            if len(self._allowed) >= limits.ACCESS_DECISIONS_KEPT_MAX:
+                self._allowed.clear()
+                self._has_forgotten = True
+            self._allowed.add(asked)
         return allowed
 
     def check(self, action: Action, kind: Kind, name: str) -> None:
@@ -222,16 +198,10 @@ class Identity:
         self._rights = Rights(Grant(groups=""), user="", client_id="", vhost="")
         self._allowed.clear()
 
-    def _keep(self, asked: tuple[Action, Kind | str, str]) -> None:
-        if len(self._allowed) >= limits.ACCESS_DECISIONS_KEPT_MAX:
-            self._allowed.clear()
-            self._has_forgotten = True
-        self._allowed.add(asked)
-
 
 def _cover(rights: Rights, action: Action, kind: Kind | str, name: str) -> bool:
     if isinstance(kind, Kind):
-        return rights.cover(action, kind, name)
+        return VHOST_SEPARATOR not in name and rights.cover(action, kind, name)
     if kind == _ALL_TOPICS:
         return rights.cover_all_topics(action)
     return rights.cover_keys(action, kind.removeprefix(_KEYS_OF), name)

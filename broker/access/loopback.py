@@ -8,11 +8,6 @@ from functools import lru_cache
 from config import limits
 
 
-def is_loopback(peer: str) -> bool:
-    """Return whether a peer (`host:port`) is on this machine."""
-    return is_loopback_host(peer.rpartition(":")[0].strip("[]"))
-
-
 @lru_cache(limits.HOSTS_KNOWN_MAX)
 def is_loopback_host(host: str) -> bool:
     """Return whether an IP address, or `localhost`, is this machine's own; other names are not looked up."""

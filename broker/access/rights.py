@@ -9,13 +9,12 @@ from enum import Enum
 from typing import Final
 
 from broker.access.name_patterns import NamePattern, expanded_filter, filter_covers, name_pattern
+from broker.topics import routing_key_of
 from queue_manager.address import queue_of
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 TOPIC_EXCHANGE: Final = "amq.topic"
 """The exchange that plain MQTT topics are the routing keys of."""
-
-_TO_KEY: Final = str.maketrans("/.", "./")
 
 
 class Action(Enum):
@@ -115,7 +114,7 @@ class Rights:
     def _cover_topic(self, action: Action, kind: Kind, name: str) -> bool:
         pattern = self._patterns[action]
         if pattern.covers(name) or pattern.covers(TOPIC_EXCHANGE):
-            key = name.translate(_TO_KEY)
+            key = routing_key_of(name)
             if kind is Kind.FILTER:
                 key = key.replace("+", "*")
                 if "*" in key or "#" in key:

@@ -30,7 +30,7 @@ from broker.engine.checking import checks_calls
 from broker.engine.client import ShardClient
 from broker.engine.client.groups import Start
 from broker.properties import amqp
-from broker.properties.templates import as_amqp, template_of
+from broker.properties.templates import as_amqp
 from broker.publication import with_properties
 from broker.vhosts.vhost_directory import VhostDirectory
 from config.name_rules import check_queue_name
@@ -366,17 +366,17 @@ class Admin:
 
 def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:
     """Return a message with headers and properties as an AMQP consumer sees them."""
-    published = found.published
-    headers, properties = amqp.read_fields(as_amqp(template_of(published)))
+    template = found.template
+    headers, properties = amqp.read_fields(as_amqp(template))
     return MessageView(
         message_id=f"{queue}:{found.name}",
         offset=found.offset,
-        topic=published.topic,
+        topic=template.topic,
         state=state,
         attempts=found.attempts,
         received_at_ms=found.received_at_ms,
         time_ms=found.time_ms,
-        persistent=published.persistent,
+        persistent=template.persistent,
         headers=headers,
         properties=properties,
         body=found.body,

@@ -7,16 +7,14 @@ import platform
 import resource
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
 
 from broker.connections.connection_views import ConnectionView
+from broker.process.free_memory import resident_bytes
 from broker.process.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
 from broker.vhosts.hub import Hub
 from config.settings import ListenerSettings, Settings
 from storage.store import JournalView
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +143,3 @@ class Node:
     def connection_count(self) -> int:
         """Return how many clients are connected by MQTT and AMQP."""
         return len(self._hub.transports)
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process that lies in RAM; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return 0

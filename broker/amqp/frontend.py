@@ -137,8 +137,8 @@ class AmqpFrontend(Frontend):
         self.channels.close()
         self.channels.clear()
         self.client.leave()
-        queues = self.client.hub.client.queues
-        queues.forget_caller(self.client.caller)
+        core = self.client.hub.client
+        core.queues.forget_caller(self.client.caller)
 
     def dissolve(self) -> None:
         self._handlers.clear()

@@ -36,10 +36,12 @@ class ConsumerSink(Sink, Protocol):
 class Consumers:
     """By name: what the client calls them."""
 
-    __slots__ = ("_by_name", "_hub", "_is_paused")
+    __slots__ = ("_by_name", "_consuming", "_is_paused", "_now_ms", "_settling")
 
     def __init__(self, hub: Hub, *, is_paused: bool = False) -> None:
-        self._hub = hub
+        self._consuming = hub.client.consuming
+        self._settling = hub.client.settling
+        self._now_ms = hub.clock.now_ms
         self._is_paused = is_paused
         self._by_name: dict[str, Consumer] = {}
 
@@ -62,7 +64,7 @@ class Consumers:
 
     def holds(self, claim: Claim) -> bool:
         """Return whether the claim is that of one of them."""
-        return self._hub.client.settling.holder(claim) in self._by_name.values()
+        return self._settling.holder(claim) in self._by_name.values()
 
     def take(self, name: str, consumer: Consumer, sink: ConsumerSink) -> None:
         """Take a consumer that was made with this sink, in the place of another of that name."""
@@ -77,8 +79,7 @@ class Consumers:
         consumer = self._by_name.pop(name, None)
         if consumer is None:
             return False
-        hub = self._hub
-        hub.client.consuming.unsubscribe(consumer, hub.clock.now_ms(), keep_claims=keep_claims)
+        self._consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
         return True
 
     def forget(self, name: str) -> None:
@@ -101,17 +102,16 @@ class Consumers:
     def wake(self) -> None:
         """Deliver to them again: their credit may have grown."""
         for consumer in self:
-            self._hub.client.consuming.wake(consumer)
+            self._consuming.wake(consumer)
 
     def end_all(self) -> None:
         """End them all; what one returns goes to none of the others."""
         self.pause()
-        hub = self._hub
-        now_ms = hub.clock.now_ms()
+        now_ms = self._now_ms()
         ended = list(self)
         self._by_name.clear()
         for consumer in ended:
-            hub.client.consuming.unsubscribe(consumer, now_ms)
+            self._consuming.unsubscribe(consumer, now_ms)
 
 
 def _view(name: str, consumer: Consumer) -> ConsumerView:

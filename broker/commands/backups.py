@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -16,6 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from broker.clock import Clock, iso_time
 from broker.commands.http_api import Api, AsJson, segment, with_api
 from broker.commands.printing import print_json, refuse
+from broker.commands.stored_data import Config, done
+from broker.commands.stored_data import Storage as StoppedStorage
 from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import StorageSettings
@@ -26,16 +28,12 @@ if TYPE_CHECKING:
     from storage.backup.archive import Index
     from storage.backup.copying import About, Tell
 
-Result = TypeVar("Result")
-
 Storage = Annotated[
     str | None,
     typer.Option(
         help="Where this machine sees the storage, if not where the broker does: a directory, or a URL."
     ),
 ]
-StoppedStorage = Annotated[str | None, typer.Option(help="A directory, or s3://bucket/prefix.")]
-Config = Annotated[Path | None, typer.Option(help="The broker's configuration file.")]
 Place = Annotated[
     str, typer.Argument(help="A directory, or s3://bucket/prefix; for a new backup an empty one.")
 ]
@@ -68,7 +66,7 @@ def backup(
     else:
         origin = _running(api, storage)
     with _progress("copying") as bar:
-        index = _run(_back_up(origin, to, bar))
+        index = done(_back_up(origin, to, bar))
     _show(index, to, as_json)
 
 
@@ -82,7 +80,7 @@ def restore(
     """Fill an empty storage with a backup, once all its checksums are found right."""
     settings = None if check else _storage_settings(storage, config)
     with _progress("checking") as bar:
-        index = _run(_restore(place, settings, bar))
+        index = done(_restore(place, settings, bar))
     _show(index, place if settings is None else settings.url, as_json)
 
 
@@ -198,13 +196,6 @@ def _progress(doing: str) -> Iterator[_Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield _Bar(progress, doing)
-
-
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
-    try:
-        return asyncio.run(work)
-    except StorageError as error:
-        refuse(error.reason)
 
 
 def _show(index: Index, place: str, as_json: bool) -> None:

@@ -48,7 +48,7 @@ def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson
     """Delete payloads that nothing holds and lower counts of references that are too high, as `verify` tells
     them. Changes nothing where a record cannot be read; exit 1 if problems are left.
     """
-    found, repaired_count = _done(_repair(_stored(storage, config)))
+    found, repaired_count = done(_repair(_stored(storage, config)))
     if as_json:
         print_json({**asdict(found), "repaired_count": repaired_count})
     else:
@@ -59,7 +59,7 @@ def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson
 
 
 def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
-    return _done(_inspect(_stored(storage, config), verify=verify))
+    return done(_inspect(_stored(storage, config), verify=verify))
 
 
 def _stored(storage: str | None, config: Path | None) -> StorageSettings:
@@ -75,7 +75,7 @@ def _stored(storage: str | None, config: Path | None) -> StorageSettings:
     return settings
 
 
-def _done(work: Coroutine[Any, Any, _Found]) -> _Found:
+def done(work: Coroutine[Any, Any, _Found]) -> _Found:
     """Return what comes of work on a storage; exits where it fails."""
     try:
         return asyncio.run(work)

@@ -37,7 +37,8 @@ class Answer(Generic[T]):
         """Return what `call` gives, or the QueueManagerError it raises, as an answer."""
         answer = cls()
         try:
-            answer.resolve(call())
+            answer._value = call()
+            answer.is_done = True
         except QueueManagerError as error:
             answer.fail(error)
         return answer

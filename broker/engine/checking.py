@@ -35,7 +35,9 @@ def _checked(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., C
         arguments[0].check()
         for name, value in signature.bind(*arguments, **named).arguments.items():
             kinds = expected.get(name)
-            if kinds is not None and not any(_is_a(value, kind, items) for kind, items in kinds):
+            if kinds is None or (type(value), None) in kinds:
+                continue
+            if not any(_is_a(value, kind, items) for kind, items in kinds):
                 wanted = " or ".join(_title(kind, items) for kind, items in kinds)
                 raise InvalidArgument(f"{name} must be {wanted}, not {type(value).__name__}")
         return await method(*arguments, **named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.engine.deleting import Deleting
-from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
+from broker.engine.log_steps import FittingSteps, scan_prefix
 from config import limits
 from queue_manager.claims.bucket_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
@@ -29,13 +29,11 @@ async def remove_group(at: Deleting, removal: GroupRemoval) -> None:
 
 async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
     """Let go of the payloads of `log_free`, which the log tells."""
-    manager = at.manager
     log = removal.log
     free = removal.log_free
     if not free.starts:
         return
-    ranges = manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
-    async for _, rows in walk_log(at.store, ranges, FittingSteps()):
+    async for _, rows in at.entries(log.log_id, log.head_sequence, FittingSteps()):
         found = []
         offset = 0
         for _, value in rows:
@@ -46,7 +44,7 @@ async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
         if found or offset >= free.starts[0]:
             await _release(at, found)
             free.discard(0, offset + 1)
-            manager.context.commit.put(removal.key(), removal.encode())
+            at.commit.put(removal.key(), removal.encode())
         await at.commits.room_for_deletes()
         if not free.starts:
             return
@@ -95,7 +93,7 @@ async def _drop(
         if held.offset is not None and _lets_go(removal, part, held.offset)
     ]
     await _release(at, found)
-    commit = at.manager.context.commit
+    commit = at.commit
     own = None if part is None else part.cursors.get(removal.group_id)
     for held in gone:
         commit.delete(attempts.key(removal.storage_id, held.first_id))

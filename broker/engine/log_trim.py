@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.deleting import Deleting
-from broker.engine.log_steps import FittingSteps, walk_log
+from broker.engine.log_steps import FittingSteps
 from queue_manager.log.members import is_failed
 from queue_manager.log.removals import RangeRemoval
 from queue_manager.log.retention import HeadRemoval
@@ -15,8 +15,7 @@ from storage.records import expiry, metadata, payload
 async def release_range(at: Deleting, removal: RangeRemoval) -> None:
     """Find the messages a group was purged of."""
     log = removal.log
-    ranges = at.manager.context.metadata_log.scan_bounds(log.log_id, removal.sequence)
-    async for _, rows in walk_log(at.store, ranges, FittingSteps()):
+    async for _, rows in at.entries(log.log_id, removal.sequence, FittingSteps()):
         if log.deleted:
             return
         found = []
@@ -37,8 +36,7 @@ async def trim_log(at: Deleting, removal: HeadRemoval) -> None:
     retention = removal.retention
     log = removal.log
     head = retention.trim_limit()
-    ranges = at.manager.context.metadata_log.scan_bounds(log.log_id, log.head_sequence)
-    async for scan, rows in walk_log(at.store, ranges, FittingSteps()):
+    async for scan, rows in at.entries(log.log_id, log.head_sequence, FittingSteps()):
         if log.deleted:
             return
         if _trim_rows(at, removal, scan, rows, head):
@@ -56,7 +54,7 @@ def _trim_rows(
     """Trim these entries; whether the head was reached."""
     log = removal.log
     retention = removal.retention
-    commit = at.manager.context.commit
+    commit = at.commit
     for key, value in rows:
         messages = metadata.decode(value)
         last_offset = read_head(messages[-1][1])[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.deleting import Deleting
-from broker.engine.log_steps import FittingSteps, scan_prefix, walk_log
+from broker.engine.log_steps import FittingSteps, scan_prefix
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
@@ -26,7 +26,7 @@ async def remove_queue(at: Deleting, removal: QueueRemoval) -> None:
         await _remove_log(at, removal)
     manager = at.manager
     for storage_id in removal.storage_ids:
-        commit = manager.context.commit
+        commit = at.commit
         commit.delete(claim_state.key(storage_id))
         commit.delete(group_position.key(storage_id))
         commit.delete(log_cursor.key(storage_id, removal.log_id))
@@ -35,17 +35,16 @@ async def remove_queue(at: Deleting, removal: QueueRemoval) -> None:
             continue
         for kind in PLACE_TYPES:
             await _remove_rows(at, removal, storage_id, kind)
-    for segment in manager.context.metadata_log.segments:
-        listed = log_key(manager.context.metadata_log.instance_id, removal.log_id)
-        manager.context.commit.delete(listing_key(segment.segment_id, listed))
+    metadata_log = manager.context.metadata_log
+    listed = log_key(metadata_log.instance_id, removal.log_id)
+    for segment in metadata_log.segments:
+        at.commit.delete(listing_key(segment.segment_id, listed))
     manager.queues.removing.end(removal)
 
 
 async def _remove_log(at: Deleting, removal: QueueRemoval) -> None:
     """Delete the entries of the log with their payloads, and the records of its rules."""
-    manager = at.manager
-    ranges = manager.context.metadata_log.scan_bounds(removal.log_id)
-    async for _, rows in walk_log(at.store, ranges, FittingSteps()):
+    async for _, rows in at.entries(removal.log_id, 0, FittingSteps()):
         for key, value in rows:
             own: list[bytes] = []
             shared: list[int] = []

@@ -112,6 +112,11 @@ class Shard:
         manager.queues.resume_removals()
         return shard
 
+    def follow_up(self) -> None:
+        """Have delivered what can be delivered, and written what was done."""
+        self.manager.dispatch(self.clock.now_ms())
+        self.wake()
+
     def on_failure(self, call: Callable[[StorageError], None]) -> None:
         """Have `call` called once, with the reason, when the store fails for good: nothing may be confirmed
         any more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.deleting import Deleting
-from broker.engine.log_steps import Steps, walk_log
+from broker.engine.log_steps import Steps
 from broker.engine.payload_references import drop_reference
 from queue_manager.log.payloads import Run, add_to_runs
 from queue_manager.log.queue_log import QueueLog
@@ -18,10 +18,8 @@ CHUNKS_PER_STEP: Final = 500
 
 async def trim_stream(at: Deleting, stream: QueueLog) -> None:
     """Delete what lies wholly below the head, each log entry in one commit with its payloads."""
-    manager = at.manager
     head = stream.head_offset
-    ranges = manager.context.metadata_log.scan_bounds(stream.log_id, stream.head_sequence)
-    async for scan, rows in walk_log(at.store, ranges, Steps(ENTRIES_PER_STEP)):
+    async for scan, rows in at.entries(stream.log_id, stream.head_sequence, Steps(ENTRIES_PER_STEP)):
         if stream.deleted:
             return
         for key, value in rows:
@@ -50,7 +48,7 @@ async def _delete_entry(
     async with at.references.counted(shared) as counts:
         if stream.deleted:
             return  # its removal finds the entry, and lets go of the payloads
-        commit = at.manager.context.commit
+        commit = at.commit
         commit.delete(key)
         for _, first_id, count in runs:
             commit.delete_run(payload_keys(first_id, count))
@@ -66,8 +64,8 @@ async def _finish(at: Deleting, stream: QueueLog, head: int) -> None:
         if stream.deleted:
             return
         for key, _ in rows:
-            at.manager.context.commit.delete(key)
+            at.commit.delete(key)
         start = rows[-1][0] + b"\x00"
     if not stream.deleted:
         where = queue_meta.encode(stream.head_offset, stream.head_sequence)
-        at.manager.context.commit.put(queue_meta.key(stream.name), where)
+        at.commit.put(queue_meta.key(stream.name), where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -24,32 +25,20 @@ from storage.errors import StorageError
 POLL_INTERVAL_S: Final = 0.01
 
 
+@dataclass(eq=False)
 class Sweeper:
     """Purges what retention ends for, and performs removals."""
 
-    def __init__(
-        self,
-        manager: QueueManager,
-        clock: Clock,
-        wakeups: Wakeups,
-        ending: Ending,
-        retry: StoreRetry,
-        commits: CommitLoop,
-        references: PayloadReferences,
-        leases: LeaseLoop,
-        done_records: DoneRecords,
-        removals: Removals,
-    ) -> None:
-        self._manager = manager
-        self._clock = clock
-        self._wakeups = wakeups
-        self._ending = ending
-        self._retry = retry
-        self._commits = commits
-        self._references = references
-        self._leases = leases
-        self._done_records = done_records
-        self._removals = removals
+    _manager: QueueManager
+    _clock: Clock
+    _wakeups: Wakeups
+    _ending: Ending
+    _retry: StoreRetry
+    _commits: CommitLoop
+    _references: PayloadReferences
+    _leases: LeaseLoop
+    _done_records: DoneRecords
+    _removals: Removals
 
     async def run(self) -> None:
         """Sweep twice a second, and when somebody waits for it."""

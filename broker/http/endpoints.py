@@ -108,7 +108,10 @@ class Endpoint:
     async def respond(self, request: Request, where: Where) -> Response:
         """Return the answer to a request; raises Problem, NotPermitted and what the call does."""
         caller = None if self.path in OPEN_PATHS else identity_of(request.scope)
-        path = {name: _name(value) for name, value in request.path_params.items()}
+        try:
+            path = {name: unquote(value, errors="strict") for name, value in request.path_params.items()}
+        except UnicodeDecodeError:
+            raise Problem(400, "invalid_address", "a path is UTF-8, encoded by %") from None
         if path.get("group") == DEFAULT_GROUP:
             path["group"] = ""
         given = await self._read(request)
@@ -148,7 +151,8 @@ class Endpoint:
     def _check(self, caller: Identity, path: Mapping[str, str], given: BaseModel) -> None:
         """Raise Problem or NotPermitted where the caller may not make the call."""
         is_looking = self.method == "GET" and not self.is_private
-        is_operator = caller.is_administrator or (is_looking and caller.is_monitoring)
+        login = caller.login
+        is_operator = login.is_administrator or (is_looking and login.is_monitoring)
         if is_operator and not self.is_for_clients:
             return
         if self.needs is None or "queue" not in path:
@@ -218,14 +222,6 @@ def served(router: Router) -> ASGIApp:
             await answer_of(error)(scope, receive, send)
 
     return call
-
-
-def _name(text: str) -> str:
-    """Return a name in a path; raises Problem."""
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise Problem(400, "invalid_address", "a path is UTF-8, encoded by %") from None
 
 
 # the document

@@ -92,7 +92,7 @@ class Admission:
         name.
         """
         vhost, colon, user = username.rpartition(":")
-        if not colon or self._frontend.client.hub.settings.mqtt.ignore_colons_in_username:
+        if not colon or self._shared.ignores_colons:
             return username
         try:
             shared = self._shared.of_vhost(vhost)

@@ -26,13 +26,15 @@ class Shared:
         self._of_hubs[hub] = self
         settings = hub.settings.mqtt
         self.hub = hub
+        self.ignores_colons = settings.ignore_colons_in_username
         self.clients = Clients()
         self.pubsub = PubSub(settings.shared_subscriptions)
         hub.access.on_reload(self.pubsub.forget_routes)
         self.wills = Wills(hub, self.pubsub)
         self.offer = offer_of(settings)
         self.connects = Rate(settings.connect_rate, hub.clock.monotonic()) if settings.connect_rate else None
-        hub.client.publishing.join(MqttTopics(hub, self.pubsub))
+        self._publishing = hub.client.publishing
+        self._publishing.join(MqttTopics(hub, self.pubsub))
         self.sessions = LastingSessions(hub, self.pubsub)
         self.shares = KeptShares(hub, self.pubsub)
         self._bridges = start_bridges(hub, self.pubsub)
@@ -51,7 +53,7 @@ class Shared:
 
     def end(self) -> None:
         """End: the virtual host is deleted."""
-        self.hub.client.publishing.join(None)
+        self._publishing.join(None)
         self.wills.forget()
         for bridge in self._bridges:
             bridge.stop()

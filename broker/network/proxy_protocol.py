@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import Protocol, runtime_checkable
 
+from broker.engine.shard_ending import resolve
 from config import limits
 from protocols.proxy import HEADER_BYTES_MAX, ProxyError, decode_header
 
@@ -48,14 +49,9 @@ async def _read_header(connection: socket.socket) -> str:
 async def _readable_bytes(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> int:
     """Wait for bytes; how many to look at."""
     readable = loop.create_future()
-    loop.add_reader(connection, _note, readable)
+    loop.add_reader(connection, resolve, readable)
     try:
         await readable
     finally:
         loop.remove_reader(connection)
     return HEADER_BYTES_MAX
-
-
-def _note(readable: asyncio.Future[None]) -> None:
-    if not readable.done():
-        readable.set_result(None)

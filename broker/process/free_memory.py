@@ -39,7 +39,7 @@ def resident_bytes() -> int:
     """Return what of this process is in memory; 0 where the system does not tell."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
+    except (OSError, IndexError, ValueError):
         return 0
 
 

@@ -35,10 +35,6 @@ class ServiceManager:
         """Tell that the broker serves."""
         self._tell(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
 
-    def status(self, status: str) -> None:
-        """Tell what the broker is doing, in a line for `systemctl status`."""
-        self._tell(f"STATUS={status}")
-
     def alive(self) -> None:
         """Tell that the event loop turns."""
         self._tell("WATCHDOG=1")

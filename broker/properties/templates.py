@@ -20,7 +20,6 @@ from broker.properties.amqp10_sections import (
 )
 from broker.properties.neutral_model import HeaderMap, MessageProperties
 from config import limits
-from queue_manager.api import PublishedAs
 from queue_manager.errors import InvalidArgument
 from storage.envelope import (
     PROPERTIES_AMQP,
@@ -77,19 +76,6 @@ def copies_of(template: EnvelopeTemplate) -> list[str]:
         return []
 
 
-def template_of(published: PublishedAs) -> EnvelopeTemplate:
-    """Return what is asked here of a message that was browsed."""
-    return EnvelopeTemplate(
-        published.topic,
-        published.properties_kind,
-        published.properties,
-        priority=published.priority,
-        expires_at_ms=published.expires_at_ms,
-        persistent=published.persistent,
-        exchange=published.exchange,
-    )
-
-
 def annotated(template: EnvelopeTemplate, annotations: Mapping[str, Any]) -> EnvelopeTemplate:
     """Return the template of a message that a consumer of AMQP 1.0 annotated: headers, where it came by
     another protocol.
@@ -124,13 +110,6 @@ def as_amqp(template: EnvelopeTemplate) -> bytes:
     if template.properties_kind == PROPERTIES_AMQP:
         return template.properties
     return _translated(template, PROPERTIES_AMQP)
-
-
-def as_published(published: PublishedAs) -> bytes:
-    """Return the header as `as_amqp`, of a message that was browsed."""
-    if published.properties_kind == PROPERTIES_AMQP:
-        return published.properties
-    return as_amqp(template_of(published))
 
 
 def as_mqtt(template: EnvelopeTemplate) -> bytes:

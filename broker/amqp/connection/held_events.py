@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -172,11 +173,9 @@ class HeldEvents:
         self._channel.hub.settle_turn()
 
 
+@dataclass(slots=True, eq=False)
 class Resumption:
     """The end of a wait: an event of the channel like those of the client."""
 
-    __slots__ = ("act", "index")
-
-    def __init__(self, act: Callable[[], None], index: int) -> None:
-        self.act = act
-        self.index = index
+    act: Callable[[], None]
+    index: int

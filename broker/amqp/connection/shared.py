@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from config import limits
 from queue_manager.errors import LimitReached
@@ -11,16 +12,13 @@ ReplyTaker = Callable[[list[bytes], list[bytes]], None]
 """Takes properties and bodies of replies to one requester, in order; there may be no room for them."""
 
 
+@dataclass(slots=True, eq=False)
 class Room:
-    """A bound on what all clients have at a time of something."""
+    """A bound on what all clients have at a time of something; `_reason` is told where there is no room."""
 
-    __slots__ = ("_most", "_reason", "_taken")
-
-    def __init__(self, most: int, reason: str) -> None:
-        """`reason`: what is told where there is no room."""
-        self._most = most
-        self._reason = reason
-        self._taken = 0
+    _most: int
+    _reason: str
+    _taken: int = 0
 
     def check(self, count: int = 1) -> None:
         """Raise LimitReached if there is no room for so much more."""

@@ -17,13 +17,13 @@ import structlog
 from broker.amqp.connection.shared import Room
 from broker.amqp.controls.replying import publish_json, publish_replies
 from broker.properties.amqp import bare, routing_key
-from broker.properties.templates import as_published
+from broker.properties.templates import as_amqp
 from broker.vhosts.hub import Hub
 from config import limits
 from protocols.amqp091.content import append_encoded
 from protocols.amqp091.tables import encode_entry, encode_name
 from queue_manager import stage_tags as tags
-from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, PublishedAs, State
+from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from storage.errors import StorageError
 
@@ -140,14 +140,14 @@ class Browse:
     def _properties(
         self, found: BrowsedMessage, shared: dict[int, bytes], places: dict[tuple[str, str], bytes]
     ) -> bytes:
-        published = found.published
-        base = shared.get(id(published))
+        template = found.template
+        base = shared.get(id(template))
         if base is None:
-            base = shared[id(published)] = bare(as_published(published), TOLD)
-        place = (published.topic, published.exchange)
+            base = shared[id(template)] = bare(as_amqp(template), TOLD)
+        place = (template.topic, template.exchange)
         told = places.get(place)
         if told is None:
-            told = places[place] = self._told_of(published)
+            told = places[place] = self._told_of(*place)
         name = f"{self._queue}:{found.name}".encode()
         told += _TOLD.pack(
             _OFFSET, found.offset, _ATTEMPTS, found.attempts, _TIMESTAMP, found.received_at_ms, _ID, len(name)
@@ -159,9 +159,9 @@ class Browse:
             told += encode_entry(CONSUMER, found.consumer)
         return append_encoded(base, told)
 
-    def _told_of(self, published: PublishedAs) -> bytes:
-        told = encode_entry(STATE_TOLD, self._request.state) + encode_entry(KEY, routing_key(published.topic))
-        return told + encode_entry(EXCHANGE, published.exchange) if published.exchange else told
+    def _told_of(self, topic: str, exchange: str) -> bytes:
+        told = encode_entry(STATE_TOLD, self._request.state) + encode_entry(KEY, routing_key(topic))
+        return told + encode_entry(EXCHANGE, exchange) if exchange else told
 
     def _end(self, answer: dict[str, object]) -> None:
         publish_json(self._hub, self._reply_to, self._correlation_id, answer)

@@ -33,11 +33,23 @@ class Unacked:
     leases.
     """
 
-    __slots__ = ("_aside", "_channel", "_claims", "_hub", "_late", "_lost_count", "_next_tag")
+    __slots__ = (
+        "_aside",
+        "_channel",
+        "_claims",
+        "_counters",
+        "_late",
+        "_lost_count",
+        "_next_tag",
+        "_now_ms",
+        "_settling",
+    )
 
     def __init__(self, channel: AmqpChannel) -> None:
         self._channel = channel
-        self._hub = channel.hub
+        self._counters = channel.hub.counters
+        self._settling = channel.core.settling
+        self._now_ms = channel.hub.clock.now_ms
         self._claims: dict[int, Claim] = {}
         self._late: dict[int, Consumer] = {}
         self._aside: dict[int, Claim] = {}
@@ -92,8 +104,7 @@ class Unacked:
         ever.
         """
         channel = self._channel
-        hub = self._hub
-        hub.counters.drop_too_large(len(tags))
+        self._counters.drop_too_large(len(tags))
         _log.warning(
             "amqp.properties_too_large",
             peer=channel.transport.peer,
@@ -101,7 +112,7 @@ class Unacked:
             count=len(tags),
         )
         claims = self._claims
-        hub.client.settling.reject([claims.pop(tag) for tag in tags if tag in claims], hub.clock.now_ms())
+        self._settling.reject([claims.pop(tag) for tag in tags if tag in claims], self._now_ms())
 
     def settle(self, event: ev.SettleRun) -> None:
         """Act on basic.ack, nack and reject; raises a channel error for a tag that means nothing, after those
@@ -114,9 +125,7 @@ class Unacked:
             raise _unknown(unknown_tag)
 
     def _settle(self, kind: int, requeue: bool, claims: list[Claim]) -> None:
-        hub = self._hub
-        settling = hub.client.settling
-        now_ms = hub.clock.now_ms()
+        settling, now_ms = self._settling, self._now_ms()
         if kind == ev.ACK:
             late = settling.ack(claims, now_ms)
         elif requeue:
@@ -124,7 +133,7 @@ class Unacked:
         else:
             late = settling.reject(claims, now_ms)
         if late:
-            hub.counters.settle_late(late)
+            self._counters.settle_late(late)
 
     # transactions
 
@@ -161,7 +170,7 @@ class Unacked:
 
     def apply(self, settlements: list[Settlement]) -> None:
         """Settle all that was set aside, within the open commit."""
-        settling = self._hub.client.settling
+        settling = self._settling
         for settlement in settlements:
             groups = {settling.durable_group_of(claim): None for claim in settlement.claims}
             self._settle(*settlement)
@@ -189,7 +198,7 @@ class Unacked:
             if claim is None:
                 if unknown_tag is None and tag in self._late:
                     self._late.pop(tag).came_late()
-                    self._hub.counters.settle_late(1)
+                    self._counters.settle_late(1)
                 elif unknown_tag is None:
                     unknown_tag = tag
             elif unknown_tag is None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from broker.engine.client import counting, log_view, scheduled
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, PublishedAs, State
+from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, State
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
@@ -19,7 +19,7 @@ from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
 from storage import layout
 from storage.encoding import prefix_end
-from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
+from storage.envelope import TemplateCache, read_head
 from storage.records import done, failed
 
 ROWS_PER_SCAN: Final = 16
@@ -58,8 +58,7 @@ async def read_page(
         texts, read_count = await read_bodies(shard, [item.message for item in found])
         more |= read_count < len(found)
         del found[read_count:]
-    published: dict[EnvelopeTemplate, PublishedAs] = {}
-    messages = tuple([_browsed(state, item, texts.get(item.message.message_id), published) for item in found])
+    messages = tuple([_browsed(state, item, texts.get(item.message.message_id)) for item in found])
     return BrowsedPage(messages, found[-1].cursor if found and more else None)
 
 
@@ -67,35 +66,17 @@ def _is_durable(queue: Queue, message: Message) -> bool:
     return message.offset < queue.parts[priority_of(message.offset)].log.durable_offset
 
 
-def _browsed(
-    state: State, found: Found, body: bytes | None, published: dict[EnvelopeTemplate, PublishedAs]
-) -> BrowsedMessage:
+def _browsed(state: State, found: Found, body: bytes | None) -> BrowsedMessage:
     message = found.message
-    template = message.template
-    published_as = published.get(template)
-    if published_as is None:
-        published_as = published[template] = _published(template)
     return BrowsedMessage(
         name=found.cursor if state == "scheduled" else str(message.offset),
         offset=message.offset,
-        published=published_as,
+        template=message.template,
         received_at_ms=message.received_at_ms,
         attempts=found.attempts,
         time_ms=found.time_ms,
         consumer=found.consumer,
         body=body,
-    )
-
-
-def _published(template: EnvelopeTemplate) -> PublishedAs:
-    return PublishedAs(
-        template.topic,
-        template.exchange,
-        template.properties_kind,
-        template.properties,
-        template.persistent,
-        template.priority,
-        template.expires_at_ms,
     )
 
 
@@ -260,11 +241,7 @@ async def _scheduled(shard: Shard, queue: Queue, after: str | None) -> AsyncIter
             shard, queue.name, after=place, limit=limits.LISTED_MESSAGES_MAX
         )
         for item in page:
-            body = None
-            if not queue.durable:
-                row = queue.rules.schedule.rows.get((item.due_ms, item.message_id))
-                body = None if row is None else row.body
-            message = Message(item.message_id, -1, body, item.template, 0)
+            message = Message(item.message_id, -1, item.body, item.template, 0)
             yield Found(f"{item.due_ms}.{item.message_id}", message, 0, item.due_ms, "")
         if len(page) < limits.LISTED_MESSAGES_MAX:
             return

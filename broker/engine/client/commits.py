@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.engine.commit_stats import CommitView
+from broker.engine.commit_stats import CommitStats
 from broker.engine.shard import Shard
 from queue_manager.shard.commit import Waiter
 
@@ -16,9 +16,9 @@ class CommitClient:
         self._shard = shard
         self._manager = shard.manager
 
-    def stats(self) -> CommitView:
+    def stats(self) -> CommitStats:
         """Return what was seen of commits since the start."""
-        return self._shard.commits.stats.view()
+        return self._shard.commits.stats
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """Have `waiter` told `token` when everything done so far is durable."""
@@ -36,10 +36,8 @@ class CommitClient:
 
     async def durable(self) -> None:
         """Have delivered what can be delivered, and wait until everything done so far is durable."""
-        shard = self._shard
-        self._manager.dispatch(shard.clock.now_ms())
-        shard.wake()
-        await shard.barrier()
+        self._manager.dispatch(self._shard.clock.now_ms())
+        await self._shard.barrier()
 
     def on_committed(self, call: Callable[[], None]) -> None:
         """Have `call` called after each commit."""

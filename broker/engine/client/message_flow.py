@@ -59,6 +59,8 @@ class PublishingClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        self._queues = shard.manager.queues
+        self._exchanges = shard.manager.queues.exchanges
         # without a detour, for each run
         self.publish = cast("_Publish", shard.manager.publish)
         self.is_current: Callable[[traffic.PublishPlan], bool] = attrgetter("is_current")
@@ -66,11 +68,11 @@ class PublishingClient:
     @property
     def creates_queues(self) -> bool:
         """Whether a publish to a name nobody declared makes a queue in memory."""
-        return self._manager.queues.auto_create
+        return self._queues.auto_create
 
     def match(self, topic: Address) -> traffic.Targets:
         """Return the queues that are bound to a `$queue/...` address."""
-        return self._manager.queues.bindings.route(topic)
+        return self._queues.bindings.route(topic)
 
     def route(self, topic: Address, now_ms: int) -> traffic.Targets:
         """Return the queues as `match`, but a queue in memory is made if there is none. Raises QueueNotFound
@@ -80,14 +82,14 @@ class PublishingClient:
 
     def named(self, name: Name) -> traffic.Targets:
         """Return the queue of that name, if there is one."""
-        return self._manager.queues.route_to(name)
+        return self._queues.route_to(name)
 
     def through(self, exchange: Name, keys: Sequence[str], headers: Callable[[], Headers]) -> traffic.Targets:
         """Return the queues that an exchange other than the default one gives messages with these routing
         keys (one, and what CC and BCC add) and headers, which are asked for where they matter. They are not
         current where the next message may go elsewhere. Raises ExchangeNotFound, AccessRefused.
         """
-        return self._manager.queues.exchanges.route(exchange, keys, headers)
+        return self._exchanges.route(exchange, keys, headers)
 
     def joined(self, targets: Iterable[traffic.Targets]) -> traffic.Targets:
         """Return all these queues, each once; not current, so that it is asked for again."""
@@ -97,7 +99,7 @@ class PublishingClient:
         """Return the queues as `through`, if headers do not matter and it is the same for all messages;
         otherwise, and if clients may not publish there, there are none.
         """
-        return self._manager.queues.exchanges.unconditional_route(exchange, key)
+        return self._exchanges.unconditional_route(exchange, key)
 
     def plan(
         self,
@@ -121,7 +123,7 @@ class PublishingClient:
         """Have the subscribers of these topics hear what is published in a virtual host; None: it is
         deleted.
         """
-        self._manager.queues.topics.join(vhost, topics)
+        self._queues.topics.join(vhost, topics)
 
     def judge(
         self,
@@ -413,6 +415,7 @@ class TurnClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        self._wants_commit = shard.wakeups.commit
         # without a detour, for each chunk
         self.has_work = shard.manager.context.has_work
         self.uncommitted_bytes = shard.manager.context.uncommitted_bytes
@@ -422,7 +425,7 @@ class TurnClient:
         may have been done to it, and more may be in this turn.
         """
         if self.has_work():
-            self._shard.wakeups.commit.set()
+            self._wants_commit.set()
 
     def settle(self) -> None:
         """Deliver what can be delivered, commit what must be."""

@@ -206,8 +206,7 @@ class MessageClient:
             return False
         else:
             found = await self._remove_waiting(source, of_group, offset)
-        shard.manager.dispatch(shard.clock.now_ms())
-        shard.wake()
+        shard.follow_up()
         await shard.barrier()
         return found
 
@@ -240,8 +239,7 @@ class MessageClient:
                     await shard.commits.room_to_write()
         finally:
             drain.end(shard.clock.now_ms())
-            shard.manager.dispatch(shard.clock.now_ms())
-            shard.wake()
+            shard.follow_up()
         await shard.barrier()
         return bound - drain.left
 

@@ -52,8 +52,7 @@ def bounded(limit: int | None, most: int) -> int:
 def note(shard: Shard, pace: Pace, count: int) -> int:
     """Count so many: have them delivered and written."""
     pace.went(count)
-    shard.manager.dispatch(shard.clock.now_ms())
-    shard.wake()
+    shard.follow_up()
     return count
 
 

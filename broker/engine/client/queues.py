@@ -48,6 +48,7 @@ class QueueClient:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._queues = shard.manager.queues
         self._exclusive: dict[str, dict[Queue, None]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -89,10 +90,9 @@ class QueueClient:
                 answer.fail(error)
 
     def _declare(self, declaration: QueueDeclaration, caller: str) -> QueueStatus:
-        manager = self._shard.manager
-        is_new = declaration.name not in manager.queues
+        is_new = declaration.name not in self._queues
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
-        queue = manager.queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
+        queue = self._queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
         if is_new and owner is not None:
             self._exclusive.setdefault(owner, {})[queue] = None
         return status_of(queue, is_new=is_new)
@@ -104,11 +104,10 @@ class QueueClient:
 
         Comes to PreconditionFailed when it exists as another type.
         """
-        manager = self._shard.manager
         definition = _definition(declaration, None)
-        queue = manager.queues.get(declaration.name)
+        queue = self._queues.get(declaration.name)
         if queue is None:
-            manager.queues.declare(definition, self._shard.clock.now_ms())
+            self._queues.declare(definition, self._shard.clock.now_ms())
             return False
         if queue.durable != declaration.durable or queue.policy.stream != declaration.policy.stream:
             kind = "classic" if declaration.durable else "ephemeral"
@@ -120,13 +119,13 @@ class QueueClient:
             definition.description,
         ):
             return False
-        manager.queues.redefine(queue, definition)
+        self._queues.redefine(queue, definition)
         return True
 
     @answered
     def exists(self, name: Name) -> bool:
         """Return whether there is a queue of that name."""
-        return name in self._shard.manager.queues
+        return name in self._queues
 
     def watch(self, name: Name, call: Callable[[], None]) -> None:
         """Have `call` called when the queue is deleted, unless `unwatch` comes before."""
@@ -183,7 +182,7 @@ class QueueClient:
 
     def _when_known(self, name: Name, call: Callable[[], Dropped]) -> Answer[Dropped]:
         """Call at once, or as soon as it is known what the queue let go of before the start."""
-        queue = self._shard.manager.queues.get(name)
+        queue = self._queues.get(name)
         if queue is None or queue.is_history_known():
             return Answer.of(call)
         answer: Answer[Dropped] = Answer()
@@ -200,7 +199,7 @@ class QueueClient:
     def _delete(self, name: Name, caller: str, *, if_unused: bool, if_empty: bool) -> Dropped:
         queue = find(self._shard, name, caller)
         now_ms = self._shard.clock.now_ms()
-        count = self._shard.manager.queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
+        count = self._queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
         if isinstance(queue.owner, str):
             self._exclusive.get(queue.owner, {}).pop(queue, None)
         return Dropped(count, queue.durable)
@@ -209,7 +208,7 @@ class QueueClient:
         """Forget the caller, which is gone: its exclusive queues go with it."""
         for queue in self._exclusive.pop(caller, ()):
             if not queue.deleted:
-                self._shard.manager.queues.delete(queue, self._shard.clock.now_ms())
+                self._queues.delete(queue, self._shard.clock.now_ms())
 
     async def view(self, name: Name) -> QueueView:
         """Return one queue; raises QueueNotFound."""
@@ -224,22 +223,21 @@ class QueueClient:
         """
         await self._shard.sweeper.retention_known()
         views: list[QueueView] = []
-        queues = self._shard.manager.queues
         wanted = await self.names(vhost=vhost) if names is None else names
         async for name in one_by_one(wanted):
-            queue = queues.get(name)
+            queue = self._queues.get(name)
             if queue is not None:
                 views.append(counting.queue_view(queue))
         return views
 
     async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:
         """Return the names of all queues of a virtual host, sorted."""
-        names = (queue.name for queue in self._shard.manager.queues)
+        names = (queue.name for queue in self._queues)
         return sorted(name for name in names if vhost_of(name) == vhost)
 
     def bound(self, vhost: str, queues_max: int) -> None:
         """Have a virtual host take so many queues at most; 0: as many as there may be."""
-        self._shard.manager.queues.bound(vhost, queues_max)
+        self._queues.bound(vhost, queues_max)
 
 
 def _set_pause(queue: Queue, wanted: Pause) -> Changed:

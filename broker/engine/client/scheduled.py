@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from broker.engine.payload_references import drop_reference
 from broker.engine.shard import Shard
 from config import limits
-from queue_manager.queue.queue import Queue
 from queue_manager.rules.stored_window import Key
 from storage.encoding import prefix_end
 from storage.envelope import SHARED, EnvelopeTemplate, TemplateCache, read_head
@@ -16,11 +15,12 @@ from storage.records import scheduled
 
 @dataclass(frozen=True, slots=True)
 class ScheduledMessage:
-    """A message that is not due yet. `template` has its topic and properties."""
+    """A message that is not due yet. `template` has its topic and properties; `body`: of one in memory."""
 
     due_ms: int
     message_id: int
     template: EnvelopeTemplate
+    body: bytes | None = None
 
 
 async def list_scheduled(
@@ -34,7 +34,8 @@ async def list_scheduled(
     queue = shard.manager.queues.find(queue_name)
     limit = min(limit, limits.LISTED_MESSAGES_MAX)
     if not queue.durable:
-        return _list_memory(queue, after, limit)
+        rows = queue.rules.schedule.rows_after(after, limit)
+        return [ScheduledMessage(*key, row.template, row.body) for key, row in rows]
     await shard.barrier()
     prefix = scheduled.prefix(queue_name)
     start = scheduled.key(queue_name, *after) + b"\x00"
@@ -44,11 +45,6 @@ async def list_scheduled(
         _, due_ms, message_id = scheduled.parse_key(key)
         found.append(ScheduledMessage(due_ms, message_id, templates.find(value)))
     return found
-
-
-def _list_memory(queue: Queue, after: Key, limit: int) -> list[ScheduledMessage]:
-    rows = queue.rules.schedule.rows_after(after, limit)
-    return [ScheduledMessage(*key, row.template) for key, row in rows]
 
 
 async def cancel_scheduled(shard: Shard, queue_name: str, due_ms: int, message_id: int) -> bool:

@@ -57,6 +57,7 @@ class BridgeConnection:
     ) -> None:
         """`make_publisher` is given what the publisher answers by."""
         self._hub = hub
+        self._sessions = hub.client.sessions
         self._session = session
         self._settings = settings
         self._dialect = dialect
@@ -154,7 +155,7 @@ class BridgeConnection:
         if self._pinger is not None:
             self._pinger.cancel()
         if self._link.is_attached and self._hub.is_there:
-            self._hub.client.sessions.leave(self._session)
+            self._sessions.leave(self._session)
 
     def _handle(self, packet: packets.Packet) -> None:
         if isinstance(packet, packets.ConnAck):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from broker import topics
@@ -266,14 +267,12 @@ class TopicTarget:
         return read(self._shape.properties).routed()
 
 
+@dataclass(slots=True)
 class Refusal:
     """A topic that clients may not publish to."""
 
-    __slots__ = ("reason", "reason_code")
-
-    def __init__(self, reason_code: int, reason: str) -> None:
-        self.reason_code = reason_code
-        self.reason = reason
+    reason_code: int
+    reason: str
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         publisher.hub.counters.refuse_publishes(run.count)

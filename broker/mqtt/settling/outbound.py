@@ -40,12 +40,14 @@ class Outbound:
         "_aliases",
         "_client",
         "_connection",
+        "_counters",
         "_held",
         "_held_bytes",
         "_is_stall_noted",
         "_on_room",
         "_places",
         "_session",
+        "_settling",
         "_shared",
         "_unchecked_bytes",
         "_unsent_bytes_max",
@@ -58,6 +60,8 @@ class Outbound:
     def __init__(self, client: MqttClient) -> None:
         self._client = client
         self._connection = client.connection
+        self._counters = client.hub.counters
+        self._settling = client.core.settling
         self._want_flush = client.transport.want_flush
         self._is_stall_noted = False
         self._on_room: Callable[[], None] | None = None
@@ -236,7 +240,7 @@ class Outbound:
     def _add_held(self, run: PublishRun, subscription: Subscription | None) -> None:
         assert self._held is not None
         if self._held_bytes > self._unsent_bytes_max:
-            self._client.hub.counters.drop_slow(run.count)
+            self._counters.drop_slow(run.count)
             return
         self._held_bytes += sum(map(len, run.payloads)) + limits.HELD_RUN_BYTES
         self._held.append((run, subscription))
@@ -281,8 +285,7 @@ class Outbound:
         if claims is None:
             self._write(outgoing)
         elif (sent := self._send_first(outgoing)) < len(claims):
-            hub = self._client.hub
-            hub.client.settling.unclaim(claims[sent:], hub.clock.now_ms())
+            self._settling.unclaim(claims[sent:], self._client.clock.now_ms())
 
     def _send_first(self, outgoing: Outgoing) -> int:
         """Send as many messages as there are places for; give how many. What is too large takes none."""
@@ -341,12 +344,10 @@ class Outbound:
                 self._settle(claims, failed)
 
     def _settle(self, claims: list[Claim], failed: bool) -> None:
-        hub = self._client.hub
-        settling = hub.client.settling
-        now_ms = hub.clock.now_ms()
+        settling, now_ms = self._settling, self._client.clock.now_ms()
         late = settling.requeue(claims, now_ms) if failed else settling.ack(claims, now_ms)
         if late:
-            hub.counters.settle_late(late)
+            self._counters.settle_late(late)
 
     def finished(self, packet_ids: list[int]) -> list[Claim]:
         """Take those that the client acknowledged for good; gives the claims that settles."""
@@ -405,7 +406,7 @@ class Outbound:
             self._unsent_bytes_max
         ):
             return True
-        client.hub.counters.drop_slow(count)
+        self._counters.drop_slow(count)
         if not self._is_stall_noted:
             self._is_stall_noted = True
             _log.warning("mqtt.slow_client", peer=client.transport.peer, client_id=client.client_id)
@@ -474,7 +475,7 @@ class Outbound:
         self.window.release(packet_ids)
         client = self._client
         count = len(skipped.payloads)
-        client.hub.counters.drop_too_large(count)
+        self._counters.drop_too_large(count)
         if skipped.claims:
             _log.warning("mqtt.message_too_large", client_id=client.client_id, count=count)
-            client.core.settling.reject(skipped.claims, client.clock.now_ms())
+            self._settling.reject(skipped.claims, client.clock.now_ms())

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from broker.engine.shard_ending import resolve
 from config import limits
 
 _HANDSHAKE: Final = 0x16
@@ -41,15 +42,10 @@ async def _begins_tls(connection: socket.socket) -> bool:
     """Look at the first byte and leave it there."""
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
-    loop.add_reader(connection, _note, readable)
+    loop.add_reader(connection, resolve, readable)
     try:
         await asyncio.wait_for(readable, limits.TLS_HANDSHAKE_TIMEOUT_S)
     finally:
         loop.remove_reader(connection)
     first = connection.recv(1, socket.MSG_PEEK)
     return first[:1] == bytes((_HANDSHAKE,))
-
-
-def _note(readable: asyncio.Future[None]) -> None:
-    if not readable.done():
-        readable.set_result(None)

@@ -59,14 +59,14 @@ def core() -> Consuming:
 @pytest.fixture
 def consumers(core: Consuming) -> Consumers:
     hub: Any = SimpleNamespace(
-        client=SimpleNamespace(consuming=core), clock=SimpleNamespace(now_ms=lambda: 0)
+        client=SimpleNamespace(consuming=core, settling=None), clock=SimpleNamespace(now_ms=lambda: 0)
     )
     return Consumers(hub)
 
 
 def subscribe(consumers: Consumers, name: str) -> Any:
     sink: Any = Sink()
-    consuming: Any = consumers._hub.client.consuming
+    consuming: Any = consumers._consuming
     consumers.take(name, consuming.subscribe(None, "g", "#", sink, consumer_id=name), sink)
     return sink.consumer
 

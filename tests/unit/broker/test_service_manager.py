@@ -37,8 +37,8 @@ def test_abstract_socket_is_reached():
         name = f"sluicemq-test-{os.getpid()}"
         listening.bind(f"\0{name}")
         listening.settimeout(5)
-        ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).status("reading")
-        assert told(listening) == ["STATUS=reading"]
+        ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).alive()
+        assert told(listening) == ["WATCHDOG=1"]
 
 
 def test_without_a_manager_nothing_happens():
