@@ -14,6 +14,6 @@ login.py         `Login`: who somebody is. `Identity`: that of a connection in a
   v
 rights.py        what one user may do in one virtual host.
   v
-patterns.py  passwords.py  throttle.py  credentials.py  loopback.py
+name_patterns.py  passwords.py  throttle.py  credentials.py  loopback.py
                  key_cover.py: what a pattern covers of a binding.
 """

@@ -120,21 +120,6 @@ class Identity:
         """The user's name, "" for the anonymous."""
         return self.login.user
 
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether nobody vouched for who it is."""
-        return not self.login.user
-
-    @property
-    def is_administrator(self) -> bool:
-        """Whether everything may be looked at and changed."""
-        return self.login.is_administrator
-
-    @property
-    def is_monitoring(self) -> bool:
-        """Whether everything may be looked at."""
-        return self.login.is_monitoring
-
     def may(self, action: Action, kind: Kind, name: str) -> bool:
         """Return whether that may be done to what is called so."""
         return self._decided((action, kind, name))

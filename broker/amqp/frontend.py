@@ -147,7 +147,7 @@ class AmqpFrontend(Frontend):
         client = self.client
         return Description(
             protocol="AMQP 0-9-1",
-            user=client.username if hasattr(client, "login") else "",
+            user=client.login.user if hasattr(client, "login") else "",
             vhost=client.vhost if hasattr(client, "identity") else "",
             client=client.client_properties,
             channels=self.channels.describe(),
@@ -224,7 +224,7 @@ class AmqpFrontend(Frontend):
         client = self.client
         if client.login.source in (USERS_FILE, GUEST):
             return
-        shown = Password(client.username, event.secret)
+        shown = Password(client.login.user, event.secret)
         log_in(client.hub, client.transport, shown, self._renewed)
 
     def _renewed(self, found: Found) -> None:
@@ -232,7 +232,7 @@ class AmqpFrontend(Frontend):
         client = self.client
         if self.connection.closing:
             return
-        if isinstance(found, LoginRefused) or found.user != client.username:
+        if isinstance(found, LoginRefused) or found.user != client.login.user:
             reason = found.reason if isinstance(found, LoginRefused) else "it is another user's"
             _log.warning("amqp.secret_refused", peer=client.transport.peer, reason=reason)
             self._end(c.NOT_ALLOWED, "New secret was refused", c.CLASS_CONNECTION, 70)

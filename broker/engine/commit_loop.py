@@ -30,6 +30,7 @@ class CommitLoop:
         wakeups: Wakeups,
         ending: Ending,
         retry: StoreRetry,
+        stats: CommitStats,
     ) -> None:
         self._store = store
         self._manager = manager
@@ -39,8 +40,7 @@ class CommitLoop:
         self._retry = retry
         self._sealed: list[Commit] = []  # sealed and not yet in the store, oldest first
         self._sealed_at: dict[Commit, float] = {}
-        self.stats = CommitStats()
-        retry.on_retry(self.stats.tried_again)
+        self.stats = stats
         self._closing = False
         self._committed: Callable[[], None] = lambda: None
 

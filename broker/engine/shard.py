@@ -10,6 +10,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
+from broker.engine.commit_stats import CommitStats
 from broker.engine.done_records import DoneRecords
 from broker.engine.lease_loop import LeaseLoop
 from broker.engine.loading import Loader
@@ -51,8 +52,9 @@ class Shard:
         self.ending = Ending()
         self._failed: Callable[[StorageError], None] = lambda error: None
         self.wakeups = Wakeups(manager)
-        retry = StoreRetry(clock)
-        self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry)
+        stats = CommitStats()
+        retry = StoreRetry(clock, stats.tried_again)
+        self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry, stats)
         self.references = PayloadReferences(store, self.commits)
         self.reader = LogReader(store, manager.context.metadata_log)
         self.done_records = DoneRecords(store, manager, clock, self.ending, taken)

@@ -18,14 +18,11 @@ _log: Final = structlog.get_logger("sluicemq.shard")
 class StoreRetry:
     """Takes steps again that the store failed at, as long as there is hope."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tried_again: Callable[[], None] = lambda: None) -> None:
+        """`tried_again` is called whenever the store failed and is asked once more."""
         self._clock = clock
         self._stopped = False
-        self._retried: Callable[[], None] = lambda: None
-
-    def on_retry(self, call: Callable[[], None]) -> None:
-        """Have `call` called whenever the store failed and is asked once more."""
-        self._retried = call
+        self._tried_again = tried_again
 
     def stop(self) -> None:
         """Stop: the shard closes, and a step that fails from now on is not taken again."""
@@ -48,7 +45,7 @@ class StoreRetry:
                     raise
                 if tried_s * 1000 >= limits.STORE_RETRY_MS_MAX:
                     raise type(error)(f"{error.reason}, tried for {tried_s:.0f} s") from error
-                self._retried()
+                self._tried_again()
                 _log.error("storage.retry", reason=error.reason, delay_ms=delay_ms)
                 await asyncio.sleep(delay_ms / 1000)
                 delay_ms = min(2 * delay_ms, limits.STORE_RETRY_DELAY_MS_MAX)

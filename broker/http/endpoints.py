@@ -123,7 +123,7 @@ class Endpoint:
         site = where(path, caller)
         answering = self.call(site, *[path[name] for name in self.parts], **arguments)
         if self.lasts and caller is not None:
-            tags = frozenset((ADMINISTRATOR,)) if caller.is_administrator else frozenset[str]()
+            tags = frozenset((ADMINISTRATOR,)) if caller.login.is_administrator else frozenset[str]()
             answering = run_lasting(site.hub.access, caller, answering, tags=tags)
         found = await answering
         if self.answer is not None:

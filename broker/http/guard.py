@@ -188,12 +188,13 @@ def identity_of(scope: Scope) -> Identity:
 
 def check_operator(identity: Identity, *, is_looking: bool) -> None:
     """Raise Problem unless somebody may look at, or change, everything."""
-    if identity.is_administrator or (is_looking and identity.is_monitoring):
+    login = identity.login
+    if login.is_administrator or (is_looking and login.is_monitoring):
         return
-    if identity.is_anonymous:
+    if not login.user:
         raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
     tag = "monitoring" if is_looking else "administrator"
-    raise Problem(403, "refused", f"user {identity.user!r} has not the tag {tag}")
+    raise Problem(403, "refused", f"user {login.user!r} has not the tag {tag}")
 
 
 def _credentials(scope: Scope, found: Sequence[bytes]) -> Credentials:

@@ -379,7 +379,7 @@ class Pages:
 
 def _may_change(request: Request) -> bool:
     try:
-        return identity_of(request.scope).is_administrator
+        return identity_of(request.scope).login.is_administrator
     except Problem:
         return False
 

@@ -30,6 +30,10 @@ class Rates(NamedTuple):
     settled: float
     redelivered: float
 
+    def plus(self, *others: Rates) -> Rates:
+        """Return the sums."""
+        return Rates(*map(sum, zip(self, *others, strict=True)))
+
 
 NO_RATES: Final = Rates(0.0, 0.0, 0.0, 0.0)
 
@@ -71,13 +75,12 @@ class RateMeter:
         first = self._samples[0]
         return _rates(first.queues.get(view.name), counts_of(view), self._clock.monotonic() - first.at)
 
-    async def total(self, views: Sequence[QueueView]) -> tuple[Counts, Rates]:
-        """Return the counts and rates of all queues together."""
-        counts, rates = Counts(0, 0, 0, 0), NO_RATES
+    async def total(self, views: Sequence[QueueView]) -> Rates:
+        """Return the rates of all queues together."""
+        rates = NO_RATES
         async for part in in_steps(views):
-            counts = Counts(*map(sum, zip(counts, *map(counts_of, part), strict=True)))
-            rates = Rates(*map(sum, zip(rates, *map(self.of, part), strict=True)))
-        return counts, rates
+            rates = rates.plus(*map(self.of, part))
+        return rates
 
 
 def _rates(before: Counts | None, after: Counts, seconds: float) -> Rates:

@@ -54,11 +54,6 @@ class AmqpClient:
         self.cancel_notify = False
         self.client_properties: dict[str, str] = {}
 
-    @property
-    def username(self) -> str:
-        """The name of the user."""
-        return self.login.user
-
     def enter(self, vhost: str) -> None:
         """Enter the virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
         LoginRefused.

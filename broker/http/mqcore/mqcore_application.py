@@ -28,6 +28,7 @@ from broker.http.problems import Problem
 from broker.http.station import Delivery
 from broker.vhosts.hub import Hub
 from config import limits, units
+from queue_manager.api import OPERATOR
 
 _ID_DIGITS_MAX: Final = 19
 _AS_DATA: Final = (
@@ -68,7 +69,7 @@ mqcore: Final = Endpoints("mqcore", is_for_clients=True, headers=_AS_DATA)
 @mqcore.endpoint("GET", "/{queue}", needs=Action.READ)
 async def show_queue(queues: Queues, queue: str) -> QueueCounts:
     """Return whether a queue is there, and how much is in it."""
-    found = await queues.look(queue)
+    found = await queues.look(queue, OPERATOR)
     return QueueCounts(queue, found.ready, found.consumers)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from broker.admin.admin import Admin
-from broker.engine.traffic import PublishPlan, Source
+from broker.engine.traffic import PublishPlan
 from broker.http.bodies import UnfinishedBodies
 from broker.http.problems import Problem, unavailable
 from broker.http.station import Delivery, Station
@@ -14,7 +14,6 @@ from broker.publication import with_properties
 from broker.vhosts.hub import Hub
 from config import limits
 from queue_manager import outcomes
-from queue_manager.api import OPERATOR, QueueStatus
 from queue_manager.errors import QueueManagerError, QueueNotFound
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_SIZE, UNROUTED
 
@@ -32,20 +31,15 @@ class Queues:
         self._hub = hub
         self._client = hub.client
         self._admin = admin
+        self.find = hub.client.consuming.find  # raises QueueNotFound
+        self.look = hub.client.queues.look
+        self.delete = admin.delete
         self._plans: dict[tuple[str, bytes], PublishPlan] = {}
         self._stations: dict[tuple[str, str], Station] = {}
         self._settles = False
         self._committing: asyncio.Task[None] | None = None
 
     # queues
-
-    def find(self, name: str) -> Source:
-        """Return the queue; raises QueueNotFound."""
-        return self._client.consuming.find(name)
-
-    async def look(self, name: str) -> QueueStatus:
-        """Return what is in the queue; raises QueueNotFound."""
-        return await self._client.queues.look(name, OPERATOR)
 
     async def create(self, name: str) -> bool:
         """Make a durable queue, unless one of that name is there; whether it is new. Raises
@@ -57,10 +51,6 @@ class Queues:
             await self._admin.declare(name)
             return True
         return False
-
-    async def delete(self, name: str) -> None:
-        """Delete a queue with its messages; raises QueueNotFound."""
-        await self._admin.delete(name)
 
     # messages
 

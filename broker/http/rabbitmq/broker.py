@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -12,10 +13,11 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
 from broker.http.rabbitmq.listing import listing
-from broker.http.rates import NO_RATES, Counts, Rates
+from broker.http.rates import NO_RATES, Rates
 from broker.http.site import Site
+from broker.http.totals import QueueTotals, totals_of
 from broker.version import PRODUCT, VERSION
-from queue_manager.api import EXCHANGE_TYPES
+from queue_manager.api import EXCHANGE_TYPES, QueueView
 
 RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
 
@@ -29,10 +31,8 @@ calls: Final = Calls()
 @calls.add("GET", "/overview")
 async def overview(asking: Asking) -> Response:
     """Show sums over the virtual hosts that the user may enter."""
-    sums = _Sums()
     places = asking.places()
-    for place in places:
-        await sums.add(place)
+    totals, rates, queue_count, exchange_count = await _sums(places)
     names = {place.vhost for place in places}
     connections = [view for view in await asking.site.node.connections() if view.description.vhost in names]
     listeners = _listeners(asking)
@@ -52,15 +52,15 @@ async def overview(asking: Asking) -> Response:
             "erlang_full_version": f"Python {platform.python_version()}",
             "disable_stats": False,
             "enable_queue_totals": False,
-            "message_stats": shapes.message_stats(*sums.counts, sums.rates),
+            "message_stats": shapes.message_stats(totals, rates),
             "churn_rates": {},
-            "queue_totals": shapes.message_counts(sums.ready, sums.unacknowledged, sums.rates),
+            "queue_totals": shapes.message_counts(totals.ready + totals.delayed, totals.in_flight, rates),
             "object_totals": {
                 "channels": sum(len(each.description.channels) for each in connections),
                 "connections": len(connections),
                 "consumers": sum(len(shapes.consumers_of(each)) for each in connections),
-                "exchanges": sums.exchange_count,
-                "queues": sums.queue_count,
+                "exchanges": exchange_count,
+                "queues": queue_count,
             },
             "statistics_db_event_queue": 0,
             "node": shapes.NODE,
@@ -263,22 +263,14 @@ async def listens(asking: Asking) -> Response:
     return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
 
 
-class _Sums:
-    """Of the queues and exchanges of some virtual hosts."""
-
-    def __init__(self) -> None:
-        self.counts, self.rates = Counts(0, 0, 0, 0), NO_RATES
-        self.queue_count = self.exchange_count = 0
-        self.ready = self.unacknowledged = 0
-
-    async def add(self, place: Site) -> None:
-        """Add those of one more."""
-        views = await place.queues()
-        await place.meter.look(views)
-        counts, rates = await place.meter.total(views)
-        self.counts = Counts(*map(sum, zip(self.counts, counts, strict=True)))
-        self.rates = Rates(*map(sum, zip(self.rates, rates, strict=True)))
-        self.queue_count += len(views)
-        self.exchange_count += len(await place.admin.exchanges()) + 1
-        self.ready += sum([view.ready + view.delayed for view in views])
-        self.unacknowledged += sum([view.in_flight for view in views])
+async def _sums(places: Iterable[Site]) -> tuple[QueueTotals, Rates, int, int]:
+    """Return sums over the queues of some virtual hosts, and how many queues and exchanges these have."""
+    views: list[QueueView] = []
+    rates, exchange_count = NO_RATES, 0
+    for place in places:
+        found = await place.queues()
+        await place.meter.look(found)
+        rates = rates.plus(await place.meter.total(found))
+        views += found
+        exchange_count += len(await place.admin.exchanges()) + 1
+    return await totals_of(views), rates, len(views), exchange_count

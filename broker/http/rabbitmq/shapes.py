@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from broker.connections.connection_views import ChannelView, ConnectionView, ConsumerView
 from broker.http.rates import Rates
+from broker.http.totals import QueueTotals
 from queue_manager.api import BindingDefinition, ExchangeView, QueueView
 
 USER: Final = "sluicemq"
@@ -49,7 +50,7 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "head_message_timestamp": None,
         "recoverable_slaves": None,
         "garbage_collection": {},
-        "message_stats": message_stats(view.published, view.delivered, view.settled, view.redelivered, rates),
+        "message_stats": message_stats(view, rates),
     }
 
 
@@ -73,11 +74,9 @@ def arguments_of(view: QueueView) -> dict[str, Any]:
     return arguments
 
 
-def message_stats(
-    published: int, delivered: int, settled: int, redelivered: int, rates: Rates
-) -> dict[str, Any]:
-    """Return counts with their rates."""
-    counts = (published, delivered, delivered, settled, redelivered)
+def message_stats(of: QueueView | QueueTotals, rates: Rates) -> dict[str, Any]:
+    """Return the counts of a queue, or of several, with their rates."""
+    counts = (of.published, of.delivered, of.delivered, of.settled, of.redelivered)
     speeds = (rates.published, rates.delivered, rates.delivered, rates.settled, rates.redelivered)
     stats: dict[str, Any] = {}
     for name, count, speed in zip(STATS, counts, speeds, strict=True):

@@ -111,7 +111,7 @@ async def publish_message(
 
 def _publisher(caller: Identity | None) -> Identity | None:
     """Return whose permissions count: an administrator may publish anywhere, under the own name."""
-    if caller is None or not caller.is_administrator:
+    if caller is None or not caller.login.is_administrator:
         return caller
     return administrator(caller.user).enter(caller.vhost)
 

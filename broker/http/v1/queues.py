@@ -68,7 +68,7 @@ async def set_queue(site: Site, queue: str, caller: Identity | None, body: Queue
         change = QueueChange(queue, body.model_extra or {}, view, problems_of)
     except ConfigError as error:
         raise InvalidArgument("; ".join(error.problems)) from None
-    if caller is not None and not caller.is_administrator:
+    if caller is not None and not caller.login.is_administrator:
         _check_reach(caller, change)
     return await site.admin.change(change)
 

@@ -45,7 +45,7 @@ class SystemTopics:
             return
         if not self._interval_s:
             raise NotPermitted(f"{ROOT}# is off: mqtt.sys_interval is 0")
-        if not (self._is_open or identity.is_monitoring):
+        if not (self._is_open or identity.login.is_monitoring):
             raise NotPermitted(f"{ROOT}# is for users with the tag monitoring")
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:

@@ -48,7 +48,7 @@ def users_file(tmp_path):
 def test_without_a_users_file_there_is_guest_on_this_machine_only():
     access = Access(AccessSettings(anonymous="never"), Clock())
     assert login(access, Password("guest", b"guest")).user == "guest"
-    assert login(access, Password("guest", b"guest")).enter("any").is_administrator
+    assert login(access, Password("guest", b"guest")).is_administrator
     assert "machine" in refusal(access, Password("guest", b"guest"), ELSEWHERE)
     assert refusal(access, Password("guest", b"wrong")) == LoginRefused.TOLD
     assert refusal(access, Password("root", b"guest")) == LoginRefused.TOLD
@@ -65,7 +65,7 @@ def test_strangers_come_in_from_where_the_settings_say(anonymous, here, elsewher
     for peer, admitted in ((HERE, here), (ELSEWHERE, elsewhere)):
         if admitted:
             found = login(access, Anonymous(), peer)
-            assert found.enter("/").is_anonymous
+            assert not found.user
             assert not found.may_enter("other")
             assert not found.tags
         else:
