@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from config import limits
 from queue_manager.errors import InvalidArgument
-from queue_manager.stage_tags import NUMBER_MAX, TAG_NAMES, StageTag, read_tag
+from queue_manager.stage_tags import NUMBER_MAX, TAG_NAMES, StageTag, number, read_tag
 
 # AMQP headers and MQTT user properties of these names
 DELAY: Final = "x-delay"
@@ -66,24 +67,17 @@ def read_options(
     return PublishOptions(
         priority=priority,
         ttl_ms=None if ttl_ms is None else min(ttl_ms, limits.DURATION_MS_MAX),
-        delay_ms=_number(DELAY, values.get(DELAY), TIME_MS_MAX),
-        deliver_at_ms=_number(DELIVER_AT, values.get(DELIVER_AT), TIME_MS_MAX),
+        delay_ms=_number(values, DELAY, TIME_MS_MAX),
+        deliver_at_ms=_number(values, DELIVER_AT, TIME_MS_MAX),
         deduplication_id=_text(DEDUPLICATION_ID, values.get(DEDUPLICATION_ID)),
         producer_id=producer_id,
-        producer_sequence=_number(PRODUCER_SEQUENCE, sequence, NUMBER_MAX),
+        producer_sequence=_number(values, PRODUCER_SEQUENCE, NUMBER_MAX),
         stage=read_tag(values),
     )
 
 
-def _number(name: str, value: object, high: int) -> int:
-    if value is None:
-        return 0
-    number = value
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
-        number = int(value)
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= high:
-        raise InvalidArgument(f"{name} must be a whole number from 0 to {high}, not {value!r}")
-    return number
+def _number(values: Mapping[str, object], name: str, number_max: int) -> int:
+    return 0 if values.get(name) is None else number(values, name, number_max)
 
 
 def _text(name: str, value: object) -> str:

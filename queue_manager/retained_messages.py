@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from config import limits
+from queue_manager.model import Message
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate, TemplateCache, expires_at_ms, read_head
 from storage.records import RetainedValue, retained
@@ -96,7 +97,7 @@ class RetainedMessages:
         message = RetainedMessage(template, qos, body, now_ms)
         if body and self._has_room(message):
             self._enter(message)
-            envelope = template.head + bytes(8) + now_ms.to_bytes(8, "little", signed=True) + template.suffix
+            envelope = Message(0, 0, None, template, now_ms).envelope()
             commit.put(retained.key(topic), retained.encode(qos, envelope, body))
             commit.hold(len(body))
             return True

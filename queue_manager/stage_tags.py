@@ -54,11 +54,11 @@ def text(values: Mapping[str, object], name: str) -> str:
     raise InvalidArgument(f"{name} must be a text of 1 to {bytes_max} bytes without NUL, not {value!r}")
 
 
-def number(values: Mapping[str, object], name: str) -> int:
+def number(values: Mapping[str, object], name: str, number_max: int = NUMBER_MAX) -> int:
     """Read a whole number, also as text; raises InvalidArgument."""
     value = values.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
-        raise InvalidArgument(f"{name} must be a whole number from 0 to {NUMBER_MAX}, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= number_max:
+        raise InvalidArgument(f"{name} must be a whole number from 0 to {number_max}, not {value!r}")
     return value

@@ -12,7 +12,6 @@ from spark_bridge.errors import SluiceError
 METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
-HEARTBEAT: Final = 8
 FRAME_END: Final = b"\xce"
 FRAME_OVERHEAD_BYTES: Final = 8
 

@@ -35,7 +35,7 @@ async def trim_log(at: Deleting, removal: HeadRemoval) -> None:
     """Delete the log entries wholly below the head, and write the head down with the same commit."""
     retention = removal.retention
     log = removal.log
-    head = retention.trim_limit()
+    head = retention.removals.lowest_free(retention.log.head_offset)
     async for scan, rows in at.entries(log.log_id, log.head_sequence, FittingSteps()):
         if log.deleted:
             return

@@ -249,10 +249,6 @@ class Retention(Generic[M]):
         """Have what lies below the head deleted."""
         self.log.context.removals.append(HeadRemoval(self))
 
-    def trim_limit(self) -> int:
-        """Return the offset the log must be kept from: below, no payloads have to be looked up any more."""
-        return self.removals.lowest_free(self.log.head_offset)
-
     def head_trimmed(self, head: int) -> None:
         """Write with the open commit that the log is trimmed up to `head`."""
         self.log.write_head(head)

@@ -7,9 +7,10 @@ from queue_manager.cursor.cursor import Cursor
 from queue_manager.model import Message
 from queue_manager.moving.redrive import Append
 from queue_manager.queue.queue import Queue
-from queue_manager.recovery.buckets import StoredBucket, restore_bucket, settled_messages
+from queue_manager.recovery.buckets import StoredBucket, restore_bucket
 from storage import layout
 from storage.envelope import EnvelopeTemplate, TemplateCache
+from storage.records import failed
 
 
 def append_copy(target: Queue, message: Message, body: bytes, now_ms: int) -> bool:
@@ -57,7 +58,7 @@ class FailedMove:
 
     def wanted(self, value: bytes, count: int) -> list[int]:
         """Return the message IDs, at most `count`, that a failed record has for this move."""
-        ids = [message.message_id for message in settled_messages(value)]
+        ids = [message.message_id for message in failed.decode(value)]
         return [message_id for message_id in ids if message_id not in self._seen][: min(count, self.left)]
 
     def is_open(self, bucket_id: int) -> bool:

@@ -332,7 +332,9 @@ class Part:
         # the open blocks must reach the log, or their payloads would never be found again
         self.write_log(now_ms)
         purged = () if self._purging is None else self._purging.starts()
-        head_offset = min(self._kept_from(), *purged, log.next_offset)
+        # from here on the log stands for payloads, whether they may still be read or not
+        kept_from = 0 if log.policy.stream else log.head_offset
+        head_offset = min(kept_from, *purged, log.next_offset)
         released = self.retention.payloads.released.copy() if self.retention.is_known else None
         queue_removal = QueueRemoval(
             log.name, log.log_id, storage_ids, head_offset, released, RangeSet(), is_untouched=is_untouched
@@ -343,10 +345,6 @@ class Part:
         queue_removal.write(commit)
         context.removals.append(queue_removal)
         return queue_removal
-
-    def _kept_from(self) -> int:
-        """Return the lowest offset whose payload the log stands for, whether it may still be read or not."""
-        return 0 if self.log.policy.stream else self.log.head_offset
 
     # after a start
 

@@ -154,11 +154,6 @@ def _settled_claim(bucket: Bucket, message: SettledMessage) -> Claim:
     )
 
 
-def settled_messages(value: bytes) -> list[SettledMessage]:
-    """Return the messages of a done or failed record."""
-    return done.decode(value)
-
-
 def restore_failed(cursor: Cursor, bucket_id: int, value: bytes) -> None:
     """Account for a failed record."""
     number = bucket_id & layout.NUMBER_MASK

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from typing import Final
 
 from config import limits
-from queue_manager.model import MessageBatch
+from queue_manager.model import Message, MessageBatch
 from queue_manager.rules.host import Host
 from queue_manager.rules.stored_window import EVERYTHING, Key, Window
 from queue_manager.shard.loads import BodiesLoad
@@ -94,7 +94,7 @@ class Schedule(Window[Planned]):
         """Schedule messages with IDs from `first_id` on; for a durable queue in the open commit."""
         queue = self.queue
         puts = queue.context.commit.puts
-        envelope = _envelope(template, now_ms)
+        envelope = Message(0, 0, None, template, now_ms).envelope()  # the offset is not known yet
         is_counting = self._counted_to != EVERYTHING
         is_held = not queue.durable or (
             due_ms - now_ms <= limits.SCHEDULE_NEAR_MS and due_ms <= self.horizon[0]
@@ -128,7 +128,8 @@ class Schedule(Window[Planned]):
         for raw, _ in rows:
             _, due_ms, message_id = scheduled.parse_key(raw)
             key = (due_ms, message_id)
-            if key > self._counted_to and self._is_to_count(key):
+            is_known = key <= self._counted_to or key in self._removed or key in self._counted
+            if not is_known and message_id < self._first_own_id:
                 self.count += 1
         if len(rows) < limits.SCHEDULE_WINDOW_MESSAGES:
             self._counted_to = EVERYTHING
@@ -136,9 +137,6 @@ class Schedule(Window[Planned]):
             return
         self._counted_to = max(self._counted_to, key)
         self._count_on()
-
-    def _is_to_count(self, key: Key) -> bool:
-        return key[1] < self._first_own_id and key not in self._removed and key not in self._counted
 
     def _discount(self, key: Key) -> None:
         """Count a message as scheduled no more; one not counted yet never will be."""
@@ -255,15 +253,6 @@ class Schedule(Window[Planned]):
         self.rows = {}
         self.count = self.memory_bytes = 0
         return everything
-
-
-def _envelope(template: EnvelopeTemplate, now_ms: int) -> bytes:
-    return (
-        template.head
-        + (0).to_bytes(8, "little")
-        + now_ms.to_bytes(8, "little", signed=True)
-        + template.suffix
-    )
 
 
 def _held(row: Row) -> list[HeldPayloads]:

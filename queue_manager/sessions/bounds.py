@@ -32,10 +32,8 @@ class Bounds(NamedTuple):
         """Return whether there is no room for one more."""
         return self.excess(count + 1, body_bytes + 1)
 
-    def slack_messages(self) -> int:
-        """Return how much more may lie on the store before the oldest are looked for."""
-        return self.messages_max // 8 + limits.SESSION_TRIM_SLACK_MESSAGES
-
-    def slack_bytes(self) -> int:
-        """Return the same in bytes."""
-        return self.bytes_max // 8 + limits.SESSION_TRIM_SLACK_BYTES
+    def is_far_beyond(self, count: int, body_bytes: int) -> bool:
+        """Return whether so much lies on the store that the oldest are to be looked for."""
+        slack_messages = self.messages_max // 8 + limits.SESSION_TRIM_SLACK_MESSAGES
+        slack_bytes = self.bytes_max // 8 + limits.SESSION_TRIM_SLACK_BYTES
+        return self.excess(count - slack_messages, body_bytes - slack_bytes)

@@ -375,11 +375,9 @@ class FilterLog:
         self._tail.clear()
         self._rows.clear()
         self._is_trimming = True
-        self._context.commit.wait(OnceDurable(lambda _: self._remove_rows()), 0)
-
-    def _remove_rows(self) -> None:
-        """Delete what is on the store: the commits with rows of it have been written."""
-        self._trim_to(prefix_end(filter_log_entry.prefix(self.number)), END)
+        end = prefix_end(filter_log_entry.prefix(self.number))
+        # once the commits with rows of it have been written
+        self._context.commit.wait(OnceDurable(lambda _: self._trim_to(end, END)), 0)
 
 
 def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:

@@ -187,10 +187,7 @@ class FilterLogs:
         bounds = self._common.bounds
         if bounds.drop != OLDEST:
             return
-        count, body_bytes = log.end_count - log.head_count, log.end_bytes - log.head_bytes
-        if (bounds.messages_max and count > bounds.messages_max + bounds.slack_messages()) or (
-            bounds.bytes_max and body_bytes > bounds.bytes_max + bounds.slack_bytes()
-        ):
+        if bounds.is_far_beyond(log.end_count - log.head_count, log.end_bytes - log.head_bytes):
             log.drop_oldest(bounds)
 
     def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from config import limits
@@ -11,7 +11,7 @@ from queue_manager.rules.staging.stage import Stage
 from queue_manager.rules.staging.sweep import Sweep
 from queue_manager.shard.record_types import HeldPayloads, RecordType, Row
 from queue_manager.stage_tags import StageTag
-from storage.records import CommittedEpoch, DecidedEpoch, committed_epoch, staged_rows
+from storage.records import committed_epoch, staged_rows
 from storage.records import epoch as epoch_record
 from storage.records.staged_values import decode_staged_head
 
@@ -41,15 +41,14 @@ def _found_attempt(first_key: bytes, first_value: bytes, last_key: bytes, last_v
     )
 
 
-def _restore_stage(
-    stage: Stage,
-    queue_id: str,
-    producers: dict[str, CommittedEpoch],
-    decided: list[tuple[int, DecidedEpoch]],
-    found: Iterable[FoundAttempt],
-    now_ms: int,
-) -> None:
-    """Give a queue its stage back: epochs on their way go on, what no commit can name any more goes."""
+def restore_stage(stage: Stage, queue_id: str, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
+    """Give a queue its stage back: epochs on their way go on, what no commit can name any more goes.
+
+    Of each attempt `rows` have the first and the last record.
+    """
+    committed, epochs, ends = rows
+    producers = {committed_epoch.parse_key(key)[1]: committed_epoch.decode(value) for key, value in committed}
+    decided = [(epoch_record.parse_key(key)[1], epoch_record.decode(value)) for key, value in epochs]
     numbers = {(epoch.producer, epoch.epoch): number for number, epoch in decided}
     named = {number: frozenset(epoch.attempts) for number, epoch in decided}
     tags: dict[int, list[StageTag]] = {number: [] for number, _ in decided}
@@ -57,7 +56,8 @@ def _restore_stage(
     left_bytes = dict.fromkeys(tags, 0)
     attempts: list[tuple[StageTag, Attempt]] = []
     sweeps: list[Sweep] = []
-    for known in found:
+    for first_record, last_record in zip(ends[::2], ends[1::2], strict=True):
+        known = _found_attempt(*first_record, *last_record)
         tag = known.tag
         attempt = Attempt(queue_id, tag, known.staged_at_ms, known.row_count, known.byte_count)
         attempts.append((tag, attempt))
@@ -81,19 +81,6 @@ def _restore_stage(
         )
     next_number = decided[-1][0] + 1 if decided else 0
     stage.restore(producers, attempts, sweeps, next_number, now_ms)
-
-
-def restore_stage(stage: Stage, queue_id: str, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
-    """Give a queue its stage back; of each attempt `rows` have the first and the last record."""
-    committed, decided, ends = rows
-    _restore_stage(
-        stage,
-        queue_id,
-        {committed_epoch.parse_key(key)[1]: committed_epoch.decode(value) for key, value in committed},
-        [(epoch_record.parse_key(key)[1], epoch_record.decode(value)) for key, value in decided],
-        [_found_attempt(*first, *last) for first, last in zip(ends[::2], ends[1::2], strict=True)],
-        now_ms,
-    )
 
 
 def _held(row: Row) -> list[HeldPayloads]:

@@ -3,7 +3,7 @@
 import pytest
 
 from config import limits
-from queue_manager.rules.schedule import _envelope
+from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 from storage.records import scheduled
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
@@ -35,7 +35,8 @@ def test_window_that_grows_too_large_while_it_is_read_on_loses_nothing(monkeypat
     queue.rules.restore_schedule()
     schedule = queue.rules.schedule
     stored = [(DUE_MS + 10 * number, each) for number, each in enumerate(ids)]
-    rows = [(scheduled.key(queue.name, *key), _envelope(TEMPLATE, NOW_MS)) for key in stored]
+    envelope = Message(0, 0, None, TEMPLATE, NOW_MS).envelope()
+    rows = [(scheduled.key(queue.name, *key), envelope) for key in stored]
     schedule._rows_read(rows, NOW_MS)
     for key in stored[:3]:
         schedule.cancel(key)
