@@ -8,7 +8,7 @@ from typing import Generic
 
 from config import limits
 from queue_manager.cursor.done_purges import SkippedRows
-from queue_manager.cursor.home import H
+from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
@@ -30,7 +30,7 @@ class Backlog(Generic[H]):
     been given what is not durable below this offset; until that is, nothing is handed out (0: it is open).
     """
 
-    _home: H
+    _cursor: H
     _retention: Retention[H]
     progress: Progress
     reader: Reader
@@ -141,7 +141,7 @@ class Backlog(Generic[H]):
             messages += wanted
             scanned += len(part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self._home.want_dispatch()
+                self._cursor.want_dispatch()
                 break
         if scanned > len(messages):
             self._stored.mark_dirty()
@@ -152,7 +152,7 @@ class Backlog(Generic[H]):
     def skip_unwanted(self, messages: list[Message]) -> None:
         """Let go of these: they are nothing for the group."""
         self._skip(messages)
-        self._home.passed_unwanted(messages)
+        self._cursor.passed_unwanted(messages)
 
     def pass_unwanted(self, messages: list[Message]) -> int:
         """Move past those at the position, which are nothing for the group; give how many.

@@ -35,7 +35,7 @@ from queue_manager.shard.loads import LogRows
 from storage import layout
 
 
-class Owner(Protocol):
+class CursorGroup(Protocol):
     """The group of a cursor; `wants` says which messages are for it (None: all)."""
 
     consumers: Consumers
@@ -171,11 +171,11 @@ class Cursor:
     the cursor, so the parts come to them through it, a method for each thing that happens.
 
     `is_removed`: the group was deleted, or a reset replaced it.
-    Implements `Home`.
+    Implements `OwningCursor`.
     """
 
     retention: Retention[Cursor]
-    _owner: Owner
+    _group: CursorGroup
     _: KW_ONLY
     begins_at: InitVar[int]
     sequence: InitVar[int]
@@ -204,11 +204,11 @@ class Cursor:
     awaits_history: bool = field(default=False, init=False)
 
     def __post_init__(self, begins_at: int, sequence: int, dead_letters: DeadLetters, is_kept: bool) -> None:
-        owner, retention = self._owner, self.retention
+        group, retention = self._group, self.retention
         log = self.log = retention.log
-        self.consumers = owner.consumers
-        self.group_id = owner.group_id
-        self.storage_id = layout.group_queue_id(log.name, owner.group_id)
+        self.consumers = group.consumers
+        self.group_id = group.group_id
+        self.storage_id = layout.group_queue_id(log.name, group.group_id)
         self.stored = StoredState(self, log, self.storage_id, is_kept=is_kept)
         self.progress = Progress(begins_at)
         self.claims = Claims(log, self._make_buckets(), self.want_dispatch)
@@ -218,7 +218,7 @@ class Cursor:
         self.returning = Returning(self, log, self.claims, self.failures, self.stored)
         self.done_purges = DonePurges(retention, self, self.claims)
         self.skipped = SkippedRows(retention, self, self.done_purges)
-        self.backlog = self._make_backlog(owner.wants)
+        self.backlog = self._make_backlog(group.wants)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -237,7 +237,7 @@ class Cursor:
 
     def want_dispatch(self) -> None:
         """Have the group hand out messages."""
-        self._owner.want_dispatch()
+        self._group.want_dispatch()
 
     def has_consumers(self) -> bool:
         """Return whether anybody consumes in the group."""
@@ -328,7 +328,7 @@ class Cursor:
         """Pass appended messages from `offset` on, where no consumer takes them, that are nothing for the
         group, so that they never count as waiting for it.
         """
-        if self._owner.awaits_consumers() and not self.awaits_history:
+        if self._group.awaits_consumers() and not self.awaits_history:
             is_next = self.judged_end >= offset
             self._judge(offset, self.log.tail.next_offset)
             if is_next:
@@ -339,7 +339,7 @@ class Cursor:
 
         What is on the store only is judged when it is read for a consumer, and counts until then.
         """
-        if self.awaits_history or not self._owner.awaits_consumers():
+        if self.awaits_history or not self._group.awaits_consumers():
             return False
         tail = self.log.tail
         start = max(self.judged_end, self.progress.position, tail.first_offset)
@@ -358,7 +358,7 @@ class Cursor:
         ]
         if progress.claimed is None and unwanted and unwanted[0].offset == progress.position:
             unwanted = unwanted[self.backlog.pass_unwanted(unwanted) :]
-        if unwanted and self._owner.go_out_of_order(self):
+        if unwanted and self._group.go_out_of_order(self):
             unwanted = [message for message in unwanted if not progress.has_taken(message.offset)]
             self.backlog.skip_unwanted(unwanted)
             self.dispatcher.passed(self, unwanted)
@@ -370,7 +370,7 @@ class Cursor:
 
     def all_back(self, now_ms: int) -> None:
         self.want_dispatch()
-        self._owner.loaded(now_ms)  # who wants one message waits for that, too
+        self._group.loaded(now_ms)  # who wants one message waits for that, too
 
     def discard_fresh(
         self, messages: list[Message], reason: str, now_ms: int, budget: Discards | None = None
@@ -458,7 +458,7 @@ class Cursor:
         return self.dispatcher.drop(self, message_ids)
 
     def loaded(self, now_ms: int) -> None:
-        self._owner.loaded(now_ms)
+        self._group.loaded(now_ms)
         if not self.log.deleted:
             self.rules.loaded(self, now_ms)
 

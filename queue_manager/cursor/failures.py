@@ -8,7 +8,7 @@ from typing import Generic, Protocol
 
 from queue_manager.claims.claim import Bucket, Claim
 from queue_manager.claims.ledger import Claims
-from queue_manager.cursor.home import H
+from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message

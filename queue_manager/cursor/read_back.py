@@ -8,7 +8,7 @@ from typing import Generic
 
 from config import limits
 from queue_manager.claims.ledger import Claims
-from queue_manager.cursor.home import H
+from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.log_target import LogTarget
 from queue_manager.log.reader import Reader
@@ -20,23 +20,23 @@ from queue_manager.shard.loads import BodiesLoad, LogRows
 class ReadBack(LogTarget, Generic[H]):
     """Asks for what is missing, one load at a time, and takes in what comes (see `LoadTarget`)."""
 
-    __slots__ = ("_claims", "_home", "_retention", "_stored", "reader")
+    __slots__ = ("_claims", "_cursor", "_retention", "_stored", "reader")
 
     def __init__(
-        self, home: H, retention: Retention[H], claims: Claims, stored: StoredState, sequence: int
+        self, cursor: H, retention: Retention[H], claims: Claims, stored: StoredState, sequence: int
     ) -> None:
         super().__init__(retention.log)
-        self._home = home
+        self._cursor = cursor
         self._retention = retention
         self._claims = claims
         self._stored = stored
-        self.reader = Reader(self.log, home.progress, self, sequence)
+        self.reader = Reader(self.log, cursor.progress, self, sequence)
 
     def is_over(self) -> bool:
-        return self._home.is_over()
+        return self._cursor.is_over()
 
     def abandon(self, now_ms: int) -> None:
-        self._home.loaded(now_ms)
+        self._cursor.loaded(now_ms)
 
     def request_returned(self) -> None:
         """Have the payloads read of what came back and is next."""
@@ -52,15 +52,15 @@ class ReadBack(LogTarget, Generic[H]):
 
     def log_loaded(self, found: LogRows, now_ms: int) -> None:
         self.reader.load_ended()
-        self._home.want_dispatch()
-        if not self._home.rows_loaded(found) and self.reader.loaded(found, self.release_gone):
+        self._cursor.want_dispatch()
+        if not self._cursor.rows_loaded(found) and self.reader.loaded(found, self.release_gone):
             self._stored.mark_dirty()
-        self._home.loaded(now_ms)
+        self._cursor.loaded(now_ms)
 
     def release_gone(self, start: int, end: int) -> None:
         """Note that the offsets `start` to `end` have no payload any more."""
-        if not self._home.is_removed:
-            self._retention.payloads.release_gone(self._home, start, end)
+        if not self._cursor.is_removed:
+            self._retention.payloads.release_gone(self._cursor, start, end)
 
     def payloads_loaded(
         self, messages: list[Message], bodies: dict[int, bytes], read_count: int, now_ms: int
@@ -79,6 +79,6 @@ class ReadBack(LogTarget, Generic[H]):
                 gone.add(message.message_id)
         if gone:
             came_back = [claim for _, claim in self._claims.returned.heap]
-            self._claims.drop_gone([*came_back, *self._home.drop_held(gone)], gone)
-        self._home.want_dispatch()
-        self._home.loaded(now_ms)
+            self._claims.drop_gone([*came_back, *self._cursor.drop_held(gone)], gone)
+        self._cursor.want_dispatch()
+        self._cursor.loaded(now_ms)

@@ -18,7 +18,7 @@ from queue_manager.claims.claim import IN_FLIGHT, RETURNING, Bucket, Claim
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor import backoff
 from queue_manager.cursor.failures import Failures
-from queue_manager.cursor.home import H
+from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
@@ -42,7 +42,7 @@ class Returning(Generic[H]):
     Implements `queue_manager.shard.steps.Work`.
     """
 
-    _home: H
+    _cursor: H
     _log: QueueLog
     _claims: Claims
     _failures: Failures[H]
@@ -78,7 +78,7 @@ class Returning(Generic[H]):
         if count < len(claims):
             rest = claims[count:]
             self._put_off(rest if is_much else self._claims.part_with(rest), verdict)
-        self._home.want_dispatch()
+        self._cursor.want_dispatch()
 
     def unclaim(self, claim: Claim, now_ms: int) -> None:
         """Put a claim back as if it had not been made."""
@@ -103,8 +103,8 @@ class Returning(Generic[H]):
 
     def _place(self, new: Claim, body: bytes | None) -> None:
         self._claims.returned.add(new)
-        self._home.came_back(new, body)
-        self._home.want_dispatch()
+        self._cursor.came_back(new, body)
+        self._cursor.want_dispatch()
 
     def _put_back(self, claims: Sequence[Claim], verdict: Verdict) -> None:
         now_ms = verdict.now_ms
@@ -129,7 +129,7 @@ class Returning(Generic[H]):
                     self._claims.delay(new, now_ms + wait_ms)
                 else:
                     self._claims.returned.add(new)
-                self._home.came_back(new, claim.message.body)
+                self._cursor.came_back(new, claim.message.body)
 
     def _counted(self, claim: Claim, *, is_spared: bool) -> int:
         """Return how many attempts at the message count, with the one that ends now unless it is spared."""
@@ -168,7 +168,7 @@ class Returning(Generic[H]):
         for part in self._parts_within_budget(self.count):
             self._go_on(part)
         if not self.count:
-            self._home.all_back(now_ms)
+            self._cursor.all_back(now_ms)
         elif self._put_count >= limits.RETURNED_PER_COMMIT_MAX and self._stored.is_dirty:
             self._is_paused = True
             self._stored.write_soon()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from config import limits
 from queue_manager.cursor.backlog import Backlog
-from queue_manager.cursor.home import H
+from queue_manager.cursor.owning_cursor import H
 from queue_manager.log.stream_blocks import Block
 from queue_manager.log.stream_retention import StreamRetention
 from queue_manager.log.stream_start import TIMESTAMP, StreamStart
@@ -91,10 +91,10 @@ class StreamBacklog(Backlog[H]):
             before = block
             block = self._block = self._retention.blocks.find(position)
             if block is None:
-                self._retention.blocks.ask(self._home, position, before)
+                self._retention.blocks.ask(self._cursor, position, before)
                 return None
         if block.end < self.log.tail.first_offset and self._retention.blocks.find(block.end) is None:
-            self._retention.blocks.ask(self._home, block.end, block)
+            self._retention.blocks.ask(self._cursor, block.end, block)
         return block
 
     def take(self, count: int) -> list[Message]:
@@ -115,10 +115,10 @@ class StreamBacklog(Backlog[H]):
                     self._since_ms = 0
             taken += part if wants is None else filter(wants, part)
             if scanned >= limits.PATTERN_SCAN_MESSAGES_MAX:
-                self._home.want_dispatch()
+                self._cursor.want_dispatch()
                 break
         if scanned > len(taken):
-            self._home.passed_unread()
+            self._cursor.passed_unread()
         return taken
 
     def _take_next(self, count: int) -> list[Message]:

@@ -35,7 +35,7 @@ class Group:
     was deleted, or a reset put another in its place. It is what consumers know of their group
     (`ConsumerGroup`), so it has a method for whatever happens to one; who is next is known to `Consumers`,
     what is handed out how to `Serving`, and the messages to the cursors.
-    Implements `ConsumerGroup` and `Owner`.
+    Implements `ConsumerGroup` and `CursorGroup`.
     """
 
     log: QueueLog
@@ -175,8 +175,8 @@ class Group:
         return not (self.consumers.is_ranked or serving.by_selector) and serving.by_key is None
 
     def awaits_consumers(self) -> bool:
-        """See `queue_manager.cursor.cursor.Owner`: there is no consumer, or the queue gives them nothing; or,
-        where what waits is limited, none has credit.
+        """See `queue_manager.cursor.cursor.CursorGroup`: there is no consumer, or the queue gives them
+        nothing; or, where what waits is limited, none has credit.
         """
         consumers = self.consumers
         if not consumers.members or self.log.is_held:
@@ -185,7 +185,7 @@ class Group:
         return bool(policy.depth_max or policy.bytes_max) and consumers.turns.next() is None
 
     def go_out_of_order(self, cursor: Cursor) -> bool:
-        """See `queue_manager.cursor.cursor.Owner`: keys stay bound to their consumers."""
+        """See `queue_manager.cursor.cursor.CursorGroup`: keys stay bound to their consumers."""
         if self.serving.by_key is not None:
             return False
         self.serving.go_out_of_order(cursor)

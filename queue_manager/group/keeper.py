@@ -135,13 +135,13 @@ class _KeeperServing(Serving):
 
     def __init__(
         self,
-        home: Keeper,
+        group: Keeper,
         log: QueueLog,
         consumers: Consumers,
         key_of: GroupKeyOf,
         on_given_up: Callable[[int], None],
     ) -> None:
-        super().__init__(home, log, consumers, key_of)
+        super().__init__(group, log, consumers, key_of)
         self._on_given_up = on_given_up
         self.keepings: list[Keeping] = []
 

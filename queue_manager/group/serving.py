@@ -9,7 +9,7 @@ from typing import Final
 from queue_manager.claims.claim import Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.dispatch.by_key.binding_table import Home
+from queue_manager.dispatch.by_key.binding_table import KeyedGroup
 from queue_manager.dispatch.by_key.by_key import ByKey
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_selector import BySelector
@@ -27,10 +27,10 @@ class Serving:
     claimed out of order; `in_order` the others.
     """
 
-    __slots__ = ("_consumers", "_cursors", "_home", "_key_of", "_log", "by_key", "by_selector", "in_order")
+    __slots__ = ("_consumers", "_cursors", "_group", "_key_of", "_log", "by_key", "by_selector", "in_order")
 
-    def __init__(self, home: Home, log: QueueLog, consumers: Consumers, key_of: GroupKeyOf) -> None:
-        self._home = home
+    def __init__(self, group: KeyedGroup, log: QueueLog, consumers: Consumers, key_of: GroupKeyOf) -> None:
+        self._group = group
         self._log = log
         self._consumers = consumers
         self._key_of = key_of
@@ -54,14 +54,14 @@ class Serving:
         """Bind keys to consumers if the queue's policy says so and nothing is claimed out of order."""
         wanted = self._log.policy.binds_keys() and not self.by_selector
         if wanted and self.by_key is None:
-            self.by_key = ByKey(self._home, self._cursors, self._consumers, self._key_of)
+            self.by_key = ByKey(self._group, self._cursors, self._consumers, self._key_of)
             for cursor in self._cursors:
                 cursor.serve_by(self.by_key)
         elif not wanted and self.by_key is not None:
             self.end_message_groups()
             for cursor in self._cursors:
                 cursor.serve_by(self.server(cursor))
-            self._home.want_dispatch()
+            self._group.want_dispatch()
 
     def end_message_groups(self) -> None:
         """Bind no keys any more: the group ends, or messages are claimed out of order."""
@@ -88,7 +88,7 @@ class Serving:
         self.by_selector = rest or _NOTHING_SELECTED
         cursor.serve_by(self.in_order)
         self.follow_policy()
-        self._home.want_dispatch()
+        self._group.want_dispatch()
 
     def end(self) -> None:
         """Forget what is timed: the group ends, and hands out nothing any more."""

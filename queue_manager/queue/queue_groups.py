@@ -34,7 +34,7 @@ from storage.records import (
 Place = tuple[int, int]  # an offset, and a metadata-log sequence at or before its entry (0: not known)
 
 
-class Owner(Protocol):
+class GroupedQueue(Protocol):
     """The queue."""
 
     name: str
@@ -55,7 +55,7 @@ class Groups:
 
     __slots__ = ("_groups", "_key_of", "_parts", "_queue", "audience", "keeper")
 
-    def __init__(self, queue: Owner, parts: list[Part], key_of: GroupKeyOf) -> None:
+    def __init__(self, queue: GroupedQueue, parts: list[Part], key_of: GroupKeyOf) -> None:
         self._queue = queue
         self._parts = parts
         self._key_of = key_of

@@ -18,7 +18,7 @@ from queue_manager.model import MessageBatch
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import Queue
-from queue_manager.queue.queue_groups import Groups, Owner, Place
+from queue_manager.queue.queue_groups import GroupedQueue, Groups, Place
 from storage.records import ChunkValue
 
 
@@ -59,7 +59,7 @@ class StreamGroups(Groups):
 
     __slots__ = ("_anonymous_count", "_part")
 
-    def __init__(self, queue: Owner, part: StreamPart, parts: list[Part], key_of: GroupKeyOf) -> None:
+    def __init__(self, queue: GroupedQueue, part: StreamPart, parts: list[Part], key_of: GroupKeyOf) -> None:
         super().__init__(queue, parts, key_of)
         self._part = part
         self._anonymous_count = 0

@@ -4,8 +4,8 @@
 - `files`: the segment files, written; `journal_survey`: the same at a start, proven whole.
 - `appender`: appending within the call or in a thread.
 - `waiting_commits`: what is not in SlateDB yet: seen by reads, and which of it is handed over next.
-- `behind`: handing it over in batches, and having it made durable there; `filling`: making such a batch;
-  `due` and `background`: when, and in which tasks.
+- `handing_over`: handing it over in batches, and having it made durable there; `filling`: making one
+  batch; `due` and `background`: when, and in which tasks.
 - `early`: what reads see of a large journal that is handed over while the store is in use already.
 - `journaled_store`: the `Store` made of these; `opening`: making, taking over, replaying and leaving a
   journal.

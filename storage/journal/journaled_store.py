@@ -13,10 +13,10 @@ from storage.directory_lock import DirectoryLock
 from storage.disk_watch import DiskWatch, Trouble
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal.appender import Append, Appender
-from storage.journal.behind import Behind
 from storage.journal.early import Early
 from storage.journal.files import JournalFiles
 from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
+from storage.journal.handing_over import HandingOver
 from storage.journal.waiting_commits import ABSENT, Rows
 from storage.records import journal_state
 from storage.slate_store import SlateStore
@@ -73,7 +73,7 @@ class JournaledStore:
     leave: Callable[[], Awaitable[None]] | None = None
     cuts: Cuts | None = field(init=False)
     _seed: int = field(init=False)
-    _behind: Behind = field(init=False)
+    _handing_over: HandingOver = field(init=False)
     _appender: Appender = field(init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _late: tuple[WriteOps, int, Append] | None = field(default=None, init=False)
@@ -87,14 +87,15 @@ class JournaledStore:
         self._tell_replayed = lambda replayed: None
         self._seed = seed_of(database_id)
         slate = self._slate
-        self._behind = Behind(slate, database_id, on_durable=self._release, on_failure=self._fail)
+        self._handing_over = HandingOver(slate, database_id, on_durable=self._release, on_failure=self._fail)
         self._appender = Appender(self._files, self._taken)
-        self.cuts = None if slate.cuts is None else slate.cuts.behind(self._hand_over, self._behind.viewed)
+        cuts, viewed = slate.cuts, self._handing_over.viewed
+        self.cuts = None if cuts is None else cuts.behind(self._hand_over, viewed)
         if replaying is None:
-            self._behind.start()
+            self._handing_over.start()
         else:
             self._early = replaying.early
-            self._behind.start(self._replay(replaying))
+            self._handing_over.start(self._replay(replaying))
 
     def describe(self) -> str:
         """Describe where the data lies and how durable a write is."""
@@ -119,18 +120,18 @@ class JournaledStore:
     @property
     def journal(self) -> JournalView:
         held = self._files.held()
-        return JournalView(held.segment_count, held.in_use, held.size_bytes, self._behind.waiting_bytes)
+        return JournalView(held.segment_count, held.in_use, held.size_bytes, self._handing_over.waiting_bytes)
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, or None. Raises StorageError."""
         if self._appender.pending_count:
             await self._settle("reading")
-        found = self._behind.find(key)
+        found = self._handing_over.find(key)
         early = self._early
         if found is ABSENT and early is not None:
             found = early.find(key)
             if found is ABSENT and not early.covers(key, key + b"\0"):
-                await self._behind.replayed()
+                await self._handing_over.replayed()
         if found is not ABSENT and not self._closed:
             return cast("bytes | None", found)
         return await self._slate.get(key)
@@ -152,8 +153,8 @@ class JournaledStore:
             )
             if self._early is early and not self._changed():
                 return [row for row in rows if row[0] != own][:limit]
-        with self._behind.viewed():
-            if self._appender.pending_count or not self._behind.is_empty:
+        with self._handing_over.viewed():
+            if self._appender.pending_count or not self._handing_over.is_empty:
                 await self._settle("scanning")
             # the journal's own record is nothing that was written to this store
             rows = await self._slate.scan(start, end, limit=limit + is_own_inside, reverse=reverse)
@@ -168,7 +169,7 @@ class JournaledStore:
         """Return whether anything was written that the database has not, but for what was left to be
         replayed.
         """
-        return self._appender.pending_count > 0 or self._behind.has_waiting
+        return self._appender.pending_count > 0 or self._handing_over.has_waiting
 
     def prepare(self, ops: WriteOps) -> None:
         """Encode the commit, while an earlier one may be waiting for the disk."""
@@ -183,7 +184,7 @@ class JournaledStore:
         self._check_open()
         if not ops.puts and not ops.deletes:
             return True
-        if ops.is_large or self._turn.locked() or self._late is not None or self._behind.is_crowded:
+        if ops.is_large or self._turn.locked() or self._late is not None or self._handing_over.is_crowded:
             return False
         if self._slate.is_syncing:
             return False  # the loop is not to wait for that
@@ -243,11 +244,11 @@ class JournaledStore:
         try:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._appended()
-                await self._behind.close()
+                await self._handing_over.close()
                 if self.leave is not None and self._failure is None:
                     await self.leave()
         except TimeoutError:
-            self._behind.fail(StorageError("the store is closed"))
+            self._handing_over.fail(StorageError("the store is closed"))
         finally:
             try:
                 await self._slate.close()
@@ -297,18 +298,18 @@ class JournaledStore:
             prepared = await asyncio.get_running_loop().run_in_executor(None, self._prepared, ops)
         else:
             prepared = self._prepared(ops)
-        while self._behind.is_crowded or not (
+        while self._handing_over.is_crowded or not (
             self._files.fits(prepared.body.size) or self._files.has_free_segment
         ):
-            self._behind.hurry()
-            await self._behind.progress()
+            self._handing_over.hurry()
+            await self._handing_over.progress()
         ops.drop_prepared()
         return self._appender.append(prepared.body, prepared.rows)
 
     def _taken(self, commit: EndRecord, body: FrameBody, rows: Rows) -> None:
         """Note that a commit is on disk in the journal."""
         if self._failure is None:
-            self._behind.add(commit, rows, body.size)
+            self._handing_over.add(commit, rows, body.size)
 
     async def _release(self, sequence: int) -> None:
         """Release the commits up to `sequence`: the database has them on disk."""
@@ -319,7 +320,7 @@ class JournaledStore:
         if self._failure is not None:
             return
         self._failure = failure
-        self._behind.fail(failure)
+        self._handing_over.fail(failure)
         # behind what it is just appending: who takes the lock reads a journal that stays as it is
         self._appender.after(self._lock.release)
 
@@ -336,7 +337,7 @@ class JournaledStore:
 
     async def _hand_over(self) -> None:
         await self._appended()
-        await self._behind.catch_up()
+        await self._handing_over.catch_up()
 
     async def _settle(self, doing: str) -> None:
         """Wait until SlateDB has every write that was begun. Raises StorageError."""
@@ -346,7 +347,7 @@ class JournaledStore:
                 if self._appender.pending_count:
                     await self._appended()
                 if doing == "scanning":
-                    await self._behind.catch_up()
+                    await self._handing_over.catch_up()
         except TimeoutError:
             raise self._too_late(doing, began) from None
 

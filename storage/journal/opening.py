@@ -19,10 +19,10 @@ from config import limits
 from storage.batch import WriteOps
 from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError
-from storage.journal.behind import Behind
 from storage.journal.early import read_early
 from storage.journal.files import JournalFiles, create_files, sync_directory
 from storage.journal.frames import EndRecord, seed_of
+from storage.journal.handing_over import HandingOver
 from storage.journal.journal_survey import JournalDamaged, Survey, read_end, read_portions, survey_journal
 from storage.journal.journaled_store import JournaledStore, Replaying
 from storage.local_sync import sync_filesystem_of
@@ -206,7 +206,7 @@ class _Opening:
 
     async def _hand_over(self, state: JournalState, survey: Survey) -> Replay:
         begun = time.monotonic()
-        behind = Behind(self._slate, state.database_id)
+        behind = HandingOver(self._slate, state.database_id)
         try:
             await behind.replay(read_portions(survey, limits.JOURNAL_REPLAY_BYTES))
         finally:

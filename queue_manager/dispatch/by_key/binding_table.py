@@ -17,7 +17,7 @@ from queue_manager.log.levels import priority_of
 REBALANCE: Final = "rebalance"
 
 
-class Home(Protocol):
+class KeyedGroup(Protocol):
     """The group of the table."""
 
     def give_back_claim(self, claim: Claim) -> None:
@@ -35,7 +35,7 @@ class BindingTable:
     these are of which priority. `_ended` are bindings that may have come to their end.
     """
 
-    _home: Home
+    _group: KeyedGroup
     _consumers: Consumers
     _key_of: GroupKeyOf
     bindings: dict[str, Binding] = field(default_factory=dict, init=False)
@@ -63,7 +63,7 @@ class BindingTable:
         seat.close()
         if not seat.bindings:
             self.seats.pop(consumer, None)
-        self._home.want_dispatch()
+        self._group.want_dispatch()
 
     def adopt(self) -> None:
         """Begin while there are consumers, who may hold claims already."""
@@ -218,7 +218,7 @@ class BindingTable:
     def _give_back(self, items: list[Placed]) -> None:
         for item in items:
             self._uncount(item)
-            self._home.give_back_claim(item[1])
+            self._group.give_back_claim(item[1])
 
     def _uncount(self, item: Placed) -> None:
         _, claim, size = item
@@ -250,7 +250,7 @@ class BindingTable:
                     binding.seat.announce(binding)
                     if binding.is_ending():
                         self._ended[binding] = None
-                self._home.want_dispatch()
+                self._group.want_dispatch()
                 return True
         return False
 
@@ -269,7 +269,7 @@ class BindingTable:
             if dropped:  # perhaps only that kept a binding from its end
                 self._ended.update({binding: None for binding in seat.bindings if binding.is_ending()})
         if claims:
-            self._home.want_dispatch()
+            self._group.want_dispatch()
         return claims
 
 

@@ -13,7 +13,7 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor, Dispatcher
-from queue_manager.dispatch.by_key.binding_table import REBALANCE, BindingTable, Home
+from queue_manager.dispatch.by_key.binding_table import REBALANCE, BindingTable, KeyedGroup
 from queue_manager.dispatch.by_key.key_binding import NEVER, Seat, rank
 from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_key.round import Round
@@ -30,15 +30,15 @@ class ByKey(Dispatcher):
     `cursors` are those of one group, the highest priority first.
     """
 
-    __slots__ = ("_consumers", "_cursors", "_home", "_table", "_turn")
+    __slots__ = ("_consumers", "_cursors", "_group", "_table", "_turn")
 
     def __init__(
-        self, home: Home, cursors: Sequence[Cursor], consumers: Consumers, key_of: GroupKeyOf
+        self, group: KeyedGroup, cursors: Sequence[Cursor], consumers: Consumers, key_of: GroupKeyOf
     ) -> None:
-        self._home = home
+        self._group = group
         self._cursors = cursors
         self._consumers = consumers
-        self._table = BindingTable(home, consumers, key_of)
+        self._table = BindingTable(group, consumers, key_of)
         self._turn = 0
         self._table.adopt()
 
@@ -65,7 +65,7 @@ class ByKey(Dispatcher):
         budget = self._cursors[0].log.context.budget
         while self._consumers.members:
             if budget.is_spent:
-                self._home.want_dispatch()  # and it is the turn of others
+                self._group.want_dispatch()  # and it is the turn of others
                 return
             self._turn += 1
             cursor, below = self._next()
@@ -249,7 +249,7 @@ class ByKey(Dispatcher):
                 break  # its payload is being read; else it has expired
             claims += claimed
         if claims:
-            self._home.want_dispatch()  # there may be room now for what others could have
+            self._group.want_dispatch()  # there may be room now for what others could have
             self._cursor_of(claims[0]).hand_out(consumer, claims)
             return len(claims)
         return None if any(cursor.is_waited_for() for cursor in self._cursors) else 0
@@ -277,7 +277,7 @@ class ByKey(Dispatcher):
         if binding is not None:
             assert binding.seat is not None
             table.put(binding.seat, binding, claim, closes)
-            self._home.want_dispatch()
+            self._group.want_dispatch()
             return
         if key and not puller.consumer.no_ack:
             binding = table.bind(key, puller)

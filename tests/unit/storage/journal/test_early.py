@@ -9,8 +9,8 @@ import pytest
 
 from config import limits
 from config.settings import StorageSettings
-from storage.journal.behind import Behind
 from storage.journal.early import Early
+from storage.journal.handing_over import HandingOver
 from storage.open import open_store
 from storage.records import payload
 from tests.unit.storage.journal.journals import generations
@@ -31,14 +31,14 @@ class HeldUp:
 def held_up(monkeypatch):
     """Every replay is much, and waits before its first batch."""
     held = HeldUp()
-    whole = Behind.replay
+    whole = HandingOver.replay
 
     async def replay(self, commits):
         await held.go.wait()
         await whole(self, commits)
 
     monkeypatch.setattr(limits, "JOURNAL_REPLAY_AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(Behind, "replay", replay)
+    monkeypatch.setattr(HandingOver, "replay", replay)
     return held
 
 
@@ -160,7 +160,7 @@ async def test_replay_that_fails_ends_the_store(left, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(limits, "JOURNAL_REPLAY_AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(Behind, "replay", replay)
+    monkeypatch.setattr(HandingOver, "replay", replay)
     store = await open_at(left)
     with pytest.raises(Exception, match="Input/output error"):
         await store.get(payload.key(10))

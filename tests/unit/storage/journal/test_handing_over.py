@@ -5,8 +5,8 @@ import pytest
 from config import limits
 from storage.errors import StorageError
 from storage.journal import filling
-from storage.journal.behind import Behind
 from storage.journal.frames import EndRecord
+from storage.journal.handing_over import HandingOver
 from storage.records import journal_state
 from tests.waiting import LoopClock, turns
 
@@ -43,7 +43,7 @@ def database(monkeypatch):
 async def handed_over(database: Database, *commits: tuple[dict[bytes, bytes | None], float]) -> list[bytes]:
     """The keys put into the database within half a second of these commits, with a pause behind each."""
     clock = LoopClock()
-    hands = Behind(database, DATABASE_ID)
+    hands = HandingOver(database, DATABASE_ID)
     hands.start()
     for number, (rows, pause_s) in enumerate(commits, 1):
         hands.add(EndRecord(number, 0), rows, sum(len(value or b"") for value in rows.values()))
@@ -80,7 +80,7 @@ async def test_large_value_is_handed_over_at_once_when_much_waits(database, monk
 async def test_waiting_for_the_database_does_not_wait_for_the_interval(database, monkeypatch):
     monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
     monkeypatch.setattr(limits, "JOURNAL_PORTION_BYTES", 1)
-    hands = Behind(database, DATABASE_ID)
+    hands = HandingOver(database, DATABASE_ID)
     hands.start()
     for number in (1, 2):
         hands.add(EndRecord(number, 0), {b"k%d" % number: LARGE}, len(LARGE))
@@ -93,7 +93,7 @@ async def test_waiting_for_the_database_does_not_wait_for_the_interval(database,
 async def test_writers_who_wait_have_the_oldest_portion_handed_over(database, monkeypatch):
     monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
     monkeypatch.setattr(limits, "JOURNAL_PORTION_BYTES", 1)
-    hands = Behind(database, DATABASE_ID)
+    hands = HandingOver(database, DATABASE_ID)
     hands.start()
     for number in (1, 2):
         hands.add(EndRecord(number, 0), {b"k%d" % number: LARGE}, len(LARGE))
@@ -151,7 +151,7 @@ def commits(count: int):
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 async def test_replay_hands_whole_commits_over_in_order_and_makes_them_durable(batches, count):
     database = SlowDatabase()
-    await Behind(database, DATABASE_ID).replay(commits(count))
+    await HandingOver(database, DATABASE_ID).replay(commits(count))
     *taken, last = database.log
     assert last == "durable"
     assert len(taken) == (count + 1) // 2
@@ -167,5 +167,5 @@ async def test_replay_hands_whole_commits_over_in_order_and_makes_them_durable(b
 async def test_replay_hands_nothing_over_behind_a_batch_that_was_refused(batches, refused):
     database = SlowDatabase(refused)
     with pytest.raises(StorageError):
-        await Behind(database, DATABASE_ID).replay(commits(8))
+        await HandingOver(database, DATABASE_ID).replay(commits(8))
     assert len(database.log) == refused

@@ -10,7 +10,7 @@ from queue_manager.model import Message
 from queue_manager.shard.loads import LogRows
 
 
-class Home(Member, Protocol):
+class OwningCursor(Member, Protocol):
     """The cursor that they are parts of."""
 
     is_removed: bool
@@ -44,4 +44,4 @@ class Home(Member, Protocol):
         """Tell those that wait for it that something came, or will not come."""
 
 
-H = TypeVar("H", bound=Home)
+H = TypeVar("H", bound=OwningCursor)

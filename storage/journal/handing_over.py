@@ -28,7 +28,7 @@ class _Filled(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Behind:
+class HandingOver:
     """Hands commits to the database in batches, and has them made durable there, both lazily.
 
     A batch holds whole commits, and says in the database which is the last of them. `on_durable` is called
