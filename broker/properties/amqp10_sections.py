@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -46,7 +47,6 @@ DEATHS: Final = "x-opt-deaths"
 EXCHANGE: Final = "x-exchange"
 ROUTING_KEY: Final = "x-routing-key"
 ORIGINAL_PREFIX: Final = "x-original-"
-OFFSET: Final = "x-stream-offset"
 COPIES: Final = "x-cc"
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -77,7 +77,6 @@ _DEATHS_AS_BYTES: Final = DEATHS.encode()
 _ASKING: Final = re.compile(
     b"|".join(re.escape(name.encode()) for name in (*NAMES, DELIVERY_TIME, DELIVERY_DELAY, COPIES))
 )
-_OFFSET_AS_BYTES: Final = types.encode_symbol(OFFSET)
 _LEARNING_MAX: Final = 16  # messages taken apart for one whose shape is learned
 
 
@@ -709,6 +708,7 @@ class Annotations:
         self.is_dead_letter = any(name == _DEATHS_AS_BYTES for name, _ in pairs)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Delivery:
     """How messages of one template look to consumers of AMQP 1.0: all but the bodies.
 
@@ -717,40 +717,22 @@ class Delivery:
     are what the properties say they are.
     """
 
-    __slots__ = (
-        "_annotations",
-        "_bare",
-        "_first",
-        "_first_size",
-        "_form",
-        "_framing",
-        "_persistent",
-        "_priority",
-        "after",
-        "is_checked",
-        "ttl_ms",
-    )
+    _persistent: bool
+    _priority: int | None
+    ttl_ms: int | None
+    _annotations: Annotations
+    _bare: bytes
+    body: InitVar[tuple[int, bytes, bytes]]
+    """Its form, framing and what goes after it."""
+    is_checked: bool = field(default=True, kw_only=True)
+    after: bytes = field(init=False)
+    _form: int = field(init=False)
+    _framing: bytes = field(init=False)
+    _first: bytes = field(default=b"", init=False)
+    _first_size: int = field(default=-1, init=False)
 
-    def __init__(
-        self,
-        persistent: bool,
-        priority: int | None,
-        ttl_ms: int | None,
-        annotations: Annotations,
-        bare: bytes,
-        body: tuple[int, bytes, bytes] = (FORM_DATA, b"", b""),
-        *,
-        is_checked: bool = True,
-    ) -> None:
-        self._persistent = persistent
-        self._priority = priority
-        self.ttl_ms = ttl_ms
-        self._annotations = annotations
-        self._bare = bare
+    def __post_init__(self, body: tuple[int, bytes, bytes]) -> None:
         self._form, self._framing, self.after = body
-        self.is_checked = is_checked
-        self._first = b""
-        self._first_size = -1
 
     @property
     def is_framed(self) -> bool:
@@ -790,24 +772,6 @@ class Delivery:
         if plain:
             self._first, self._first_size = before, size
         return before
-
-    def around_offset(self, size: int) -> tuple[bytes, bytes]:
-        """Return what goes before a body that a stream delivers for the first time, around the eight bytes
-        (big endian) of the message's offset.
-        """
-        # a long that takes eight bytes, so that each offset fits in its place
-        pair = _OFFSET_AS_BYTES + b"\x81" + bytes(8)
-        header = header_section(
-            durable=self._persistent,
-            priority=self._priority,
-            ttl_ms=self.ttl_ms,
-            first_acquirer=not self._annotations.is_dead_letter,
-            delivery_count=0,
-        )
-        pairs = [pair, *(encoded for name, encoded in self._annotations.pairs if name != OFFSET.encode())]
-        start = header + _annotations(pairs)
-        at = start.index(pair, len(header)) + len(pair) - 8
-        return start[:at], start[at + 8 :] + self._bare + self._frame(size)
 
     def _frame(self, size: int) -> bytes:
         if self._form == FORM_DATA:

@@ -294,15 +294,6 @@ def test_what_goes_before_bodies_of_one_size_is_made_once() -> None:
     assert delivery.before(5) != first
 
 
-@pytest.mark.parametrize("offset", [0, 127, 128, 1 << 40])
-def test_an_offset_fits_in_its_place(offset: int) -> None:
-    for message in (DATA, PROPERTIES + DATA, ANNOTATIONS + PROPERTIES + DATA):
-        delivery = delivery_of(message)
-        left, right = delivery.around_offset(4)
-        found = left + offset.to_bytes(8, "big") + right + b"body" + delivery.after
-        assert v.describe(found) == v.describe(delivered(message, added=[("x-stream-offset", offset)]))
-
-
 simple: st.SearchStrategy[Value] = st.one_of(
     st.just(("null", None)),
     st.tuples(st.just("boolean"), st.booleans()),
