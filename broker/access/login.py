@@ -14,6 +14,8 @@ from queue_manager.errors import AccessRefused
 
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
+TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
+"""The tags that logins may have."""
 
 _ALL_TOPICS: Final = "all topics"
 _KEYS_OF: Final = "keys of "

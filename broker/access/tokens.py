@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from broker.access.accounts_of_file import Users, grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.key_source import KeySource
-from broker.access.login import ADMINISTRATOR, MONITORING, Login
+from broker.access.login import TAGS, Login
 from broker.access.rights import Grant
 from broker.access.way import seconds_of
 from broker.clock import Clock
@@ -19,7 +19,6 @@ from config import limits
 from config.access_settings import PermissionSettings, TokenSettings, check_user_name
 
 TOKEN: Final = "token"  # noqa: S105 - a name
-_TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
 
 
 class Tokens:
@@ -165,4 +164,4 @@ def _grants(granted: Any) -> Mapping[str, Grant]:
 
 def _tags(found: Any) -> frozenset[str]:
     names = found.split() if isinstance(found, str) else found if isinstance(found, list) else ()
-    return frozenset(name for name in names if isinstance(name, str)) & _TAGS
+    return frozenset(name for name in names if isinstance(name, str)) & TAGS

@@ -11,7 +11,7 @@ import structlog
 
 from broker.access.accounts_of_file import grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
-from broker.access.login import ADMINISTRATOR, MONITORING, Login
+from broker.access.login import TAGS, Login
 from broker.access.way import KnownSecrets, seconds_of
 from broker.access.web import read_bounded, web_client
 from broker.clock import Clock
@@ -19,7 +19,6 @@ from config import limits
 from config.access_settings import HookSettings, PermissionSettings, check_user_name
 
 HOOK: Final = "http hook"
-_TAGS: Final = frozenset((ADMINISTRATOR, MONITORING, "management", "policymaker"))
 _log: Final = structlog.get_logger("sluicemq.access")
 
 
@@ -137,7 +136,7 @@ class WebHook:
         return Login(
             user,
             grants_of(permissions),
-            tags=frozenset(map(str, said.get("tags", ()))) & _TAGS,
+            tags=frozenset(map(str, said.get("tags", ()))) & TAGS,
             source=HOOK,
             expires_at_ms=expires_at_ms,
         )

@@ -85,9 +85,8 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
 def application(site: Site) -> ASGIApp:
     """Make the page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
-    pages = Pages(site)
     routes: list[BaseRoute] = [
-        *page_routes(pages),
+        *Pages(site).routes(),
         WebSocketRoute("/topics/tail", tails.serve_socket),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/metrics", metrics_endpoint(site, detailed=False)),
@@ -101,37 +100,6 @@ def application(site: Site) -> ASGIApp:
         *rabbitmq_routes(site),
     ]
     return served(Router(routes))
-
-
-def page_routes(pages: Pages) -> list[Route]:
-    """Return the pages for people, and what their forms do."""
-    looking = {
-        "/": pages.overview,
-        "/queues": pages.queues,
-        "/queues/{queue}": pages.queue,
-        "/streams": pages.streams,
-        "/scheduled": pages.scheduled,
-        "/dead-letters": pages.dead_letters,
-        "/exchanges": pages.exchanges,
-        "/connections": pages.connections,
-        "/sessions": pages.sessions,
-        "/topics": pages.topics,
-        "/retained": pages.retained,
-        "/epochs": pages.epochs,
-    }
-    private = {"/users": pages.users}
-    doing = {
-        "/queues": pages.create_queue,
-        "/queues/{queue}/{what}": pages.change_queue,
-        "/connections/{connection}/close": pages.close_connection,
-    }
-    routes = [Route(path, pages.guarded(page), methods=["GET"]) for path, page in looking.items()]
-    for method, guarded in (("GET", private), ("POST", doing)):
-        routes += [
-            Route(path, pages.guarded(page, is_looking=False), methods=[method])
-            for path, page in guarded.items()
-        ]
-    return routes
 
 
 @cache

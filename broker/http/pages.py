@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from broker.admin.admin_views import MessageView, QueueView, State
 from broker.http.drawing import drawing_of
@@ -43,22 +44,6 @@ HEADERS: Final = {
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
-
-PAGES: Final = (
-    ("/", "Overview"),
-    ("/queues", "Queues"),
-    ("/streams", "Streams"),
-    ("/scheduled", "Scheduled"),
-    ("/dead-letters", "Dead letters"),
-    ("/exchanges", "Exchanges"),
-    ("/connections", "Connections"),
-    ("/sessions", "MQTT"),
-    ("/topics", "Topics"),
-    ("/retained", "Retained"),
-    ("/epochs", "Epochs"),
-)
-PRIVATE_PAGES: Final = (("/users", "Users"),)
-"""For administrators."""
 
 _TOTALS: Final = (
     ("queues", "Queues"),
@@ -100,8 +85,35 @@ class Pages:
             "time": _time,
             "words": lambda name: str(name).replace("_", " "),
         }
+        self._titled = (
+            ("/", "Overview", self.overview),
+            ("/queues", "Queues", self.queues),
+            ("/streams", "Streams", self.streams),
+            ("/scheduled", "Scheduled", self.scheduled),
+            ("/dead-letters", "Dead letters", self.dead_letters),
+            ("/exchanges", "Exchanges", self.exchanges),
+            ("/connections", "Connections", self.connections),
+            ("/sessions", "MQTT", self.sessions),
+            ("/topics", "Topics", self.topics),
+            ("/retained", "Retained", self.retained),
+            ("/epochs", "Epochs", self.epochs),
+        )
 
-    def guarded(
+    def routes(self) -> list[Route]:
+        """Return the pages for people, and what their forms do."""
+        looking = [("/queues/{queue}", self.queue), *[(path, page) for path, _, page in self._titled]]
+        changing = (
+            ("GET", "/users", self.users),
+            ("POST", "/queues", self.create_queue),
+            ("POST", "/queues/{queue}/{what}", self.change_queue),
+            ("POST", "/connections/{connection}/close", self.close_connection),
+        )
+        return [
+            *[Route(path, self._guarded(page), methods=["GET"]) for path, page in looking],
+            *[Route(path, self._guarded(page, is_looking=False), methods=[m]) for m, path, page in changing],
+        ]
+
+    def _guarded(
         self, make: Callable[[Request], Awaitable[Response]], *, is_looking: bool = True
     ) -> Callable[[Request], Awaitable[Response]]:
         """Call `make` for a user that may; else make a page that says what went wrong."""
@@ -122,7 +134,7 @@ class Pages:
         may_change = _may_change(request)
         text = self._environment.get_template(template).render(
             node=self._site.node.view(),
-            pages=PAGES + (PRIVATE_PAGES if may_change else ()),
+            pages=[*[each[:2] for each in self._titled], *([("/users", "Users")] if may_change else [])],
             here=request.scope["path"],
             notice=request.query_params.get("done", "")[:200],
             may_change=may_change,

@@ -94,13 +94,11 @@ def refusal_of_will(run: PublishRun) -> tuple[int, str] | None:
     return None
 
 
+@dataclass(slots=True)
 class TextTarget:
     """Another target, for payloads that their publisher says to be UTF-8 (section 3.3.2.3.2)."""
 
-    __slots__ = ("_target",)
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    _target: Target
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`: what is no UTF-8 is refused, one by one."""

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,12 +21,11 @@ _CLOCKS_DIFFER: Final = datetime.timedelta(hours=1)
 Key = ec.EllipticCurvePrivateKey
 
 
-class Authority:
+class Authority(NamedTuple):
     """A certificate authority: its key and certificate."""
 
-    def __init__(self, key: Key, certificate: x509.Certificate) -> None:
-        self.key = key
-        self.certificate = certificate
+    key: Key
+    certificate: x509.Certificate
 
     @classmethod
     def made(cls, name: str = "SluiceMQ test authority") -> Authority:
