@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Final
 
 from config import limits
@@ -25,111 +26,80 @@ _REFUSAL: Final = Symbol("amqp:connection-establishment-failed")  # as Qpid's cl
 _SASL_FRAMES: Final = (p.SaslInit, p.SaslResponse)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Amqp10Connection(Connection):
     """The protocol of one client.
 
     Feed it as `sans_io_connection.Connection` says and answer its events with the methods below. What is sent
     on a session or link that is gone or going is dropped: the client would not understand it.
+
+    It offers these SASL mechanisms, and in open the rest; an idle timeout of 0 is none. Without
+    `requires_sasl`, a client may begin with the header of AMQP: `AuthRequested` has mechanism "".
     """
 
-    __slots__ = (
-        "_ending_at",
-        "_error",
-        "_events",
-        "_handle_max",
-        "_handshake_deadline",
-        "_idle_timeout_s",
-        "_is_told",
-        "_lingers",
-        "_mechanism",
-        "_mechanisms",
-        "_message_bytes_max",
-        "_needs_bytes",
-        "_next_heartbeat",
-        "_now",
-        "_opened",
-        "_own_open",
-        "_pending",
-        "_pending_bytes",
-        "_received_at",
-        "_requires_sasl",
-        "_sasl_hostname",
-        "_sessions",
-        "_settle",
-        "_step",
-        "_tail",
-        "_totals",
-        "_dispositions",
-        "_transfers",
-        "channel_max",
-        "closing",
-        "frame_max",
-        "heartbeat_s",
-        "remote_frame_max",
-    )
+    container_id: InitVar[str]
+    mechanisms: tuple[str, ...]
+    _now: float
+    _: KW_ONLY
+    frame_max: int = limits.AMQP10_FRAME_BYTES_MAX
+    channel_max: int = limits.AMQP10_CHANNEL_MAX
+    handle_max: int = limits.AMQP10_HANDLE_MAX
+    idle_timeout_ms: InitVar[int] = limits.AMQP10_IDLE_TIMEOUT_MS
+    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    offered_capabilities: InitVar[tuple[str, ...]] = ()
+    properties: InitVar[dict[Any, Any] | None] = None
+    requires_sasl: bool = True
+    remote_frame_max: int = field(default=c.FRAME_BYTES_MIN, init=False)
+    heartbeat_s: float = field(default=0.0, init=False)
+    """How often the client wants to hear of us."""
+    closing: bool = field(default=False, init=False)
+    _own_open: p.Open = field(init=False)
+    _idle_timeout_s: float = field(init=False)
+    _step: int = field(default=handshake.AWAITING_HEADER, init=False)
+    _mechanism: str = field(default="", init=False)
+    _sasl_hostname: str | None = field(default=None, init=False)
+    _opened: bool = field(default=False, init=False)
+    """Our open was sent."""
+    _sessions: dict[int, Session] = field(default_factory=dict, init=False)
+    _totals: LinkTotals = field(default_factory=LinkTotals, init=False)
+    _transfers: hot.TransferReader = field(default_factory=hot.TransferReader, init=False)
+    _dispositions: hot.DispositionReader = field(default_factory=hot.DispositionReader, init=False)
+    _settle: ev.DispositionRun | None = field(default=None, init=False)
+    _events: list[Any] = field(default_factory=list, init=False)
+    _pending: list[bytes] = field(default_factory=list, init=False)
+    """Octets of an incomplete frame."""
+    _pending_bytes: int = field(default=0, init=False)
+    _needs_bytes: int = field(default=0, init=False)
+    """How many there must be before decoding can go on."""
+    _received_at: float = field(init=False)
+    _next_heartbeat: float = field(default=0.0, init=False)
+    _handshake_deadline: float = field(init=False)
+    _error: tuple[str, str] = field(default=("", ""), init=False)
+    _ending_at: float | None = field(default=None, init=False)
+    _lingers: bool = field(default=False, init=False)
+    _is_told: bool = field(default=False, init=False)
+    _tail: bytes = field(default=b"", init=False)
+    """The last of what was discarded."""
 
-    def __init__(
+    def __post_init__(
         self,
         container_id: str,
-        mechanisms: tuple[str, ...],
-        now: float,
-        *,
-        frame_max: int = limits.AMQP10_FRAME_BYTES_MAX,
-        channel_max: int = limits.AMQP10_CHANNEL_MAX,
-        handle_max: int = limits.AMQP10_HANDLE_MAX,
-        idle_timeout_ms: int = limits.AMQP10_IDLE_TIMEOUT_MS,
-        message_bytes_max: int = limits.MESSAGE_BYTES_MAX,
-        offered_capabilities: tuple[str, ...] = (),
-        properties: dict[Any, Any] | None = None,
-        requires_sasl: bool = True,
+        idle_timeout_ms: int,
+        offered_capabilities: tuple[str, ...],
+        properties: dict[Any, Any] | None,
     ) -> None:
-        """Offer these SASL mechanisms, and in open the rest; an idle timeout of 0 is none.
-
-        Without `requires_sasl`, a client may begin with the header of AMQP: `AuthRequested` has mechanism "".
-        """
-        super().__init__()
-        self.frame_max = frame_max
-        self.remote_frame_max = c.FRAME_BYTES_MIN
-        self.channel_max = channel_max
-        self.heartbeat_s = 0.0  # how often the client wants to hear of us
-        self.closing = False
         self._own_open = p.Open(
             container_id,
             None,
-            frame_max,
-            channel_max,
+            self.frame_max,
+            self.channel_max,
             idle_timeout_ms or None,
             offered_capabilities=offered_capabilities,
             properties=properties,
         )
-        self._mechanisms = mechanisms
-        self._requires_sasl = requires_sasl
-        self._handle_max = handle_max
-        self._message_bytes_max = message_bytes_max
         self._idle_timeout_s = 2 * idle_timeout_ms / 1000
-        self._step = handshake.AWAITING_HEADER
-        self._mechanism = ""
-        self._sasl_hostname: str | None = None
-        self._opened = False  # our open was sent
-        self._sessions: dict[int, Session] = {}
-        self._totals = LinkTotals()
-        self._transfers = hot.TransferReader()
-        self._dispositions = hot.DispositionReader()
-        self._settle: ev.DispositionRun | None = None
-        self._events: list[Any] = []
-        # octets of an incomplete frame, and how many there must be before decoding can go on
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._needs_bytes = 0
-        self._now = now
-        self._received_at = now
-        self._next_heartbeat = 0.0
-        self._handshake_deadline = now + limits.AMQP10_HANDSHAKE_TIMEOUT_S
-        self._error = ("", "")
-        self._ending_at: float | None = None
-        self._lingers = False
-        self._is_told = False
-        self._tail = b""  # the last of what was discarded
+        self._received_at = self._now
+        self._handshake_deadline = self._now + limits.AMQP10_HANDSHAKE_TIMEOUT_S
 
     # driver side
 
@@ -563,7 +533,7 @@ class Amqp10Connection(Connection):
         header = data[pos : pos + c.PROTOCOL_HEADER_BYTES]
         expected = [c.AMQP_HEADER]
         if self._step == handshake.AWAITING_HEADER:
-            expected = [c.SASL_HEADER] if self._requires_sasl else [c.SASL_HEADER, c.AMQP_HEADER]
+            expected = [c.SASL_HEADER] if self.requires_sasl else [c.SASL_HEADER, c.AMQP_HEADER]
         if header not in expected:
             if len(header) < c.PROTOCOL_HEADER_BYTES and any(one.startswith(header) for one in expected):
                 return 0
@@ -576,7 +546,7 @@ class Amqp10Connection(Connection):
             return 0
         if header == c.SASL_HEADER:
             self._step = handshake.AWAITING_INIT
-            self.output += (c.SASL_HEADER, encode_sasl_frame(p.SaslMechanisms(self._mechanisms)))
+            self.output += (c.SASL_HEADER, encode_sasl_frame(p.SaslMechanisms(self.mechanisms)))
         elif self._step == handshake.AWAITING_AMQP_HEADER:
             self._step = handshake.AWAITING_OPEN
             self.output.append(c.AMQP_HEADER)
@@ -613,7 +583,7 @@ class Amqp10Connection(Connection):
         else:
             response = body.response
         self._step = handshake.DECIDING_AUTH
-        if self._mechanism not in self._mechanisms:
+        if self._mechanism not in self.mechanisms:
             self.refuse_auth(f"authentication mechanism {self._mechanism!r} is unknown")
             return
         pair = handshake.credentials(self._mechanism, response)
@@ -727,7 +697,7 @@ class Amqp10Connection(Connection):
         if kind is p.Flow:
             session.on_flow(body)
         elif kind is p.Attach:
-            session.on_attach(body, self._message_bytes_max)
+            session.on_attach(body, self.message_bytes_max)
         elif kind is p.Detach:
             session.on_detach(body)
         else:
@@ -752,7 +722,7 @@ class Amqp10Connection(Connection):
             begin,
             self.output,
             self._transfers,
-            self._handle_max,
+            self.handle_max,
             self.frame_max,
             self._totals,
         )
