@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -23,11 +23,11 @@ def until(holds: Callable[[], T], timeout_s: float = PATIENCE_S, *, told: Callab
 
 
 async def until_so(
-    holds: Callable[[], T | Awaitable[T]],
+    holds: Callable[[], Any],
     timeout_s: float = PATIENCE_S,
     *,
     told: Callable[[], object] = str,
-) -> T:
+) -> Any:
     """Do the same as `until` while the loop goes on; `holds` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -41,7 +41,7 @@ class OwnOffset(Client):
                 continue
             offset = content.properties.properties.headers["x-stream-offset"]
             if offset != len(self.seen):
-                self.ledger.fail(f"life {life}: offset {offset} came instead of {len(self.seen)}")
+                self.ledger.fail(f"life {life}: offset {offset!r} came instead of {len(self.seen)}")
             self.seen[offset] = content.body.split(b" ", 1)[0].decode()  # type: ignore[index]
         connection.drop()
 

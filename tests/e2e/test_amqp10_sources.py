@@ -108,7 +108,7 @@ def test_a_pattern_is_in_the_address(raw_amqp10: Connect, name: str) -> None:
     client.attach_sender(None)
     client.transfer(message(b"us", to=f"$queue/{name}/us/1"))
     client.transfer(message(b"eu", to=f"$queue/{name}/eu/1"))
-    got = []
+    got: list[Any] = []
     while len(got) < 1:
         frame = client.read()
         assert frame is not None

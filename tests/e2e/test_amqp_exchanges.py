@@ -1,5 +1,7 @@
 """Exchanges and bindings: declared, bound, published to, deleted, there again after a crash."""
 
+from typing import Any
+
 import pika
 import pytest
 from pamqp import commands
@@ -11,7 +13,7 @@ from tests.e2e.amqp import ChannelClosedByBroker, ConnectionClosedByBroker
 @pytest.fixture
 def exchange(channel, name):
     """Makes exchanges that are gone after the test: `exchange("topic")`."""
-    made = []
+    made: list[Any] = []
 
     def make(kind="direct", **options):
         made.append(f"{name}-x{len(made)}")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import aio_pika
 import pytest
@@ -256,7 +257,7 @@ async def test_robust_connection_of_aio_pika_goes_on_across_a_restart(own_broker
         exchange = await channel.declare_exchange(name, aio_pika.ExchangeType.TOPIC, durable=True)
         queue = await channel.declare_queue(name, durable=True)
         await queue.bind(exchange, "a.#")
-        received = asyncio.Queue()
+        received: asyncio.Queue[Any] = asyncio.Queue()
 
         async def take(message):
             await message.ack()

@@ -7,6 +7,7 @@ import signal
 import ssl
 import threading
 import time
+from typing import Any
 
 import httpx
 import pika
@@ -138,7 +139,9 @@ class Eavesdropper:
     """Reads as `gone` whatever there is, in all the ways there are, with a thread for each that waits."""
 
     def __init__(self, guarded):
-        self.lines, self.polled, self.consumed = [], [], []
+        self.lines: list[Any] = []
+        self.polled: list[Any] = []
+        self.consumed: list[Any] = []
         self._guarded = guarded
         self._context = ssl.create_default_context(cafile=guarded.directory / "ca.crt")
         self.device = guarded.mqtt("gone")

@@ -209,7 +209,7 @@ def test_offsets_rise_over_restarts(reading, restarted, amqp_connect, mqtt):
     device = mqtt(restarted)
     device.publish("$queue/configured", "second")
     device.subscribe("$queue/configured", user=[("consumer-group", "fresh")])
-    messages = []  # the new group begins with what is kept
+    messages: list[Any] = []  # the new group begins with what is kept
     while "second" not in payloads(messages):
         messages += device.take(1)
     offsets = [int(dict(message.properties.UserProperty)["offset"]) for message in messages]

@@ -201,7 +201,9 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name, listener, tra
     client.tls_set_context(client_context(secured, "device"))
     client.connect("localhost", secured.ports[listener])
     client.loop_start()
-    assert client.publish(f"$queue/dev-{name}", b"x", 1).wait_for_publish(5) is None
+    published = client.publish(f"$queue/dev-{name}", b"x", 1)
+    published.wait_for_publish(5)
+    assert published.is_published()
     until(client.is_connected)
     client.disconnect()
     client.loop_stop()

@@ -538,7 +538,7 @@ class GroupModel(ShardModel):
         for _ in range(4):
             self.sweep()
             self.clock.ms += 61_000
-        kept = {
+        kept: set[object] = {
             self.bodies[offset][0]
             for items in self.groups.values()
             for offset, item in items.items()

@@ -1,6 +1,7 @@
 """Access is asked when a client begins something, not for each message: what is allowed lies in the plan."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from pamqp import commands
@@ -87,7 +88,7 @@ async def guarded(tmp_path):
 
 @pytest.mark.parametrize("load", [Amqp, Mqtt])
 async def test_no_permission_is_looked_up_for_a_message(guarded, load, monkeypatch):
-    calls = []
+    calls: list[Any] = []
     for kind, names in ASKED.items():
         for name in names:
             monkeypatch.setattr(kind, name, _counted(calls, getattr(kind, name)))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -102,7 +104,7 @@ class Senders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = BodyRoom(MAX)
+        self.room: BodyRoom[Any] = BodyRoom(MAX)
         self.peers = peers(5)
         self.announced = dict.fromkeys(self.peers, 0)
 

@@ -79,11 +79,11 @@ def test_dead_letters_of_one_message_come_to_an_end_soon() -> None:
     assert [queue.depth() for queue in queues] == [1] * 12
     assert sent(manager) <= 24 + 24 * 11, "a copy of each, and each of these may be one too many"
     assert manager.queues.dead_letters.dropped_count
-    copies = [
+    copies: list[Any] = [
         templates.headers_of(queue.log.tail.slice(queue.log.tail.next_offset - 1, 1)[0].template)
         for queue in queues
     ]
-    assert {deaths[0].get("copies") for found in copies if (deaths := found.get("x-death"))} - {None} == {11}  # type: ignore[index]
+    assert {deaths[0].get("copies") for found in copies if (deaths := found.get("x-death"))} - {None} == {11}
 
 
 def test_expired_messages_multiply_no_further_either_and_in_steps() -> None:

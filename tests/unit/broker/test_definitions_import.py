@@ -43,7 +43,7 @@ async def broker():
 
 async def test_queues_and_bindings_are_made_in_steps_with_turns_in_between(broker, monkeypatch):
     turn = 0
-    made = Counter()
+    made: Counter[int] = Counter()
 
     def counting(method):
         def call(self, *arguments, **options):

@@ -91,7 +91,12 @@ async def test_clients_of_a_failed_broker_are_sent_away_and_nobody_is_let_in(tmp
     lost = asyncio.Event()
     connection = await aio_pika.connect(port=first.ports["amqp"])
     reasons = []
-    connection.close_callbacks.add(lambda sender, error: (reasons.append(error), lost.set()))
+
+    def on_close(sender, error):
+        reasons.append(error)
+        lost.set()
+
+    connection.close_callbacks.add(on_close)
     async with aiomqtt.Client("127.0.0.1", first.ports["mqtt"], protocol=aiomqtt.ProtocolVersion.V5) as mqtt:
         heir = Broker(storage=str(tmp_path))
         await heir.start(take_over=True)

@@ -1,6 +1,7 @@
 """broker.mqtt.settling.outbound: what a client that acknowledges late, or takes only small packets, costs."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ class Client:
             flush=self.connection.output.clear,
             peer="",
         )
-        self.unsendable = []
-        self.returned = []
+        self.unsendable: list[Any] = []
+        self.returned: list[Any] = []
         settling = SimpleNamespace(
             reject=lambda claims, now_ms: self.unsendable.extend(claims),
             unclaim=lambda claims, now_ms: self.returned.extend(claims),

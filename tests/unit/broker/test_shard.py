@@ -1,6 +1,7 @@
 """broker.engine.shard: commits, loads and cleaning go on whatever happens, and in bounded steps."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Sink:
     """Keeps the claims it is given."""
 
     def __init__(self) -> None:
-        self.claims = []
+        self.claims: list[Any] = []
 
     def deliver(self, consumer, messages, claims):
         self.claims += claims
@@ -167,7 +168,7 @@ async def test_leases_end_while_something_large_is_removed(shard, monkeypatch):
 
 
 async def test_a_loop_that_ends_by_our_own_bug_is_a_failure_and_not_silence(shard):
-    failures = []
+    failures: list[Any] = []
     shard.on_failure(failures.append)
     shard.start()
     shard.manager.context.commit.wait(Waiter(KeyError("bug")), 0)
@@ -194,7 +195,7 @@ async def test_who_waits_for_a_load_is_called_when_the_queue_is_deleted_instead(
     await shard.commit_once(everything=True)
     group = queue.group("")
     queue.log.tail.drop_before(1_000)
-    called = []
+    called: list[Any] = []
     puller = shard.manager.consumption.puller(queue, Sink(), "p", lease_ms=100)
     assert shard.manager.consumption.pull(puller, False, shard.clock.now_ms()) is None
     group.when_loaded(called.append)

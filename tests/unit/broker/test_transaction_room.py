@@ -1,6 +1,7 @@
 """What transactions under way may hold in memory, all clients together."""
 
 import asyncio
+from typing import Any
 
 from pamqp import commands
 
@@ -85,7 +86,7 @@ def commit_different(port: int) -> None:
 
 
 async def test_publishes_that_differ_are_judged_together_and_keep_order_and_properties(monkeypatch):
-    judged = []
+    judged: list[Any] = []
     judge = Publisher.judge
 
     def noting(publisher, runs):

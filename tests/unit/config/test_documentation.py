@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +26,7 @@ DEFAULT_FILE = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), f
 
 def _key_rows() -> dict[str, list[str]]:
     """The cells of each key; a row of `listeners.*` is that of all listeners that have the key."""
-    rows = {}
+    rows: dict[str, Any] = {}
     keys = _documented_keys()
     for name, cells in ROWS.items():
         if "*" in name:

@@ -173,6 +173,8 @@ def generated() -> str:
         title, number, key, value = record.args
         assert isinstance(title, ast.Constant)
         assert isinstance(number, ast.Constant)
+        assert isinstance(number.value, int)
+        assert isinstance(title.value, str)
         layout = f"`{source.codec(key)}` → `{source.codec(value)}`"
         lines.append(f"- **{number.value:02x} {title.value}**: {layout}. {source.meaning(name)}")
     lines += ["", "### Packed by hand", "", "```"]

@@ -14,7 +14,8 @@ class Clock:
 
 
 def test_what_moves_is_waited_for_and_told_of():
-    clock, said = Clock(), []
+    clock = Clock()
+    said: list[str] = []
     patience = Patience("the first batch", said.append, clock)
     for step in range(10):
         clock.now_s += STILL_S - 1

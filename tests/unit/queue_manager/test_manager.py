@@ -1,5 +1,7 @@
 """What the queue manager refuses and counts."""
 
+from typing import Any
+
 import pytest
 
 from config import limits
@@ -321,7 +323,8 @@ def test_messages_with_properties_of_their_own_end_log_entries_where_those_are_f
     raws = [bytes([at]) * size for at, size in enumerate(sizes)]
     templates = vary(plan.template, raws, [True] * len(raws))
     assert manager.publish(plan, [b"%d" % at for at in range(len(raws))], NOW_MS, templates) == ACCEPTED
-    offsets, properties = [], []
+    offsets: list[Any] = []
+    properties: list[Any] = []
     commit = manager.seal(NOW_MS)
     assert commit is not None
     log = manager.context.metadata_log

@@ -3,6 +3,7 @@ import errno
 import os
 import resource
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ async def test_watch_ends_a_deadline_early_once_there_is_trouble(tmp_path, quick
 
 
 async def test_watch_that_was_stopped_looks_no_more(tmp_path, quick, monkeypatch):
-    looks = []
+    looks: list[Any] = []
     monkeypatch.setattr(disk_watch, "disk_trouble", looks.append)
     watch = DiskWatch(tmp_path)
     await until_so(lambda: looks)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -192,7 +194,7 @@ async def begin_segment(store, log):
 async def test_logs_read_back_across_segments_and_restarts(batches, data):
     store = MemoryStore()
     log = MetadataLog()
-    expected = {"q1": [], "q2": [], "q10": []}
+    expected: dict[str, list[Any]] = {"q1": [], "q2": [], "q10": []}
     for number, log_ids in enumerate(batches):
         ops = WriteOps()
         entries = [(log_id, b"%d/%d" % (number, index) + b"." * 9) for index, log_id in enumerate(log_ids)]

@@ -6,6 +6,7 @@ from slatedb.uniffi import FlushOptions, FlushType
 from config.settings import StorageSettings
 from storage.batch import WriteOps
 from storage.open import open_store
+from storage.slate_store import SlateStore
 from storage.table_check import NewerFormat, table_problem
 
 
@@ -17,6 +18,7 @@ async def table(tmp_path):
     for number in range(200):
         ops.put(b"k%03d" % number, os.urandom(300))
     await store.write(ops)
+    assert isinstance(store, SlateStore)
     await store._database.flush_with_options(FlushOptions(flush_type=FlushType.MEM_TABLE))
     await store.close()
     (path,) = (tmp_path / "db" / "compacted").iterdir()

@@ -210,6 +210,7 @@ async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of
     await access.take(access.prepare(AccessSettings(users_file=users_file)))
     for login in await asyncio.gather(*waiting, return_exceptions=True):
         if password == b"secret":
+            assert isinstance(login, Login)
             assert not login.tags
             assert not login.may_enter("/")
         else:

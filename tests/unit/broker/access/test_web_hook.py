@@ -18,6 +18,7 @@ from config.access_settings import AccessSettings, HookSettings
 
 PEER = Peer("10.0.0.1")
 PATIENCE_S = 20.0
+NO_TIMES: tuple[object, ...] = ("5", None, True, [], 0, -1, 1e400, 1e300, float("nan"))
 ALLOWED = {"allow": True, "user": "alice", "tags": ["monitoring"], "permissions": [{"read": "^a$"}]}
 
 
@@ -141,10 +142,7 @@ async def test_an_answer_is_kept_for_the_same_credentials_only(ask):
         (200, {"allow": True, "user": "alice\n"}),
         (200, {"allow": True, "user": "\ud800"}),
         (200, {"allow": True, "user": "\u6f22" * 100}),
-        *(
-            (200, {**ALLOWED, "expires_in": each})
-            for each in ("5", None, True, [], 0, -1, 1e400, 1e300, float("nan"))
-        ),
+        *((200, {**ALLOWED, "expires_in": each}) for each in NO_TIMES),
     ],
 )
 async def test_anything_but_a_clear_yes_lets_nobody_in(ask, status, said):

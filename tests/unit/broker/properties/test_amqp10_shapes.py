@@ -59,7 +59,12 @@ def test_a_message_is_read_alike_whatever_came_before(messages: list[bytes], dat
 def test_messages_that_differ_in_values_are_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
     sections = amqp10_sections._sections
-    monkeypatch.setattr(amqp10_sections, "_sections", lambda data: seen.append(data) or sections(data))
+
+    def noted(data: bytes) -> Any:
+        seen.append(data)
+        return sections(data)
+
+    monkeypatch.setattr(amqp10_sections, "_sections", noted)
     reader = PublishReader()
     read = [reader.read(whole(number)) for number in range(300, 400)]
     assert seen.count(whole(300)) == 1

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,7 @@ def test_recorded_frames_of_proton_encode_octet_for_octet(kind):
 def test_sections_of_recorded_messages_encode_alike():
     parts: dict[tuple[str, bytes], bytes] = {}
     messages = []
-    last = {}
+    last: dict[Any, Any] = {}
     for who, data in FRAMES:
         body, payload = _decoded(data).body, _decoded(data).payload
         if type(body) is p.Transfer:

@@ -1,5 +1,7 @@
 """The property block, section 2.2.2."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,6 @@ def test_property_length_beyond_the_packet_is_refused() -> None:
 
 def test_properties_show_and_compare_by_value() -> None:
     assert repr(Properties(receive_maximum=3)) == "Properties(receive_maximum=3)"
-    assert Properties() != 3
+    assert Properties() != cast(object, 3)
     why = Properties(reason_string="x", user_properties=[("a", "b")], topic_alias=1)
     assert why.without_information() == Properties(topic_alias=1)

@@ -1,5 +1,7 @@
 """Very many claims that come back, and very many messages for one group: in steps, and nothing overtakes."""
 
+from typing import Any
+
 import pytest
 
 from config import limits
@@ -118,7 +120,7 @@ def test_pull_waits_until_all_are_back_and_is_told():
     taker = Sink()
     puller = manager.consumption.puller(queue, taker, "p", lease_ms=30_000)
     manager.consumption.unsubscribe(consumer, NOW_MS)
-    told = []
+    told: list[Any] = []
     assert manager.consumption.pull(puller, False, NOW_MS) is None
     puller.group.when_loaded(told.append)
     steps(manager)
@@ -175,7 +177,12 @@ def test_thousand_consumers_without_credit_are_not_asked_for_every_message(monke
     asked = []
     kind = type(consumers[0][0])
     credit = kind.credit
-    monkeypatch.setattr(kind, "credit", lambda consumer: asked.append(consumer) or credit(consumer))
+
+    def noted(consumer):
+        asked.append(consumer)
+        return credit(consumer)
+
+    monkeypatch.setattr(kind, "credit", noted)
     manager.ack(sink.claims, NOW_MS)
     manager.dispatch(NOW_MS)
     assert sink.offsets == [500, 1_000]

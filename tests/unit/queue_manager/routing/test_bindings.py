@@ -1,11 +1,13 @@
 import gc
 import weakref
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from config import limits
+from queue_manager.queue.queue import Queue
 from queue_manager.routing.bindings import Bindings, Route
 from queue_manager.routing.plan import PublishPlan
 from tests.model.oracle import binding_matches
@@ -33,14 +35,18 @@ class FakeQueue:
         self.durable = True
 
 
-queues = st.lists(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3).map(FakeQueue), max_size=6)
+def fake_queue(topics: list[str]) -> Queue:
+    return cast(Queue, FakeQueue(topics))
+
+
+queues = st.lists(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3).map(fake_queue), max_size=6)
 
 
 @given(queues, st.data())
-def test_a_topic_goes_once_to_every_queue_bound_to_it(bound: list[FakeQueue], data: st.DataObject) -> None:
+def test_a_topic_goes_once_to_every_queue_bound_to_it(bound: list[Queue], data: st.DataObject) -> None:
     bindings = Bindings()
     for queue in bound:
-        bindings.add(queue)  # type: ignore[arg-type]
+        bindings.add(queue)
     gone = data.draw(st.sampled_from(bound)) if bound else None
     routes: dict[str, Route] = {}
     for _ in range(2):
@@ -52,7 +58,7 @@ def test_a_topic_goes_once_to_every_queue_bound_to_it(bound: list[FakeQueue], da
             assert route.is_current
         if gone is None:
             return
-        bindings.remove(gone)  # type: ignore[arg-type]
+        bindings.remove(gone)
         bound = [queue for queue in bound if queue is not gone]
         assert not any(route.is_current for route in routes.values() if gone in route.queues)
 
@@ -60,7 +66,7 @@ def test_a_topic_goes_once_to_every_queue_bound_to_it(bound: list[FakeQueue], da
 def test_a_leading_wildcard_does_not_reach_queue_addresses() -> None:
     bindings = Bindings()
     for topic in ("#", "+/a", "+/a/#"):
-        bindings.add(FakeQueue([topic]))  # type: ignore[arg-type]
+        bindings.add(fake_queue([topic]))
     assert bindings.route("$queue/a").queues == ()
 
 
@@ -68,12 +74,12 @@ def test_removed_bindings_leave_nothing_behind() -> None:
     bindings = Bindings()
     removed = []
     for number in range(100):
-        queue = FakeQueue([f"$queue/q{number}/#", f"t/{number}"])
-        bindings.add(queue)  # type: ignore[arg-type]
+        queue = fake_queue([f"$queue/q{number}/#", f"t/{number}"])
+        bindings.add(queue)
         for topic in (f"$queue/q{number}/x", f"t/{number}"):
             assert bindings.route(topic).queues == (queue,)
-        bindings.to_queue(queue)  # type: ignore[arg-type]
-        bindings.remove(queue)  # type: ignore[arg-type]
+        bindings.to_queue(queue)
+        bindings.remove(queue)
         removed.append(weakref.ref(queue))
     del queue
     gc.collect()
@@ -93,9 +99,9 @@ def test_a_plan_is_not_current_any_more_once_its_topic_has_another_queue(topic: 
     plan = PublishPlan(topic, 0, b"", True)
     assert not plan.is_current
     plan.aim(bindings.route(topic))
-    bindings.add(FakeQueue(["$queue/b/#"]))  # type: ignore[arg-type]
+    bindings.add(fake_queue(["$queue/b/#"]))
     assert plan.is_current
-    bindings.add(FakeQueue([topic]))  # type: ignore[arg-type]
+    bindings.add(fake_queue([topic]))
     assert not plan.is_current
     plan.aim(bindings.route(topic))
     assert (plan.is_current, len(plan.queues)) == (True, 1)
@@ -103,12 +109,12 @@ def test_a_plan_is_not_current_any_more_once_its_topic_has_another_queue(topic: 
 
 def test_the_route_to_a_queue_ends_when_the_queue_goes() -> None:
     bindings = Bindings()
-    queue, other = FakeQueue([]), FakeQueue([])
+    queue, other = fake_queue([]), fake_queue([])
     for one in (queue, other):
-        bindings.add(one)  # type: ignore[arg-type]
-    routes = [bindings.to_queue(one) for one in (queue, other)]  # type: ignore[arg-type]
+        bindings.add(one)
+    routes = [bindings.to_queue(one) for one in (queue, other)]
     assert [list(route.queues) for route in routes] == [[queue], [other]]
-    bindings.remove(queue)  # type: ignore[arg-type]
+    bindings.remove(queue)
     assert [route.is_current for route in routes] == [False, True]
 
 
@@ -116,10 +122,10 @@ def test_the_route_to_a_queue_ends_when_the_queue_goes() -> None:
 @pytest.mark.parametrize("topic", ["$queue/a%2Fb/x", "$queue/a%2fb/x"])
 def test_a_name_is_the_same_however_its_code_is_written(pattern: str, topic: str) -> None:
     bindings = Bindings()
-    queue = FakeQueue([pattern])
-    bindings.add(queue)  # type: ignore[arg-type]
+    queue = fake_queue([pattern])
+    bindings.add(queue)
     assert bindings.route(topic).queues == (queue,)
     assert not bindings.route("$queue/a/b/x")
     assert not bindings.route("$queue/a%2Fb2/y")
-    bindings.remove(queue)  # type: ignore[arg-type]
+    bindings.remove(queue)
     assert not bindings.route(topic)

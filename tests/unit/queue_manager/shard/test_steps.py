@@ -16,7 +16,8 @@ class Count:
 
 
 def test_works_take_turns_until_they_are_done():
-    steps, log = Steps(), []
+    steps = Steps()
+    log: list[object] = []
     for name, left in (("a", 3), ("b", 1), ("c", 2)):
         steps.add(Count(name, left, log))
     while steps:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 from bisect import bisect_left
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ NEW = {b"k1": b"new", b"k3": b"3", b"k4": b"4"}
 
 async def test_rows_but_for_payloads_are_seen_before_the_database_has_them(left, held_up):
     store = await open_at(left)
-    told = []
+    told: list[Any] = []
     store.tell_replayed(told.append)
     assert dict(await store.scan(b"k", b"l", limit=100)) == NEW
     assert await store.scan(b"k", b"l", limit=2, reverse=True) == [(b"k4", b"4"), (b"k3", b"3")]

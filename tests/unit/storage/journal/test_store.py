@@ -248,7 +248,7 @@ async def test_reads_see_what_was_begun(store, held_disk):
     await turns(20)
     assert not reads.done()
     held_disk.set()
-    assert await reads == [b"v", [(b"k", b"v")]]
+    assert tuple(await reads) == (b"v", [(b"k", b"v")])
     await write
 
 
@@ -292,9 +292,12 @@ async def test_replay_is_right_where_the_database_was_never_given_what_was_delet
     store = await open_journaled(await open_database(settings, memory=memory), taken_lock(tmp_path))
     written: set[bytes] = set()
     fill = fill_batch
-    monkeypatch.setattr(
-        filling, "fill_batch", lambda into, ops: written.update(dict(ops.puts)) or fill(into, ops)
-    )
+
+    def noted(into, ops):
+        written.update(dict(ops.puts))
+        fill(into, ops)
+
+    monkeypatch.setattr(filling, "fill_batch", noted)
     kept = {}
     for number in range(1, 121):
         key = b"k%04d" % number
@@ -396,7 +399,12 @@ async def test_a_write_that_is_late_says_so_and_is_not_begun_twice(store, held_d
     monkeypatch.setattr(limits, "STORE_CALL_TIMEOUT_S", 0.05)
     appended = []
     whole = Appender.append
-    monkeypatch.setattr(Appender, "append", lambda *args: appended.append(args) or whole(*args))
+
+    def noted(*args):
+        appended.append(args)
+        return whole(*args)
+
+    monkeypatch.setattr(Appender, "append", noted)
     ops = batch({b"k": b"v"})
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="no answer from"):
