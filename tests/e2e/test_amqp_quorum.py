@@ -1,5 +1,7 @@
 """Queues declared with `x-queue-type: quorum`: which attempts count, how retries wait, who is cancelled."""
 
+from typing import Any
+
 import pika
 import pytest
 
@@ -11,7 +13,7 @@ from tests.waiting import until
 @pytest.fixture
 def quorum(channel, name):
     """Declares quorum queues that are gone after the test: `quorum({"x-delivery-limit": 2})`."""
-    made = []
+    made: list[Any] = []
 
     def declare(arguments=None):
         made.append(f"{name}-{len(made)}")
@@ -35,7 +37,7 @@ def test_nack_and_recover_are_no_attempts_and_reject_and_a_lost_channel_are(amqp
     amqp.publish(channel, queue, "x")
     connection = amqp_connect()
     mine = connection.channel()
-    told = []
+    told: list[Any] = []
     for verb in ("nack", "nack", "reject", "recover", "close", "nack"):
         found = take(mine, queue)
         assert found.method.redelivered is bool(told)
@@ -148,7 +150,8 @@ def test_a_consumer_whose_lease_ended_is_cancelled_and_its_channel_stays(channel
     queue = quorum({"x-consumer-timeout": 300})
     amqp.publish(channel, queue, "x")
     late = amqp_connect().channel()
-    cancelled, came = [], []
+    cancelled: list[Any] = []
+    came: list[Any] = []
     late.add_on_cancel_callback(cancelled.append)
     late.basic_consume(queue, lambda *delivery: came.append(delivery[1].delivery_tag), consumer_tag="slow")
     for _ in range(40):
