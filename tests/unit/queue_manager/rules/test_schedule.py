@@ -4,6 +4,7 @@ import pytest
 
 from config import limits
 from queue_manager.model import Message
+from queue_manager.shard.loads import ScanLoad
 from storage.envelope import EnvelopeTemplate
 from storage.records import scheduled
 from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue
@@ -23,7 +24,8 @@ def test_what_was_staged_before_a_start_is_counted_once_though_the_count_meets_i
         schedule.enter(TEMPLATE, message_id, [body], DUE_MS, NOW_MS)
     schedule.cancel((DUE_MS, first))
     assert schedule.count == 1
-    counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)  # type: ignore[call-arg]
+    assert isinstance(counting, ScanLoad)
+    counting.then([(scheduled.key(queue.name, DUE_MS, each), b"") for each in (first, second)], NOW_MS)
     assert schedule.count == 1
 
 
