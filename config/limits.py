@@ -72,6 +72,7 @@ AMQP10_PLANS_PER_LINK_MAX: Final = 64  # stored blocks of which it is known wher
 AMQP10_INCOMING_WINDOW: Final = 2_048  # transfers that a session takes before it tells of more room
 AMQP10_DEPTH_MAX: Final = 64  # values nested in one another
 AMQP10_KEPT_SECTIONS_BYTES_MAX: Final = 4 * KIB  # of what is kept decoded, and compared with the next message
+STREAM_FILTER_VALUES_MAX: Final = 100  # of one consumer
 ANNOTATED_BYTES_MAX: Final = 256 * KIB  # properties of a message that consumers annotated; more is left out
 AMQP10_SHAPES_PER_LINK_MAX: Final = 32  # of messages that differ in values alone
 AMQP10_SHAPE_BYTES_MAX: Final = 512  # of what such messages have before their bodies

@@ -48,6 +48,7 @@ from protocols.amqp10 import types
 from protocols.amqp10.types import Array, Described, Int, Symbol, Timestamp, ULong
 from queue_manager.errors import InvalidArgument
 from queue_manager.filters.field_access import PROPERTY_FIELDS
+from queue_manager.filters.stream_values import FIELD as STREAM_FILTER_VALUE
 from queue_manager.options import DELAY, DELIVER_AT, NAMES, PLAIN, PublishOptions, read_options
 
 BASIC_TYPE: Final = "x-basic-type"
@@ -527,6 +528,8 @@ class FilterFields(Mapping[str, object]):
             if field == "properties.user-id" or (name in _JMS_TEXTS and isinstance(value, bytes)):
                 return _text(value)
             return str(value) if name in _JMS_TEXTS and value is not None else compared(value)
+        if name == STREAM_FILTER_VALUE:
+            return compared(neutral(self._block.value(MESSAGE_ANNOTATIONS, name)))
         key = name
         if name.startswith(_APPLICATION_PREFIX):
             key = name[len(_APPLICATION_PREFIX) :]

@@ -15,6 +15,7 @@ from queue_manager.filters.property_filters import (
     filters_from_arguments,
 )
 from queue_manager.filters.selector import Dialect, parse_selector
+from queue_manager.filters.stream_values import StreamValues
 
 
 class ConsumerFilter:
@@ -28,13 +29,19 @@ class ConsumerFilter:
 
 
 def consumer_filter(
-    selector: str, tables: Mapping[str, object], dialect: Dialect = "jms"
+    selector: str,
+    tables: Mapping[str, object],
+    dialect: Dialect = "jms",
+    stream_values: StreamValues | None = None,
 ) -> ConsumerFilter | None:
-    """Return the filter of a selector (blank: none) in this dialect and the property filters among `tables`;
-    None if there is none. Raises FilterError.
+    """Return the filter of a selector (blank: none) in this dialect, the property filters among `tables`, and
+    the values of a stream's messages; None if there is none. Raises FilterError.
     """
     parts: list[MessageFilter] = []
     keys: list[object] = []
+    if stream_values is not None:
+        parts.append(stream_values)
+        keys.append(stream_values.key)
     parsed = parse_selector(selector, dialect)
     if parsed is not None:
         parts.append(parsed)

@@ -33,6 +33,7 @@ _CONSUMER_NAMES: Final = frozenset(
         START_ARGUMENT,
         AUTO_COMMIT_ARGUMENT,
         *consumer_filters.NAMES,
+        *consumer_filters.STREAM_NAMES,
     )
 )
 
@@ -44,13 +45,20 @@ class ConsumerArguments:
     group: str = ""
     priority: int = 0
     filters: Filters = Filters()
+    stream_filter: object = None
+    match_unfiltered: object = None
     stream_offset: object = None
     auto_commit: object = None
     lease_ms: int = 0  # 0: as the queue has it
 
     def check_no_stream(self) -> None:
         """Raise BadArgument if there is something in them that only a stream can do."""
-        asked = {START_ARGUMENT: self.stream_offset, AUTO_COMMIT_ARGUMENT: self.auto_commit}
+        asked = {
+            START_ARGUMENT: self.stream_offset,
+            AUTO_COMMIT_ARGUMENT: self.auto_commit,
+            consumer_filters.STREAM_FILTER: self.stream_filter,
+            consumer_filters.MATCH_UNFILTERED: self.match_unfiltered,
+        }
         for name, value in asked.items():
             if value is not None:
                 raise BadArgument(name, " of queue type rabbit_classic_queue")
@@ -89,5 +97,7 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
         priority=max(-limits.CONSUMER_PRIORITY_MAX, min(priority, limits.CONSUMER_PRIORITY_MAX)),
         stream_offset=arguments.get(START_ARGUMENT),
         auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),
+        stream_filter=arguments.get(consumer_filters.STREAM_FILTER),
+        match_unfiltered=arguments.get(consumer_filters.MATCH_UNFILTERED),
         filters=consumer_filters.filters_of(arguments),
     )

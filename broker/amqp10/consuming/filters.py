@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from broker.clients.consumer_filters import SQL, Filters, filters_of
+from broker.clients.consumer_filters import MATCH_UNFILTERED, SQL, STREAM_FILTER, Filters, filters_of
 from broker.properties.amqp10 import compared, neutral
 from protocols.amqp10.types import Described, Symbol, Timestamp
 from queue_manager.errors import InvalidArgument
@@ -18,6 +18,11 @@ _PROPERTIES: Final = "amqp:properties-filter"
 _APPLICATION: Final = "amqp:application-properties-filter"
 _SQL: Final = SQL
 _OFFSET: Final = "rabbitmq:stream-offset-spec"
+
+_OF_STREAMS: Final = {
+    "rabbitmq:stream-filter": STREAM_FILTER,
+    "rabbitmq:stream-match-unfiltered": MATCH_UNFILTERED,
+}
 
 # descriptors as numbers: of the registry of Apache, and of Filter Expressions 1.0
 _NAMES: Final[dict[int, str]] = {
@@ -57,6 +62,8 @@ def source_filters(given: dict[Any, Any] | None, *, is_stream: bool, now_ms: int
             arguments[argument] = _references(value.value)
         elif name == _OFFSET and is_stream:
             start = parse_start(_place(value.value), now_ms)
+        elif name in _OF_STREAMS and is_stream:
+            arguments[_OF_STREAMS[name]] = value.value
         else:
             continue
         taken[key] = value
