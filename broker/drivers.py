@@ -33,7 +33,7 @@ class Frontends(Protocol):
 def _amqp_frontends(hub: Hub) -> AmqpFrontends:
     """Return what makes those of AMQP, of the version that a client begins with."""
     shared = Shared()
-    others = Amqp10Frontends(hub, shared.transaction_room)
+    others = Amqp10Frontends(hub, shared)
     return AmqpFrontends(hub, OtherVersions(HEADERS, others.accept), shared)
 
 

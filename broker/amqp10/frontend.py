@@ -17,7 +17,7 @@ from broker.access.credentials import (
     Password,
     VhostRefused,
 )
-from broker.amqp.connection.shared import Room
+from broker.amqp.connection.shared import Shared
 from broker.amqp10.connection.amqp10_client import NODE, Amqp10Client
 from broker.amqp10.session_frontend import SessionFrontend
 from broker.clients.entrance import Found, log_in
@@ -61,14 +61,14 @@ _VHOST_PREFIX: Final = "vhost:"
 class Amqp10Frontends:
     """Makes the front-ends of a broker's AMQP 1.0 clients."""
 
-    def __init__(self, hub: Hub, transaction_room: Room) -> None:
-        """`transaction_room` is what all clients of AMQP have for transactions."""
+    def __init__(self, hub: Hub, shared: Shared) -> None:
+        """`shared` is what all clients of AMQP share."""
         self._hub = hub
-        self._transaction_room = transaction_room
+        self._shared = shared
 
     def accept(self, transport: Transport) -> Amqp10Frontend:
         """Accept a client that connected."""
-        return Amqp10Frontend(self._hub, transport, self._transaction_room)
+        return Amqp10Frontend(self._hub, transport, self._shared)
 
 
 class Amqp10Frontend(Frontend):
@@ -77,7 +77,7 @@ class Amqp10Frontend(Frontend):
     connection: Amqp10Connection
     sends_heartbeats = True
 
-    def __init__(self, hub: Hub, transport: Transport, transaction_room: Room) -> None:
+    def __init__(self, hub: Hub, transport: Transport, shared: Shared) -> None:
         external = (EXTERNAL,) if transport.certificate_names else ()
         anonymous = (ANONYMOUS,) if hub.settings.access.anonymous != "never" else ()
         connection = Amqp10Connection(
@@ -91,7 +91,7 @@ class Amqp10Frontend(Frontend):
         super().__init__(connection)
         self.client = Amqp10Client(hub, transport, connection)
         self._sessions: dict[int, SessionFrontend] = {}
-        self._transaction_room = transaction_room
+        self._shared = shared
         self._is_end_logged = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.AuthRequested: self._on_auth,
@@ -229,7 +229,7 @@ class Amqp10Frontend(Frontend):
             self.handle(self.connection.accept_open())
 
     def _on_begun(self, event: ev.SessionBegun) -> None:
-        self._sessions[event.channel] = SessionFrontend(self.client, event.channel, self._transaction_room)
+        self._sessions[event.channel] = SessionFrontend(self.client, event.channel, self._shared)
 
     def _on_ended(self, event: ev.SessionEnded) -> None:
         session = self._sessions.pop(event.channel, None)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from broker.amqp.connection.shared import Room
+from broker.amqp.connection.shared import Shared
 from broker.amqp10.connection.addresses import MANAGEMENT, Node, source_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
@@ -26,6 +26,7 @@ from broker.clients.client_consumers import Consumers
 from broker.connections.connection_views import ChannelView
 from broker.publication.publish_addresses import check_publish
 from config import limits
+from protocols.amqp091.names import is_reply_key
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import events as ev
 from protocols.amqp10 import performatives as p
@@ -56,13 +57,14 @@ class _End(Protocol):
 class SessionFrontend:
     """Answers a client on one session."""
 
-    def __init__(self, client: Amqp10Client, channel: int, transaction_room: Room) -> None:
-        """`transaction_room` is what all clients have for transactions."""
+    def __init__(self, client: Amqp10Client, channel: int, shared: Shared) -> None:
+        """`shared` is what all clients of AMQP share."""
         self._session = Session(client, channel)
         self._outcomes = Outcomes(self._session)
         self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
         self._unsettled = Unsettled(self._session, self._consumers)
-        self._transactions = Transactions(self._session, self._unsettled, transaction_room)
+        self._transactions = Transactions(self._session, self._unsettled, shared.transaction_room)
+        self._reply_takers = shared.reply_takers
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
         self._nodes: dict[Link, str] = {}  # queues that were made for links
@@ -273,7 +275,7 @@ class SessionFrontend:
             target = dynamic_nodes.told(target, name)
         else:
             node = self._target(target.address)
-        end = PublisherLink(session, link, node, self._outcomes)
+        end = PublisherLink(session, link, node, self._outcomes, self._reply_takers)
         session.connection.accept_attach(link, link.attach.source, target)
         self._links[link] = end
         end.begin()
@@ -286,6 +288,10 @@ class SessionFrontend:
             raise AmqpError(c.INVALID_FIELD, "an address is a string")
         node = target_node(address)
         session = self._session
+        if not node.exchange and is_reply_key(node.key):
+            if node.key not in self._reply_takers:
+                raise QueueNotFound.named(node.key)
+            return node
         check_publish(session.client.identity, *node)
         if node.exchange:
             found = session.core.exchanges.look(node.exchange).result()

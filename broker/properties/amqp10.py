@@ -46,6 +46,7 @@ from broker.topics import routing_key_of, topic_of
 from config import limits
 from protocols.amqp10 import types
 from protocols.amqp10.types import Array, Described, Int, Symbol, Timestamp, ULong
+from queue_manager.address import address_of
 from queue_manager.errors import InvalidArgument
 from queue_manager.filters.field_access import PROPERTY_FIELDS
 from queue_manager.filters.stream_values import FIELD as STREAM_FILTER_VALUE
@@ -126,13 +127,16 @@ def _headers(source: Block) -> Iterator[Header]:
 
 
 def _reply_to(address: object) -> dict[str, str]:
-    """Return how other protocols say an address: a queue by its name, a topic of MQTT as such."""
+    """Return how other protocols say an address: a queue by its name (`$queue/...` over MQTT), a topic of
+    MQTT as such.
+    """
     if not isinstance(address, str):
         return {}
     if address.startswith(TOPICS_PREFIX):
         return {"reply_to": address, "response_topic": topic_of(unquote(address[len(TOPICS_PREFIX) :]))}
     if address.startswith(QUEUES_PREFIX):
-        address = unquote(address[len(QUEUES_PREFIX) :])
+        name = unquote(address[len(QUEUES_PREFIX) :])
+        return {"reply_to": name, "response_topic": address_of(name)}
     return {"reply_to": address, "response_topic": ""}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from broker.access.login import NotPermitted
+from broker.amqp.connection.shared import ReplyTaker
 from broker.amqp10.connection.addresses import Node, target_node
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
@@ -15,8 +16,10 @@ from broker.amqp10.settling.transactions import Transactions
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
 from broker.properties.amqp10_sections import EMPTY, Published, PublishReader, may_name_user
-from broker.publication.publish_addresses import check_publish, find_queues
+from broker.properties.templates import as_amqp
+from broker.publication.publish_addresses import Destination, check_publish, find_queues
 from config import limits
+from protocols.amqp091.names import is_reply_key
 from protocols.amqp10 import constants as c
 from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.events import TransferRun
@@ -48,7 +51,15 @@ class PublisherLink:
     given for what was told its outcome, so that a client is slowed down with the store.
     """
 
-    def __init__(self, session: Session, link: Link, node: Node | None, told: Outcomes) -> None:
+    def __init__(
+        self,
+        session: Session,
+        link: Link,
+        node: Node | None,
+        told: Outcomes,
+        reply_takers: Mapping[str, ReplyTaker],
+    ) -> None:
+        """`reply_takers` are those of AMQP 0.9.1 who wait for direct replies, by the keys these have."""
         self.link = link
         self.settles = link.rcv_settle_mode == c.RECEIVER_FIRST
         self._session = session
@@ -56,6 +67,7 @@ class PublisherLink:
         self._publishing = session.core.publishing
         self._node = node
         self._outcomes = told
+        self._reply_takers = reply_takers
         self._reader = PublishReader()
         self._plans: dict[_Key, PublishPlan] = {}
         self._varied: PublishPlan | None = None
@@ -158,6 +170,8 @@ class PublisherLink:
             return
         if outcome == ACCEPTED:
             self._accept(run, first_id, count, durable=plan.durable)
+        elif outcome == UNROUTED and _is_reply(plan) and self._reply(plan, published):
+            self._accept(run, first_id, count, durable=False)
         elif outcome == UNROUTED:
             self._hub.counters.leave_unrouted(count)
             self._release(run, first_id, count)
@@ -223,7 +237,12 @@ class PublisherLink:
         check_user_id(block, identity.user)
         keys = (node.key, *amqp10.copy_keys(block))
         headers = partial(amqp10.headers_of, block)
-        destination = find_queues(publishing, identity, node.exchange, keys, headers, now_ms, mandatory=True)
+        if not node.exchange and is_reply_key(node.key):  # who was asked may answer
+            destination: Destination = (publishing.named(node.key), None)
+        else:
+            destination = find_queues(
+                publishing, identity, node.exchange, keys, headers, now_ms, mandatory=True
+            )
         if plan is None:
             options = amqp10.options_of(block)
             plan = publishing.plan(
@@ -235,6 +254,15 @@ class PublisherLink:
                 self._plans[key] = plan
         publishing.aim(plan, *destination)
         return plan
+
+    def _reply(self, plan: PublishPlan, published: Sequence[Published]) -> bool:
+        """Give direct replies to the requester over AMQP 0.9.1; False: it is gone."""
+        take_replies = self._reply_takers.get(plan.template.topic)
+        if take_replies is None:
+            return False
+        properties = as_amqp(plan.template)
+        take_replies([properties] * len(published), [one.body for one in published])
+        return True
 
     # outcomes
 
@@ -305,6 +333,11 @@ class PublisherLink:
             self._plans.clear()
             error = AmqpError(c.RESOURCE_DELETED, "what the link publishes to was deleted")
             self._session.detach(self.link, error)
+
+
+def _is_reply(plan: PublishPlan) -> bool:
+    template = plan.template
+    return not template.exchange and is_reply_key(template.topic)
 
 
 def check_user_id(block: bytes, user: str) -> None:

@@ -57,11 +57,11 @@ DIFFERENCES: Final[dict[tuple[str, str, str], tuple[str, dict[str, Any]]]] = {
     ("amqp10", "mqtt", "all properties"): (
         KEPT,
         {
+            "response_topic": "$queue/r s",
             "user": [
-                ["reply-to", "r s"], ["content-encoding", "gzip"], ["x-message-id", "m1"],
-                ["timestamp", "1767323045"], ["type", "order"], ["user-id", "guest"], ["group-id", "g"],
-                ["group-sequence", "7"],
-            ]
+                ["content-encoding", "gzip"], ["x-message-id", "m1"], ["timestamp", "1767323045"],
+                ["type", "order"], ["user-id", "guest"], ["group-id", "g"], ["group-sequence", "7"],
+            ],
         },
     ),
     ("amqp10", "amqp091", "everything"): (
@@ -71,11 +71,12 @@ DIFFERENCES: Final[dict[tuple[str, str, str], tuple[str, dict[str, Any]]]] = {
     ("amqp10", "mqtt", "everything"): (
         KEPT,
         {
+            "response_topic": "$queue/r s",
             "user": [
-                ["reply-to", "r s"], ["x-a", "b"], ["k", "w"], ["content-encoding", "gzip"],
-                ["priority", "5"], ["x-message-id", "m1"], ["timestamp", "1767323045"], ["type", "order"],
+                ["x-a", "b"], ["k", "w"], ["content-encoding", "gzip"], ["priority", "5"],
+                ["x-message-id", "m1"], ["timestamp", "1767323045"], ["type", "order"],
                 ["user-id", "guest"], ["group-id", "g"], ["group-sequence", "7"],
-            ]
+            ],
         },
     ),
     ("amqp10", "mqtt", "message ID ulong"): (KEPT, {"user": [["x-message-id", "5"]]}),
