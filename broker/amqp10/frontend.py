@@ -40,7 +40,7 @@ HEADERS: Final = (c.SASL_HEADER, c.AMQP_HEADER, c.TLS_HEADER)
 """The protocol headers that clients of this version begin with."""
 
 RABBITMQ_VERSION: Final = "4.3.0"  # whose addresses, management and filters these are
-_CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "LINK_PAIR_V1_0")
+_CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "LINK_PAIR_V1_0", "SHARED-SUBS")
 _PROPERTIES: Final[dict[Symbol, str]] = {
     Symbol(name): text
     for name, text in {

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
 
 from broker.amqp.connection.shared import Shared
-from broker.amqp10.connection.addresses import MANAGEMENT, Node, source_node, target_node
+from broker.amqp10.connection.addresses import MANAGEMENT, Node, SourceNode, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
 from broker.amqp10.consuming.consumer_link import ConsumerLink, find_source
 from broker.amqp10.consuming.filters import source_filters
-from broker.amqp10.consuming.link_properties import link_properties
+from broker.amqp10.consuming.link_properties import LinkProperties, link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.transactions import Coordinator, Transactions
 from broker.amqp10.settling.unsettled import Unsettled
-from broker.amqp10.topology import dynamic_nodes
+from broker.amqp10.topology import dynamic_nodes, topics
 from broker.amqp10.topology.management import Management
 from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
+from broker.clients.when_durable import WhenDurable
 from broker.connections.connection_views import ChannelView
 from broker.publication.publish_addresses import check_publish
 from config import limits
@@ -68,6 +71,7 @@ class SessionFrontend:
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
         self._nodes: dict[Link, str] = {}  # queues that were made for links
+        self._subscriptions: dict[Link, str] = {}  # queues of durable ones, which end when a link is closed
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TransferRun: self._on_transfers,
             ev.DispositionRun: self._on_dispositions,
@@ -186,6 +190,9 @@ class SessionFrontend:
         if end is not None:
             end.close()
         self._forget_node(event.link)
+        subscription = self._subscriptions.pop(event.link, None)
+        if subscription is not None and event.closed and event.by_peer:
+            topics.delete(self._session, subscription)
 
     def _on_attach(self, event: ev.AttachRequested) -> None:
         link = event.link
@@ -209,6 +216,7 @@ class SessionFrontend:
     def _refuse(self, link: Link, error: AmqpError) -> None:
         session = self._session
         self._forget_node(link)
+        self._subscriptions.pop(link, None)
         _log.warning(
             "amqp.link_refused",
             peer=session.transport.peer,
@@ -269,24 +277,28 @@ class SessionFrontend:
         if type(target) is not p.Target:
             raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
         session = self._session
-        if target.dynamic:
+        if target.dynamic and topics.is_topic(target.capabilities):
+            target = topics.with_temporary_address(target)
+            node: Node | None = self._target(target.address, target.capabilities)
+        elif target.dynamic:
             name = self._make_node(link, target)
-            node: Node | None = Node("", name)
+            node = Node("", name)
             target = dynamic_nodes.told(target, name)
         else:
-            node = self._target(target.address)
+            node = self._target(target.address, target.capabilities)
         end = PublisherLink(session, link, node, self._outcomes, self._reply_takers)
+        end.is_topic = topics.is_topic(link.attach.target.capabilities)
         session.connection.accept_attach(link, link.attach.source, target)
         self._links[link] = end
         end.begin()
 
-    def _target(self, address: object) -> Node | None:
+    def _target(self, address: object, capabilities: tuple[Any, ...]) -> Node | None:
         """Return the node of a target, None for each message's own; raises QueueManagerError, AmqpError."""
         if address is None:
             return None
         if not isinstance(address, str):
             raise AmqpError(c.INVALID_FIELD, "an address is a string")
-        node = target_node(address)
+        node = topics.jms_node(address, capabilities) or target_node(address)
         session = self._session
         if not node.exchange and is_reply_key(node.key):
             if node.key not in self._reply_takers:
@@ -305,30 +317,58 @@ class SessionFrontend:
 
     def _attach_consumer(self, link: Link) -> None:
         source = link.attach.source
+        if source is None:
+            self._look_up_subscription(link)
+            return
         if type(source) is not p.Source:
             raise AmqpError(c.INVALID_FIELD, "a source is needed")
         if source.dynamic:
-            source = dynamic_nodes.told(source, self._make_node(link, source))
+            if topics.is_topic(source.capabilities):
+                source = topics.with_temporary_address(source)
+            else:
+                source = dynamic_nodes.told(source, self._make_node(link, source))
         if not isinstance(source.address, str):
             raise AmqpError(c.INVALID_FIELD, "a source has an address, which is a string")
         session = self._session
         properties = link_properties(link.attach.properties)
-        node = source_node(source.address)
+        subscription = topics.subscription_of(session, link, source)
+        node = topics.queue_node(source)
+        if subscription is not None:
+            topics.make(session, subscription)
+            if subscription.is_own:
+                self._nodes[link] = subscription.name
+            elif subscription.is_durable:
+                self._subscriptions[link] = subscription.name
+            node = SourceNode(subscription.name)
+            exclusive = properties.exclusive or not subscription.is_shared
+            properties = replace(properties, group=topics.GROUP, exclusive=exclusive)
         queue, pattern = find_source(session, node, properties)
         is_stream = queue.policy.stream
-        filters = source_filters(source.filter, is_stream=is_stream, now_ms=session.hub.clock.now_ms())
-        if source.distribution_mode == "copy" and not is_stream:
+        is_topic = subscription is not None
+        now_ms = session.hub.clock.now_ms()
+        filters = source_filters(source.filter, is_stream=is_stream, now_ms=now_ms, is_topic=is_topic)
+        if source.distribution_mode == "copy" and not is_stream and not is_topic:
             raise AmqpError(c.NOT_IMPLEMENTED, "queues are consumed: distribution-mode copy is for streams")
         end = ConsumerLink(session, link, self._unsettled, self._consumers, queue)
         end.begin(pattern, properties, filters)
+        self._links[link] = end
         told = source._replace(
-            distribution_mode="copy" if is_stream else "move",
+            distribution_mode="copy" if is_stream or is_topic else "move",
             filter=filters.taken if source.filter is not None else None,
             default_outcome=p.Released(),
             outcomes=source.outcomes or _OUTCOMES,
         )
+        accept = partial(self._accept_consumer, link, end, told, properties)
+        if subscription is not None and subscription.is_durable:
+            session.core.commits.wait_up_to(WhenDurable(lambda tokens: accept(), session.transport), 0)
+        else:
+            accept()
+
+    def _accept_consumer(
+        self, link: Link, end: ConsumerLink, told: p.Source, properties: LinkProperties
+    ) -> None:
         settled = link.attach.snd_settle_mode == c.SENDER_SETTLED
-        session.connection.accept_attach(
+        self._session.connection.accept_attach(
             link,
             told,
             link.attach.target,
@@ -336,8 +376,15 @@ class SessionFrontend:
             properties=properties.taken or None,
             offered_capabilities=("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0"),
         )
-        self._links[link] = end
         end.attached()
+
+    def _look_up_subscription(self, link: Link) -> None:
+        """Tell a client whether there is a durable subscription, which ends when this link is closed."""
+        found = topics.durable_of(self._session, link)
+        if found is None:
+            raise AmqpError(c.NOT_FOUND, "there is no durable subscription of that name")
+        self._subscriptions[link], source = found
+        self._session.connection.accept_attach(link, source, link.attach.target)
 
     # ends
 
@@ -358,6 +405,7 @@ class SessionFrontend:
             if end is not None:
                 end.close()
             self._forget_node(link)
+            self._subscriptions.pop(link, None)
             return
         session.connection.end_session(session.channel, error.condition, error.description)
         session.transport.want_flush()

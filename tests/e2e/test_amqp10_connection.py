@@ -28,7 +28,12 @@ def test_open_tells_who_the_broker_is(raw_amqp10: Connect) -> None:
     opened = raw_amqp10().open
     assert opened.properties["product"] == "RabbitMQ"  # whose clients go away otherwise
     assert opened.properties["broker"].startswith(PRODUCT)
-    assert opened.offered_capabilities == ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "LINK_PAIR_V1_0")
+    assert opened.offered_capabilities == (
+        "ANONYMOUS-RELAY",
+        "DELAYED_DELIVERY",
+        "LINK_PAIR_V1_0",
+        "SHARED-SUBS",
+    )
     assert "amqp:connection-establishment-failed" not in opened.properties
     assert opened.max_frame_size == 131_072
 

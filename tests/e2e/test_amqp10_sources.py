@@ -204,7 +204,7 @@ def test_a_dynamic_target_is_a_queue_of_the_clients_own(raw_amqp10: Connect) -> 
 def test_a_dynamic_node_that_is_no_queue_is_refused(raw_amqp10: Connect) -> None:
     client = raw_amqp10()
     client.begin()
-    source = p.Source(dynamic=True, capabilities=("temporary-topic",))
+    source = p.Source(dynamic=True, capabilities=("temporary-file",))
     assert client.attach(p.Attach("own", 1, c.RECEIVER, source=source, target=p.Target())).source is None
     detach = client.expect(p.Detach)
     assert detach.error is not None

@@ -5,7 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from broker.clients.consumer_filters import MATCH_UNFILTERED, SQL, STREAM_FILTER, Filters, filters_of
+from broker.clients.consumer_filters import (
+    GROUP_SELECTOR,
+    MATCH_UNFILTERED,
+    SELECTORS,
+    SQL,
+    STREAM_FILTER,
+    Filters,
+    filters_of,
+)
 from broker.properties.amqp10 import compared, neutral
 from protocols.amqp10.types import Described, Symbol, Timestamp
 from queue_manager.errors import InvalidArgument
@@ -41,20 +49,27 @@ class SourceFilters(NamedTuple):
     taken: dict[Any, Any]
 
 
-def source_filters(given: dict[Any, Any] | None, *, is_stream: bool, now_ms: int) -> SourceFilters:
+def source_filters(
+    given: dict[Any, Any] | None, *, is_stream: bool, now_ms: int, is_topic: bool = False
+) -> SourceFilters:
     """Read the filters of a source; one that is not known here is not among the `taken`.
 
-    Raises InvalidArgument for a known one that says nothing that can be had.
+    The selector of a topic is its group's, so that what does not match is not kept. Raises InvalidArgument
+    for a known filter that says nothing that can be had.
     """
     arguments: dict[str, object] = {}
     taken: dict[Any, Any] = {}
     start: StreamStart | None = None
+    selector = SELECTORS[0]
+    if is_topic:
+        selector = GROUP_SELECTOR
+        arguments[selector] = ""
     for key, value in (given or {}).items():
         if type(value) is not Described:
             continue
         name = _NAMES.get(value.descriptor, value.descriptor) if _is_name(value.descriptor) else ""
         if name == _JMS:
-            arguments["x-jms-selector"] = value.value
+            arguments[selector] = value.value
         elif name == _SQL:
             arguments[SQL] = value.value
         elif name in (_PROPERTIES, _APPLICATION):

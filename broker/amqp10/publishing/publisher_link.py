@@ -13,9 +13,17 @@ from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
 from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
 from broker.amqp10.settling.transactions import Transactions
+from broker.amqp10.topology.topics import is_plain, plain_node
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
-from broker.properties.amqp10_sections import EMPTY, Published, PublishReader, may_name_user
+from broker.properties.amqp10_sections import (
+    EMPTY,
+    MESSAGE_ANNOTATIONS,
+    Published,
+    PublishReader,
+    may_name_user,
+    read_block,
+)
 from broker.properties.templates import as_amqp
 from broker.publication.publish_addresses import Destination, check_publish, find_queues
 from config import limits
@@ -40,6 +48,8 @@ from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_SIZE, UNROUTED
 from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate, vary
 
 _MASK: Final = 0xFFFFFFFF
+_JMS_DESTINATION: Final = "x-opt-jms-dest"  # AMQP JMS Mapping, 3.2.4
+_TOPIC_KINDS: Final = (1, 3)  # topic, temporary topic; those between are queues
 _Key = tuple[bytes, bool]
 """The common part of messages that share a plan on a link: their stored block, and whether they persist."""
 
@@ -48,7 +58,8 @@ class PublisherLink:
     """Takes what comes on a link to a node, or (None) to wherever each message says in `to`.
 
     `_plans` are those of the blocks that came; messages that differ in nothing else share one. Credit is
-    given for what was told its outcome, so that a client is slowed down with the store.
+    given for what was told its outcome, so that a client is slowed down with the store. `is_topic`: the
+    target is a topic of JMS, which takes messages whether or not somebody subscribes.
     """
 
     def __init__(
@@ -68,6 +79,7 @@ class PublisherLink:
         self._node = node
         self._outcomes = told
         self._reply_takers = reply_takers
+        self.is_topic = False
         self._reader = PublishReader()
         self._plans: dict[_Key, PublishPlan] = {}
         self._varied: PublishPlan | None = None
@@ -133,7 +145,8 @@ class PublisherLink:
                     transactions.publish(transaction, 1, len(published.body), planner)
                 else:
                     self._hub.counters.leave_unrouted(1)
-                    outcome = Released()
+                    if not self.is_topic and _kind_of(published.block) not in _TOPIC_KINDS:
+                        outcome = Released()
             except QueueManagerError as error:
                 refusal = self._session.refused(error)
                 if run.settled:
@@ -171,6 +184,9 @@ class PublisherLink:
         if outcome == ACCEPTED:
             self._accept(run, first_id, count, durable=plan.durable)
         elif outcome == UNROUTED and _is_reply(plan) and self._reply(plan, published):
+            self._accept(run, first_id, count, durable=False)
+        elif outcome == UNROUTED and (self.is_topic or _kind_of(first.block) in _TOPIC_KINDS):
+            self._hub.counters.leave_unrouted(count)
             self._accept(run, first_id, count, durable=False)
         elif outcome == UNROUTED:
             self._hub.counters.leave_unrouted(count)
@@ -355,10 +371,21 @@ def _node_of(block: bytes) -> Node:
     to = amqp10.property_of(block, "to")
     if to is None:
         raise PreconditionFailed("anonymous terminus requires 'to' address to be set")
+    kind = _kind_of(block)
+    if kind is not None and is_plain(str(to)):
+        return plain_node(str(to), is_topic=kind in _TOPIC_KINDS)
     try:
         return target_node(str(to))
     except InvalidAddress as error:
         raise PreconditionFailed(f"bad 'to' address string: {error.reason}") from None
+
+
+def _kind_of(block: bytes) -> int | None:
+    """Return the kind of destination that a client of JMS says a message has; None: it says none."""
+    if _JMS_DESTINATION.encode() not in block:
+        return None
+    kind = read_block(block).value(MESSAGE_ANNOTATIONS, _JMS_DESTINATION)
+    return int(kind) if isinstance(kind, int) else None
 
 
 def _state_of(outcome: int, name: str, size: int) -> bytes:
