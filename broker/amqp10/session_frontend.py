@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from broker.amqp.connection.shared import Shared
-from broker.amqp10.connection.addresses import MANAGEMENT, Node, SourceNode, target_node
+from broker.amqp.connection.shared import Shared, is_reply_key
+from broker.amqp10.connection.addresses import MANAGEMENT, Node, SourceNode, is_topic, jms_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
@@ -29,7 +29,6 @@ from broker.clients.when_durable import WhenDurable
 from broker.connections.connection_views import ChannelView
 from broker.publication.publish_addresses import check_publish
 from config import limits
-from protocols.amqp091.names import is_reply_key
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import events as ev
 from protocols.amqp10 import performatives as p
@@ -277,7 +276,7 @@ class SessionFrontend:
         if type(target) is not p.Target:
             raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
         session = self._session
-        if target.dynamic and topics.is_topic(target.capabilities):
+        if target.dynamic and is_topic(target.capabilities):
             target = topics.with_temporary_address(target)
             node: Node | None = self._target(target.address, target.capabilities)
         elif target.dynamic:
@@ -287,7 +286,7 @@ class SessionFrontend:
         else:
             node = self._target(target.address, target.capabilities)
         end = PublisherLink(session, link, node, self._outcomes, self._reply_takers)
-        end.is_topic = topics.is_topic(link.attach.target.capabilities)
+        end.is_topic = is_topic(link.attach.target.capabilities)
         session.connection.accept_attach(link, link.attach.source, target)
         self._links[link] = end
         end.begin()
@@ -298,7 +297,7 @@ class SessionFrontend:
             return None
         if not isinstance(address, str):
             raise AmqpError(c.INVALID_FIELD, "an address is a string")
-        node = topics.jms_node(address, capabilities) or target_node(address)
+        node = jms_node(address, capabilities) or target_node(address)
         session = self._session
         if not node.exchange and is_reply_key(node.key):
             if node.key not in self._reply_takers:
@@ -323,7 +322,7 @@ class SessionFrontend:
         if type(source) is not p.Source:
             raise AmqpError(c.INVALID_FIELD, "a source is needed")
         if source.dynamic:
-            if topics.is_topic(source.capabilities):
+            if is_topic(source.capabilities):
                 source = topics.with_temporary_address(source)
             else:
                 source = dynamic_nodes.told(source, self._make_node(link, source))
@@ -343,17 +342,16 @@ class SessionFrontend:
             exclusive = properties.exclusive or not subscription.is_shared
             properties = replace(properties, group=topics.GROUP, exclusive=exclusive)
         queue, pattern = find_source(session, node, properties)
-        is_stream = queue.policy.stream
-        is_topic = subscription is not None
+        is_stream, is_subscribed = queue.policy.stream, subscription is not None
         now_ms = session.hub.clock.now_ms()
-        filters = source_filters(source.filter, is_stream=is_stream, now_ms=now_ms, is_topic=is_topic)
-        if source.distribution_mode == "copy" and not is_stream and not is_topic:
+        filters = source_filters(source.filter, is_stream=is_stream, now_ms=now_ms, is_topic=is_subscribed)
+        if source.distribution_mode == "copy" and not is_stream and not is_subscribed:
             raise AmqpError(c.NOT_IMPLEMENTED, "queues are consumed: distribution-mode copy is for streams")
         end = ConsumerLink(session, link, self._unsettled, self._consumers, queue)
         end.begin(pattern, properties, filters)
         self._links[link] = end
         told = source._replace(
-            distribution_mode="copy" if is_stream or is_topic else "move",
+            distribution_mode="copy" if is_stream or is_subscribed else "move",
             filter=filters.taken if source.filter is not None else None,
             default_outcome=p.Released(),
             outcomes=source.outcomes or _OUTCOMES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pika
 import pytest
@@ -94,7 +95,7 @@ def test_a_requester_is_answered_by_mqtt_5(
     responder = mqtt(version=5)
     responder.subscribe(f"$queue/{queue}", qos=1)
     client = asking(raw_amqp10, queue)
-    question = responder.take_one()
+    question: Any = responder.take_one()
     assert question.properties.CorrelationData == b"c"
     responder.publish(question.properties.ResponseTopic, b"answer", qos=1)
     assert client.receive().body == b"answer"

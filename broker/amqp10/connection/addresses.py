@@ -1,4 +1,5 @@
-"""Addresses of sources and targets: `/queues/:queue`, `/exchanges/:exchange/:key`, and `$queue/NAME/key`.
+"""Addresses of sources and targets: `/queues/:queue`, `/exchanges/:exchange/:key`, `$queue/NAME/key`, and the
+plain names of JMS.
 
 Names in those of RabbitMQ 4 are percent-encoded UTF-8; those with `$queue` are as in the other protocols.
 """
@@ -6,9 +7,10 @@ Names in those of RabbitMQ 4 are percent-encoded UTF-8; those with `$queue` are 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from broker.topics import EXCHANGE as TOPICS
 from queue_manager.address import is_queue_topic, parse
 from queue_manager.errors import InvalidAddress
 
@@ -16,6 +18,9 @@ QUEUES: Final = "/queues/"
 EXCHANGES: Final = "/exchanges/"
 MANAGEMENT: Final = "/management"
 _DEFAULT_EXCHANGE: Final = "amq.default"  # the name that HTTP has for it; it is addressed by its queues
+
+_TOPICS: Final = frozenset(("topic", "temporary-topic"))
+_QUEUES: Final = frozenset(("queue", "temporary-queue"))
 
 _PART: Final = re.compile(r"(?:[^%/\x00-\x20\x7f]|%[0-9A-Fa-f]{2})*")
 
@@ -67,6 +72,30 @@ def source_node(address: str) -> SourceNode:
             raise InvalidAddress(f"{address!r} is a control topic: there is nothing to receive")
         return SourceNode(parsed.name, parsed.rest, address)
     raise _no_address(address)
+
+
+def is_topic(capabilities: tuple[Any, ...]) -> bool:
+    """Return whether a source or target says that it is a topic."""
+    return not _TOPICS.isdisjoint(map(str, capabilities))
+
+
+def plain_node(address: str, *, is_topic: bool) -> Node:
+    """Return the node that a client of JMS means by a name of its own: a topic, or a queue."""
+    return Node(TOPICS, address) if is_topic else Node("", address)
+
+
+def is_plain(address: str) -> bool:
+    """Return whether an address is a name without a form that says what it is the name of."""
+    return address != "" and address[0] not in "/$"
+
+
+def jms_node(address: str, capabilities: tuple[Any, ...]) -> Node | None:
+    """Return the node of a plain name whose kind is told by capabilities; None: it is no such name."""
+    if not is_plain(address):
+        return None
+    if is_topic(capabilities):
+        return plain_node(address, is_topic=True)
+    return None if _QUEUES.isdisjoint(map(str, capabilities)) else plain_node(address, is_topic=False)
 
 
 def queue_address(name: str) -> str:

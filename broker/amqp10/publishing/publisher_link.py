@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any, Final
 
 from broker.access.login import NotPermitted
-from broker.amqp.connection.shared import ReplyTaker
-from broker.amqp10.connection.addresses import Node, target_node
+from broker.amqp.connection.shared import ReplyTaker, is_reply_key
+from broker.amqp10.connection.addresses import Node, is_plain, plain_node, target_node
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
 from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
 from broker.amqp10.settling.transactions import Transactions
-from broker.amqp10.topology.topics import is_plain, plain_node
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
 from broker.properties.amqp10_sections import (
@@ -27,7 +26,6 @@ from broker.properties.amqp10_sections import (
 from broker.properties.templates import as_amqp
 from broker.publication.publish_addresses import Destination, check_publish, find_queues
 from config import limits
-from protocols.amqp091.names import is_reply_key
 from protocols.amqp10 import constants as c
 from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.events import TransferRun
@@ -254,7 +252,7 @@ class PublisherLink:
         keys = (node.key, *amqp10.copy_keys(block))
         headers = partial(amqp10.headers_of, block)
         if not node.exchange and is_reply_key(node.key):  # who was asked may answer
-            destination: Destination = (publishing.named(node.key), None)
+            destination = Destination(publishing.named(node.key), (node.key,))
         else:
             destination = find_queues(
                 publishing, identity, node.exchange, keys, headers, now_ms, mandatory=True

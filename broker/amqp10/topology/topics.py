@@ -15,7 +15,15 @@ from urllib.parse import quote
 from broker.access.rights import Action, Kind
 from broker.amqp.connection import permissions
 from broker.amqp.topology.declarations import queue_declaration
-from broker.amqp10.connection.addresses import EXCHANGES, Node, SourceNode, source_node, target_node
+from broker.amqp10.connection.addresses import (
+    EXCHANGES,
+    Node,
+    SourceNode,
+    is_plain,
+    jms_node,
+    source_node,
+    target_node,
+)
 from broker.amqp10.connection.amqp10_session import Session
 from broker.topics import EXCHANGE as TOPICS
 from protocols.amqp10 import performatives as p
@@ -25,8 +33,6 @@ from queue_manager.api import BindingDefinition
 from queue_manager.errors import PreconditionFailed, ResourceLocked
 from queue_manager.policy import DROP_UNMATCHED
 
-_TOPICS: Final = frozenset(("topic", "temporary-topic"))
-_QUEUES: Final = frozenset(("queue", "temporary-queue"))
 _SHARED: Final = "shared"
 _GLOBAL: Final = "global"
 _NEVER: Final = "never"
@@ -50,30 +56,6 @@ class Subscription(NamedTuple):
     def is_own(self) -> bool:
         """Whether it goes with its link."""
         return not self.is_durable and not self.is_shared
-
-
-def is_topic(capabilities: tuple[Any, ...]) -> bool:
-    """Return whether a source or target says that it is a topic."""
-    return not _TOPICS.isdisjoint(map(str, capabilities))
-
-
-def plain_node(address: str, *, is_topic: bool) -> Node:
-    """Return the node that a client of JMS means by a name of its own: a topic, or a queue."""
-    return Node(TOPICS, address) if is_topic else Node("", address)
-
-
-def is_plain(address: str) -> bool:
-    """Return whether an address is a name without a form that says what it is the name of."""
-    return address != "" and address[0] not in "/$"
-
-
-def jms_node(address: str, capabilities: tuple[Any, ...]) -> Node | None:
-    """Return the node of a plain name whose kind is told by capabilities; None: it is no such name."""
-    if not is_plain(address):
-        return None
-    if is_topic(capabilities):
-        return plain_node(address, is_topic=True)
-    return None if _QUEUES.isdisjoint(map(str, capabilities)) else plain_node(address, is_topic=False)
 
 
 def subscription_of(session: Session, link: Link, source: p.Source) -> Subscription | None:
