@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from config import limits
+from protocols.amqp091.names import is_reply_key as is_reply_key
 from queue_manager.errors import LimitReached
 
 ReplyTaker = Callable[[list[bytes], list[bytes]], None]
