@@ -21,7 +21,7 @@ from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.transactions import Coordinator, Transactions
 from broker.amqp10.settling.unsettled import Unsettled
-from broker.amqp10.topology import dynamic_nodes, topics
+from broker.amqp10.topology import dynamic_nodes, jms_topics
 from broker.amqp10.topology.management import Management
 from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
@@ -191,7 +191,7 @@ class SessionFrontend:
         self._forget_node(event.link)
         subscription = self._subscriptions.pop(event.link, None)
         if subscription is not None and event.closed and event.by_peer:
-            topics.delete(self._session, subscription)
+            jms_topics.delete(self._session, subscription)
 
     def _on_attach(self, event: ev.AttachRequested) -> None:
         link = event.link
@@ -277,7 +277,7 @@ class SessionFrontend:
             raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
         session = self._session
         if target.dynamic and is_topic(target.capabilities):
-            target = topics.with_temporary_address(target)
+            target = jms_topics.with_temporary_address(target)
             node: Node | None = self._target(target.address, target.capabilities)
         elif target.dynamic:
             name = self._make_node(link, target)
@@ -323,24 +323,24 @@ class SessionFrontend:
             raise AmqpError(c.INVALID_FIELD, "a source is needed")
         if source.dynamic:
             if is_topic(source.capabilities):
-                source = topics.with_temporary_address(source)
+                source = jms_topics.with_temporary_address(source)
             else:
                 source = dynamic_nodes.told(source, self._make_node(link, source))
         if not isinstance(source.address, str):
             raise AmqpError(c.INVALID_FIELD, "a source has an address, which is a string")
         session = self._session
         properties = link_properties(link.attach.properties)
-        subscription = topics.subscription_of(session, link, source)
-        node = topics.queue_node(source)
+        subscription = jms_topics.subscription_of(session, link, source)
+        node = jms_topics.queue_node(source)
         if subscription is not None:
-            topics.make(session, subscription)
+            jms_topics.make(session, subscription)
             if subscription.is_own:
                 self._nodes[link] = subscription.name
             elif subscription.is_durable:
                 self._subscriptions[link] = subscription.name
             node = SourceNode(subscription.name)
             exclusive = properties.exclusive or not subscription.is_shared
-            properties = replace(properties, group=topics.GROUP, exclusive=exclusive)
+            properties = replace(properties, group=jms_topics.GROUP, exclusive=exclusive)
         queue, pattern = find_source(session, node, properties)
         is_stream, is_subscribed = queue.policy.stream, subscription is not None
         now_ms = session.hub.clock.now_ms()
@@ -378,7 +378,7 @@ class SessionFrontend:
 
     def _look_up_subscription(self, link: Link) -> None:
         """Tell a client whether there is a durable subscription, which ends when this link is closed."""
-        found = topics.durable_of(self._session, link)
+        found = jms_topics.durable_of(self._session, link)
         if found is None:
             raise AmqpError(c.NOT_FOUND, "there is no durable subscription of that name")
         self._subscriptions[link], source = found
