@@ -21,6 +21,7 @@ from broker.commands import (
     exchanges,
     groups,
     operating,
+    policies,
     queues,
     stored_data,
     tls,
@@ -47,6 +48,7 @@ app.add_typer(queues.app, name="queue")
 app.add_typer(groups.app, name="group")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(exchanges.bindings, name="binding")
+app.add_typer(policies.app, name="policy")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")

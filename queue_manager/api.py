@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+from queue_manager.effective_policy import APPLY_TO, Policy
 from queue_manager.group.group_start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
@@ -23,12 +24,14 @@ from storage.envelope import EnvelopeTemplate
 
 # what is taken from elsewhere; the rest is below
 __all__ = [
+    "APPLY_TO",
     "EXCHANGE_TYPES",
     "PROPERTY_KEYS",
     "TOPICS_EXCHANGE",
     "EpochPart",
     "GroupStart",
     "Pause",
+    "Policy",
     "QueuePolicy",
     "StageTag",
     "StoredVhost",
@@ -105,6 +108,16 @@ class ExchangeDeclaration:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
+class PolicyNames(NamedTuple):
+    """The names of the policy and the operator's policy that hold for a queue or exchange ("": none), and
+    what they ask for together.
+    """
+
+    policy: str = ""
+    operator_policy: str = ""
+    definition: Mapping[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeView:
     """One exchange, with the number of its bindings to queues and other exchanges."""
@@ -116,6 +129,7 @@ class ExchangeView:
     internal: bool
     arguments: Mapping[str, object]
     binding_count: int
+    policies: PolicyNames = PolicyNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +146,8 @@ class BindingDefinition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
     """One queue. `pause` is what an operator has stopped in it.
+
+    `policy` is what holds, `declared` what it was declared with, without the `policies` that hold for it.
 
     `ready` is what `message_count` of AMQP says (of a stream: all there is); `unmatched`,
     `delayed`, `in_flight`, `failed` and `done` are sums over its groups. `unwanted` are those that no group
@@ -153,6 +169,7 @@ class QueueView:
     topics: tuple[str, ...]
     description: str
     policy: QueuePolicy
+    declared: QueuePolicy
     pause: Pause
     exclusive: bool
     auto_delete: bool
@@ -176,6 +193,7 @@ class QueueView:
     delivered: int = 0
     settled: int = 0
     redelivered: int = 0
+    policies: PolicyNames = PolicyNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,11 @@ def declared_arguments(arguments: Mapping[str, object] | None) -> dict[str, obje
     return {**given, **reported} if isinstance(reported, Mapping) else given
 
 
+def is_quorum(arguments: Mapping[str, object] | None) -> bool:
+    """Return whether a queue with these arguments was declared as a quorum queue."""
+    return declared_arguments(arguments).get("x-queue-type") == "quorum"
+
+
 def _type(definition: QueueDefinition) -> str | None:
     return "stream" if definition.policy.stream else None
 

@@ -123,7 +123,7 @@ class QueueChange:
         """Return `wanted`, which the settings ask for, with what else the queue has that was not named."""
         if self._view is None:
             return wanted
-        fields = self._view.policy.fields()
+        fields = self._view.declared.fields()
         for path, key in (_STREAM if wanted.stream else _CLASSIC).items():
             if self.touches(path):
                 fields.update({field: getattr(wanted, field) for field in key.fields})
@@ -132,7 +132,7 @@ class QueueChange:
 
 def _entry_of(view: QueueView) -> Entry:
     """Return a queue as an entry of `queues:` says it, as far as one can."""
-    policy = view.policy
+    policy = view.declared
     entry: Entry = {"type": view.type}
     if view.description:
         entry["description"] = view.description
@@ -156,7 +156,7 @@ def _entry_of(view: QueueView) -> Entry:
 
 def _dead_letter_queue(view: QueueView) -> str:
     """Return where dead letters go; where that is no other queue, a name that stands for it."""
-    policy = view.policy
+    policy = view.declared
     is_queue = not (policy.dead_letter_exchange or policy.dead_letter_by_key)
     return policy.dead_letter if is_queue and policy.dead_letter != view.name else "-"
 

@@ -75,6 +75,7 @@ class VhostClient(ShardClient):
         self.settling = names.within(client.settling, SettlingClient)
         self.sessions = client.sessions.within(vhost)
         self.retained = client.retained.within(vhost)
+        self.policies = client.policies.within(vhost)
 
 
 class _Names:

@@ -34,6 +34,7 @@ from broker.http.v1.groups import groups
 from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview
+from broker.http.v1.policies import policies
 from broker.http.v1.queues import queues
 from broker.http.v1.users import users
 from broker.http.v1.vhosts import vhosts
@@ -46,6 +47,7 @@ _SUBJECTS: Final = (
     groups,
     messages,
     exchanges,
+    policies,
     vhosts,
     users,
     connections,
@@ -60,6 +62,7 @@ IN_VHOSTS: Final[tuple[Endpoint, ...]] = (
     *groups.all,
     *messages.all,
     *exchanges.all,
+    *policies.all,
     *listings.all,
 )
 """The endpoints that each virtual host has, too."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from broker.admin.policy_changes import PolicyNotFound
 from broker.admin.users import UserNotFound
 from broker.engine.shard_ending import BrokerStopped
 from broker.vhosts.vhost import VhostNotFound
@@ -37,6 +38,7 @@ _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     GroupNotFound: (404, "not_found"),
     VhostNotFound: (404, "not_found"),
     UserNotFound: (404, "not_found"),
+    PolicyNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),
     PreconditionFailed: (409, "precondition_failed"),

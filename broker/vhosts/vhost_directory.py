@@ -160,6 +160,9 @@ def _settings(name: str, kept: StoredVhost) -> VhostSettings:
 async def _empty(client: ShardClient) -> None:
     """Delete everything in a virtual host."""
     await _end_sessions(client.sessions)
+    for is_operator in (False, True):
+        for policy in client.policies.all(is_operator=is_operator):
+            client.policies.clear(policy.name, is_operator=is_operator)
     async for queue in _each(client, await client.queues.names()):
         try:
             await client.queues.delete(queue)

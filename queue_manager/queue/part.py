@@ -255,6 +255,7 @@ class Part:
 
     def write_spec(
         self,
+        declared: QueuePolicy,
         topics: tuple[str, ...],
         arguments: Mapping[str, object] | None,
         default: Group | None,
@@ -265,7 +266,7 @@ class Part:
         log = self.log
         cursor = self.cursors.get("")
         value = encode_queue_spec(
-            log.policy,
+            declared,
             log.log_id,
             topics,
             arguments,

@@ -18,7 +18,7 @@ from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.model import MessageBatch
 from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
 from queue_manager.patterns import MATCH_ALL
-from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause
+from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue_groups import Groups, Place
 from queue_manager.queue.queue_rules import QueueRules
@@ -51,7 +51,8 @@ class Surroundings:
 class Queue:
     """A classic (durable) or ephemeral queue.
 
-    `topics` are its bindings; `dropped_count` messages were dropped because none of its groups wanted them.
+    `policy` is what holds, `declared` what it was declared with. `topics` are its bindings; `dropped_count`
+    messages were dropped because none of its groups wanted them.
     `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
     that of priority 0 first: more than one if it has priorities.
 
@@ -68,6 +69,7 @@ class Queue:
         "auto_created",
         "auto_delete",
         "context",
+        "declared",
         "deleted",
         "description",
         "dropped_count",
@@ -93,7 +95,7 @@ class Queue:
         self._surroundings = surroundings
         self.name = definition.name
         self.durable = definition.durable
-        self.policy = definition.policy
+        self.policy = self.declared = definition.policy
         self.topics = definition.topics
         self.arguments: Mapping[str, object] | None = definition.arguments
         self.description = definition.description
@@ -139,7 +141,7 @@ class Queue:
         return QueueDefinition(
             self.name,
             durable=self.durable,
-            policy=self.policy,
+            policy=self.declared,
             topics=self.topics,
             arguments=self.arguments,
             auto_delete=self.auto_delete,
@@ -148,19 +150,24 @@ class Queue:
             description=self.description,
         )
 
-    def redefine(self, definition: QueueDefinition) -> None:
-        """Follow another policy and have other bindings; messages stay."""
+    def redefine(self, definition: QueueDefinition, policy: QueuePolicy) -> None:
+        """Be declared otherwise, with other bindings, and follow `policy`; messages stay."""
         self.topics = definition.topics
         self.description = definition.description
-        self.policy = definition.policy
+        self.declared = definition.policy
+        self.follow(policy)
+        if self.durable:
+            self.write_spec()
+
+    def follow(self, policy: QueuePolicy) -> None:
+        """Follow another policy; what was declared stays."""
+        self.policy = policy
         for part in self.parts:
-            part.set_policy(definition.policy)
+            part.set_policy(policy)
         for group in self.groups.with_keeper():
             group.policy_changed()
         self.groups.policy_changed()
         self._follow_policy()
-        if self.durable:
-            self.write_spec()
         self.watch_use()
 
     def _follow_policy(self) -> None:
@@ -171,9 +178,10 @@ class Queue:
     def write_spec(self) -> None:
         """Put its specs into the open commit."""
         default = self.groups.get("")
-        self.parts[0].write_spec(self.topics, self.arguments, default, self.description, self.pause)
+        declared = self.declared
+        self.parts[0].write_spec(declared, self.topics, self.arguments, default, self.description, self.pause)
         for part in self.parts[1:]:
-            part.write_spec((), None, default)
+            part.write_spec(declared, (), None, default)
 
     def set_pause(self, pause: Pause) -> None:
         """Stop, or go on, taking messages from publishers and giving them to consumers."""

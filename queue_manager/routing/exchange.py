@@ -58,9 +58,8 @@ class Exchange:
         self.definition = definition
         self.name = definition.name
         self.durable = definition.durable
-        self.alternate = (
-            None if definition.alternate is None else sibling(definition.name, definition.alternate)
-        )
+        self.alternate: str | None = None
+        self.follow(None)
         self.topics_of = vhost_of(definition.name) if local_name(definition.name) == TOPICS else None
         self.is_predeclared = is_predeclared
         self.matcher = make_matcher(definition.type, definition.arguments)
@@ -68,6 +67,11 @@ class Exchange:
         self.incoming: dict[Binding, Exchange] = {}
         self._routes: dict[str, Route] = {}
         self._by_queues: dict[tuple[str | None, tuple[Queue, ...]], Route] = {}
+
+    def follow(self, alternate: str | None) -> None:
+        """Have the alternate exchange that a policy asks for, unless it was declared with one."""
+        wanted = alternate if self.definition.alternate is None else self.definition.alternate
+        self.alternate = None if wanted is None else sibling(self.name, wanted)
 
     def binding_to(self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]) -> Binding:
         """Return a binding to be added; raises InvalidArgument for arguments that cannot be kept."""

@@ -7,6 +7,8 @@ from typing import Final
 
 from config import limits
 from queue_manager.address import DEFAULT_VHOST, is_reserved, local_name, qualified_name, vhost_of
+from queue_manager.effective_policy import ALTERNATE as ALTERNATE_SETTING
+from queue_manager.effective_policy import EXCHANGE, Effective, Policies
 from queue_manager.errors import (
     ExchangeNotFound,
     Inequivalent,
@@ -44,8 +46,9 @@ class Exchanges:
     `routes` are what they lead to.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, policies: Policies) -> None:
         self._context = context
+        self._policies = policies
         self._exchanges: dict[str, Exchange] = {}
         self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
         self.routes = ExchangeRoutes(self._exchanges)
@@ -105,8 +108,24 @@ class Exchanges:
         return exchange
 
     def _adopt(self, exchange: Exchange) -> None:
+        exchange.follow(self._alternate_of(exchange))
         self._exchanges[exchange.name] = exchange
         self.routes.enter(exchange)
+
+    def policies_of(self, exchange: Exchange) -> Effective:
+        """Return the policies that hold for an exchange."""
+        return self._policies.of(exchange.name, EXCHANGE)
+
+    def _alternate_of(self, exchange: Exchange) -> str | None:
+        alternate: str | None = self.policies_of(exchange).value(ALTERNATE_SETTING)
+        return alternate
+
+    def follow_policies(self, vhost: str) -> None:
+        """Have the exchanges of a virtual host follow its policies, which are others now."""
+        for exchange in self.of_vhost(vhost):
+            self.routes.leave(exchange)
+            exchange.follow(self._alternate_of(exchange))
+            self.routes.enter(exchange)
 
     def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; raises InUse when it has some and may not."""

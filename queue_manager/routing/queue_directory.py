@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from config import limits
 from queue_manager.address import is_reserved, local_name, vhost_of
 from queue_manager.audience import TopicSpaces
+from queue_manager.effective_policy import CLASSIC, QUORUM, STREAM, Effective, Policies, Policy, joined
 from queue_manager.errors import (
     InUse,
     LimitReached,
@@ -31,7 +32,7 @@ from queue_manager.routing.topic_subscribers import TopicSubscribers
 from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
-from queue_manager.spec_records import QueueDefinition
+from queue_manager.spec_records import QueueDefinition, is_quorum
 from storage.envelope import EnvelopeTemplate
 
 HeadersOf = Callable[[EnvelopeTemplate], Headers]
@@ -55,7 +56,8 @@ class QueueDirectory:
         self.default_policy = default_policy
         self.auto_create = auto_create
         self.bindings = Bindings()
-        self.exchanges = Exchanges(context)
+        self.policies = Policies(context)
+        self.exchanges = Exchanges(context, self.policies)
         self.dead_letters = DeadLetterBook()
         self.topics = TopicSpaces()
         self._queues: dict[str, Queue] = {}
@@ -163,6 +165,7 @@ class QueueDirectory:
         self._check_room(vhost_of(definition.name))
         self.removing.check_free(definition)
         queue = self.maker.make(definition, now_ms)
+        self._follow_policies(queue)
         queue.begin()
         self.adopt(queue)
         queue.watch_use()
@@ -214,9 +217,44 @@ class QueueDirectory:
             raise PreconditionFailed(
                 f"queue {queue.name!r} has priorities up to {queue.policy.priority_max}; that cannot change"
             )
+        policy = joined(definition.policy, queue.arguments, self.policies_of(queue), durable=queue.durable)
         self.bindings.remove(queue)
-        queue.redefine(definition)
+        queue.redefine(definition, policy)
         self.bindings.add(queue)
+
+    # policies
+
+    def policies_of(self, queue: Queue) -> Effective:
+        """Return the policies that hold for a queue."""
+        kind = STREAM if queue.is_stream else QUORUM if is_quorum(queue.arguments) else CLASSIC
+        return self.policies.of(queue.name, kind)
+
+    def _follow_policies(self, queue: Queue) -> bool:
+        """Have a queue follow the policies as they are; whether that changed anything."""
+        policy = joined(queue.declared, queue.arguments, self.policies_of(queue), durable=queue.durable)
+        is_other = policy != queue.policy
+        if is_other:
+            queue.follow(policy)
+        return is_other
+
+    def set_policy(self, policy: Policy) -> None:
+        """Have a policy from now on, in the place of another of that name."""
+        self.policies.keep(policy)
+        self._policies_changed(policy.vhost)
+
+    def clear_policy(self, policy: Policy) -> None:
+        """Have a policy no more."""
+        self.policies.forget(policy)
+        self._policies_changed(policy.vhost)
+
+    def _policies_changed(self, vhost: str) -> None:
+        for queue in list(self._queues.values()):
+            if vhost_of(queue.name) == vhost and self._follow_policies(queue):
+                self.bindings.remove(
+                    queue
+                )  # so that what was derived from its policy is not current any more
+                self.bindings.add(queue)
+        self.exchanges.follow_policies(vhost)
 
     def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
         """Return the queue as `find`, but an unknown name makes an ephemeral queue where `auto_create` allows
@@ -262,6 +300,13 @@ class QueueDirectory:
             self._unused[queue] = queue.use.unused_since_ms
 
     # after a start
+
+    def policies_restored(self) -> None:
+        """Have all queues and exchanges follow the policies that were read back."""
+        for queue in self._queues.values():
+            self._follow_policies(queue)
+        for vhost in {vhost_of(exchange.name) for exchange in self.exchanges}:
+            self.exchanges.follow_policies(vhost)
 
     def restore_removal(self, pending: QueueRemoval) -> None:
         """Go on with the deletion of a queue that was under way; its log ID is not given out again."""

@@ -615,6 +615,30 @@ vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(Sto
 """A virtual host made by administration: `/`, and those that only stand in the configuration, have no record.
 """
 
+
+class PolicyKey(NamedTuple):
+    """The kind, 1 for policies of operators and 0 for others; the virtual host, and the name."""
+
+    kind: U8
+    vhost: TerminatedText
+    name: TextRest
+
+
+class StoredPolicy(NamedTuple):
+    """A policy as it was made: `definition` is JSON, as it was given, `settings` what of queues and exchanges
+    it stands for, JSON, too.
+    """
+
+    priority: I64
+    pattern: Utf8
+    apply_to: Utf8
+    definition: VarBytes
+    settings: VarBytes
+
+
+policy: Final = Record("policy", 0x30, key_of(PolicyKey), value_of(StoredPolicy))
+"""A policy for the queues and exchanges of a virtual host whose names match."""
+
 # sessions of MQTT
 
 NEVER_S: Final = 0xFFFF_FFFF

@@ -200,6 +200,29 @@ def limit_queue(world: World) -> None:
     world.is_full = True
 
 
+def limit_by_policy(world: World, kind: str = "policies") -> None:
+    definition = {"max-length": 1, "overflow": "reject-publish"}
+    policy = {"pattern": f"^{world.queue}$", "definition": definition}
+    world.http.put(f"/api/{kind}/%2F/{world.queue}", json=policy).raise_for_status()
+    world.is_full = True
+
+
+def limit_by_policy_no_more(world: World) -> None:
+    limit_by_policy(world)
+    world.http.delete(f"/api/policies/%2F/{world.queue}").raise_for_status()
+    world.is_full = False
+
+
+def have_another_alternate(world: World) -> None:
+    world.admin.exchange_declare(f"{world.queue}-late", "fanout", durable=True)
+    world.admin.queue_bind(world.other, f"{world.queue}-late")
+    world.admin.exchange_delete(world.exchange)
+    world.admin.exchange_declare(world.exchange, "direct", durable=True)
+    unrouted = {"pattern": f"^{world.exchange}$", "definition": {"alternate-exchange": f"{world.queue}-late"}}
+    world.admin.basic_publish(world.exchange, "k", b"")
+    world.http.put(f"/api/policies/%2F/{world.queue}", json=unrouted).raise_for_status()
+
+
 def bind_other_queue(world: World) -> None:
     world.admin.queue_bind(world.other, "amq.topic", world.key)
     world.admin.queue_bind(world.other, world.exchange, "k")
@@ -263,6 +286,10 @@ def unbound_and_joined(world: World, **options: Any) -> None:
 
 CHANGES: dict[str, Callable[[World], None]] = {
     "nothing": lambda world: None,
+    "policy limits": limit_by_policy,
+    "operator's policy limits": lambda world: limit_by_policy(world, "operator-policies"),
+    "policy limits no more": limit_by_policy_no_more,
+    "policy gives an alternate": have_another_alternate,
     "queue paused": pause,
     "queue paused and resumed": pause_and_resume,
     "queue deleted": delete_queue,

@@ -15,6 +15,7 @@ from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.groups import GroupClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.client.messages import MessageClient
+from broker.engine.client.policies import PolicyClient
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
@@ -39,6 +40,7 @@ class ShardClient:
         self.epochs = EpochClient(shard)
         self.sessions = SessionClient(shard)
         self.retained = RetainedClient(shard)
+        self.policies = PolicyClient(shard)
         self.vhosts = VhostRecords(shard)
         self.publishing = PublishingClient(shard)
         self.consuming = ConsumingClient(shard)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from broker.engine.client import log_view
 from broker.engine.client.told_arguments import told_arguments
 from broker.engine.shard import Shard
-from queue_manager.api import GroupView, QueueView
+from queue_manager.api import GroupView, PolicyNames, QueueView
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
+from queue_manager.effective_policy import Effective
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.log.levels import offset_in_level, priority_of
@@ -19,7 +20,7 @@ from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
 
 
-def queue_view(queue: Queue) -> QueueView:
+def queue_view(queue: Queue, effective: Effective) -> QueueView:
     """Return a queue as it is now; what failed and is done is known from `Sweeper.retention_known` on."""
     groups = list(queue.groups)
     is_stream = isinstance(queue, Stream)
@@ -31,7 +32,8 @@ def queue_view(queue: Queue) -> QueueView:
         description=queue.description,
         policy=queue.policy,
         pause=queue.pause,
-        arguments=told_arguments(queue.arguments, queue.policy),
+        declared=queue.declared,
+        arguments=told_arguments(queue.arguments, queue.declared),
         exclusive=queue.owner is not None,
         auto_delete=queue.auto_delete,
         ready=queue.ready_count(),
@@ -53,6 +55,17 @@ def queue_view(queue: Queue) -> QueueView:
         delivered=sum(map(_delivered_count, groups)),
         settled=sum(map(_settled_count, groups)),
         redelivered=sum(group.redelivered_count() for group in groups),
+        policies=policy_names(effective),
+    )
+
+
+def policy_names(effective: Effective) -> PolicyNames:
+    """Return which policies hold, and what they ask for."""
+    policy, operator_policy = effective
+    return PolicyNames(
+        "" if policy is None else policy.name,
+        "" if operator_policy is None else operator_policy.name,
+        effective.definition(),
     )
 
 

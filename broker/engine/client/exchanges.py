@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker.engine.answers import answered
 from broker.engine.call_names import Name, VhostName
+from broker.engine.client.counting import policy_names
 from broker.engine.client.queues import find
 from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST
@@ -54,7 +55,7 @@ class ExchangeClient:
     @answered
     def look(self, name: Name) -> ExchangeView:
         """Return an exchange that exists. Comes to ExchangeNotFound."""
-        return _view(self._exchanges.find(name))
+        return self._view(self._exchanges.find(name))
 
     @answered
     def delete(self, name: Name, *, if_unused: bool = False) -> Changed:
@@ -100,8 +101,21 @@ class ExchangeClient:
     @answered
     def views(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[ExchangeView]:
         """Return all exchanges of a virtual host, by name."""
-        views = [_view(exchange) for exchange in self._exchanges.of_vhost(vhost)]
+        views = [self._view(exchange) for exchange in self._exchanges.of_vhost(vhost)]
         return sorted(views, key=lambda exchange: exchange.name)
+
+    def _view(self, exchange: Exchange) -> ExchangeView:
+        definition = exchange.definition
+        return ExchangeView(
+            name=exchange.name,
+            type=definition.type,
+            durable=definition.durable,
+            auto_delete=definition.auto_delete,
+            internal=definition.internal,
+            arguments=definition.arguments,
+            binding_count=len(exchange.bindings),
+            policies=policy_names(self._exchanges.policies_of(exchange)),
+        )
 
     @answered
     def bindings(
@@ -127,19 +141,6 @@ class ExchangeClient:
         if exchange is not None:
             return list(self._exchanges.find(exchange).incoming)
         return [binding for each in self._exchanges.of_vhost(vhost) for binding in each.bindings.values()]
-
-
-def _view(exchange: Exchange) -> ExchangeView:
-    definition = exchange.definition
-    return ExchangeView(
-        name=exchange.name,
-        type=definition.type,
-        durable=definition.durable,
-        auto_delete=definition.auto_delete,
-        internal=definition.internal,
-        arguments=definition.arguments,
-        binding_count=len(exchange.bindings),
-    )
 
 
 def _definition(binding: Binding) -> BindingDefinition:

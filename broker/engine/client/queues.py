@@ -113,7 +113,7 @@ class QueueClient:
             kind = "classic" if declaration.durable else "ephemeral"
             wanted = "stream" if declaration.policy.stream else kind
             raise PreconditionFailed(f"queue {queue.name!r} exists, but not as {wanted}")
-        if (queue.policy, queue.topics, queue.description) == (
+        if (queue.declared, queue.topics, queue.description) == (
             definition.policy,
             definition.topics,
             definition.description,
@@ -213,7 +213,8 @@ class QueueClient:
     async def view(self, name: Name) -> QueueView:
         """Return one queue; raises QueueNotFound."""
         await self._shard.sweeper.retention_known()
-        return counting.queue_view(find(self._shard, name))
+        queue = find(self._shard, name)
+        return counting.queue_view(queue, self._shard.manager.queues.policies_of(queue))
 
     async def views(
         self, names: Sequence[Name] | None = None, *, vhost: VhostName = DEFAULT_VHOST
@@ -227,7 +228,7 @@ class QueueClient:
         async for name in one_by_one(wanted):
             queue = self._queues.get(name)
             if queue is not None:
-                views.append(counting.queue_view(queue))
+                views.append(counting.queue_view(queue, self._queues.policies_of(queue)))
         return views
 
     async def names(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Name]:

@@ -22,7 +22,7 @@ from storage.metadata_log import (
     parse_log_key,
     segment_meta_bounds,
 )
-from storage.records import message_ids, removal, retained, vhost
+from storage.records import message_ids, policy, removal, retained, vhost
 from storage.sequence import SequenceAllocator, decode_block
 from storage.store import Store
 
@@ -66,6 +66,9 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
         manager.retained.restore(message)  # those that have expired go with the first commit
     async for name, stored in scan_records(store, vhost):
         manager.vhosts.restore(name, stored)
+    async for policy_key, stored_policy in scan_records(store, policy):
+        manager.queues.policies.restore(policy_key, stored_policy)
+    manager.queues.policies_restored()
     return {
         cursor: cursor.progress.taken()
         for cursor in groups

@@ -9,16 +9,11 @@ from starlette.responses import Response
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Calls, answer
 
-_FROM_FILES: Final = "queues get theirs by arguments, or from a file of definitions"
 _INSTEAD: Final = {
-    "policies": _FROM_FILES,
-    "operator-policies": _FROM_FILES,
     "parameters": "limits of virtual hosts are set at /api/vhost-limits",
     "global-parameters": "the configuration file has the settings",
 }
 _ITEMS: Final = (
-    "/policies/{vhost}/{name}",
-    "/operator-policies/{vhost}/{name}",
     "/parameters/{component}/{vhost}/{name}",
     "/global-parameters/{name}",
 )
@@ -26,7 +21,7 @@ _ITEMS: Final = (
 calls: Final = Calls()
 
 
-@calls.add("GET", *[f"/{kind}" for kind in _INSTEAD], "/policies/{vhost}", "/operator-policies/{vhost}")
+@calls.add("GET", *[f"/{kind}" for kind in _INSTEAD])
 @calls.add("GET", "/parameters/{component}", "/parameters/{component}/{vhost}")
 async def listed(asking: Asking) -> Response:
     """List nothing."""

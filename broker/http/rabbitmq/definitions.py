@@ -8,19 +8,20 @@ from typing import Any, Final, TypeVar
 import structlog
 from starlette.responses import Response
 
+from broker.amqp.topology.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
-from broker.http.rabbitmq.policies import Policies
+from broker.http.rabbitmq.policies import policy_entry, policy_of, without_unknown
 from broker.http.rabbitmq.queues import exchange_declaration
 from broker.http.site import Site
 from broker.stepping import in_steps
 from broker.version import PRODUCT, VERSION
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import BindingDefinition, QueueView
-from queue_manager.errors import QueueManagerError
+from queue_manager.api import BindingDefinition, Policy, QueueView
+from queue_manager.errors import InvalidArgument, QueueManagerError
 
 T = TypeVar("T")
 
@@ -32,11 +33,11 @@ NOT_TAKEN: Final = (
     "topic_permissions",
     "parameters",
     "global_parameters",
-    "policies",
 )
 """The parts of RabbitMQ's file that this broker keeps elsewhere, takes in part, or not at all."""
 
 _LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
+_OPERATOR_COMPONENT: Final = "operator_policy"  # and these
 
 
 calls: Final = Calls()
@@ -97,7 +98,10 @@ async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict
         if each.destination_type == "exchange" or each.destination in names
     ]
     hidden = () if is_told else ("vhost",)
+    kept = {flag: client.policies.all(is_operator=flag) for flag in (False, True)}
     return {
+        "policies": [_without(policy_entry(policy), *hidden) for policy in kept[False]],
+        "parameters": [_without(_operator_entry(policy), *hidden) for policy in kept[True]],
         "queues": [_without(_queue_entry(view, vhost), *hidden) for view in queues],
         "exchanges": [
             _without(shapes.exchange(view, vhost), "user_who_performed_action", *hidden) for view in made
@@ -123,30 +127,34 @@ async def load(asking: Asking) -> Response:
     where = _where(asking)
     if where is not None:
         document = _within(document, where)
-    policies = Policies(_entries(document, "policies", is_plain=True))
     vhosts = _vhosts(document)
     known = {*asking.site.hub.vhosts(), *vhosts}
+    policies, untaken = _policies(document, known)
     made: list[tuple[str, str, str, Any]] = []
     for kind in _READERS:
         async for step in in_steps(_entries(document, kind), limits.RABBITMQ_DEFINITIONS_PER_STEP):
             made += [_read(kind, entry, known) for entry in step]
     for name, bounds in vhosts.items():
         await _make_vhost(asking.site, name, bounds)
+    for policy in policies:
+        asking.site.hub.of_vhost(policy.vhost).client.policies.set(policy)
     async for step in in_steps(made, limits.RABBITMQ_DEFINITIONS_PER_STEP):
         for kind, vhost, name, wanted in step:
             try:
-                await _make(asking.site, kind, vhost, wanted, policies)
+                await _make(asking.site, kind, vhost, wanted)
             except QueueManagerError as error:
                 raise error.at(f"{kind} {name!r}") from error
         asking.site.hub.settle_turn()  # so that it is many commits, too
     await asking.site.client.commits.durable()
-    counts, lines = _not_taken(document, policies)
+    counts, lines = _not_taken(document, untaken)
     told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
     if told:
         _log.warning("definitions.not_taken", kinds=told)
     if asking.query.get("verbose") == "true":
         kinds = {kind: sum(each[0] == kind for each in made) for kind in _READERS}
-        return answer({"made": {"vhosts": len(vhosts), **kinds}, "not_taken": lines})
+        return answer(
+            {"made": {"vhosts": len(vhosts), "policies": len(policies), **kinds}, "not_taken": lines}
+        )
     return nothing(204, {"x-not-taken": told} if told else None)
 
 
@@ -157,14 +165,15 @@ async def _make_vhost(site: Site, name: str, bounds: dict[str, int]) -> None:
         )
 
 
-async def _make(site: Site, kind: str, vhost: str, wanted: Any, policies: Policies) -> None:
+async def _make(site: Site, kind: str, vhost: str, wanted: Any) -> None:
     hub = site.hub.of_vhost(vhost)
     client = hub.client
     if kind == "queues":
-        declaration = policies.declaration(
-            wanted,
-            vhost,
+        declaration = queue_declaration(
+            wanted["name"],
+            wanted["arguments"],
             hub.default_policy,
+            vhost=vhost,
             durable=wanted["durable"],
             auto_delete=wanted["auto_delete"],
         )
@@ -206,16 +215,55 @@ def _is_limits(entry: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
 
 
-def _not_taken(document: dict[str, Any], policies: Policies) -> tuple[dict[str, int], list[str]]:
+def _policies(document: dict[str, Any], vhosts: Container[str]) -> tuple[list[Policy], list[str]]:
+    """Return the policies that a document asks for, those of operators too, and a line for each of which
+    something is left out.
+    """
+    asked = [(entry, False) for entry in _entries(document, "policies", is_plain=True)]
+    parameters = _entries(document, "parameters", is_plain=True)
+    asked += [(_of_operator(entry), True) for entry in parameters if _is_operator_policy(entry)]
+    taken: list[Policy] = []
+    untaken: list[str] = []
+    for entry, is_operator in asked:
+        name = str(entry.get("name", "?")) if isinstance(entry, dict) else "?"
+        try:
+            if not isinstance(entry, dict) or entry.get("vhost", DEFAULT_VHOST) not in vhosts:
+                raise InvalidArgument("there is no such virtual host")
+            vhost = str(entry.get("vhost", DEFAULT_VHOST))
+            entry, left = without_unknown(entry)
+            if left:
+                untaken.append(f"policy {name}: {', '.join(left)}")
+            if left and not entry["definition"]:
+                continue  # nothing of it means anything here
+            taken.append(policy_of(entry, vhost, name, is_operator=is_operator))
+        except InvalidArgument as error:
+            untaken.append(f"policy {name}: {error.reason}")
+    return taken, untaken
+
+
+def _of_operator(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry["value"], "name": entry.get("name"), "vhost": entry.get("vhost", DEFAULT_VHOST)}
+
+
+def _is_operator_policy(entry: Any) -> bool:
+    is_one = isinstance(entry, dict) and entry.get("component") == _OPERATOR_COMPONENT
+    return is_one and isinstance(entry.get("value"), dict)
+
+
+def _operator_entry(policy: Policy) -> dict[str, Any]:
+    """Return an operator's policy as RabbitMQ has it among the parameters."""
+    told = policy_entry(policy)
+    value = {key: told[key] for key in ("pattern", "apply-to", "priority", "definition")}
+    return {"component": _OPERATOR_COMPONENT, "vhost": policy.vhost, "name": policy.name, "value": value}
+
+
+def _not_taken(document: dict[str, Any], untaken: list[str]) -> tuple[dict[str, int], list[str]]:
     """Tell what of a document was not taken: how many of each kind, and a line for each."""
-    lines: list[str] = []
-    counts: dict[str, int] = {}
+    lines = untaken[:]
+    counts = {"policies": len(untaken)}
     for kind in NOT_TAKEN:
-        if kind == "policies":
-            counts[kind] = len(policies.untaken_names)
-            lines += policies.not_taken
-            continue
-        left = [entry for entry in _entries(document, kind, is_plain=True) if not _is_limits(entry)]
+        entries = _entries(document, kind, is_plain=True)
+        left = [entry for entry in entries if not (_is_limits(entry) or _is_operator_policy(entry))]
         counts[kind] = len(left)
         lines += [f"{kind}: {_title(entry)}" for entry in left]
     return counts, lines

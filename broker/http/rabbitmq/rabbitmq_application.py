@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from broker.http.guard import CHALLENGE
 from broker.http.problems import Problem
-from broker.http.rabbitmq import absent, broker, definitions, messages, queues, users, vhosts
+from broker.http.rabbitmq import absent, broker, definitions, messages, policies, queues, users, vhosts
 from broker.http.rabbitmq.asking import Asking, Call, refusal
 from broker.http.site import Site
 
@@ -21,7 +21,7 @@ PREFIX: Final = "/api"
 
 def rabbitmq_routes(site: Site) -> list[Route]:
     """Return the routes, to be matched by the path as it was sent."""
-    parts = (broker, vhosts, queues, messages, definitions, users, absent)
+    parts = (broker, vhosts, queues, messages, definitions, users, policies, absent)
     rows = chain.from_iterable(part.calls for part in parts)
     routes = [Route(PREFIX + path, _served(site, call), methods=[method]) for method, path, call in rows]
     return [*routes, Route(f"{PREFIX}/{{rest:path}}", _served(site, _nowhere))]

@@ -32,9 +32,7 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "arguments": arguments_of(view),
         "node": NODE,
         "state": "running",
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        **policies(view),
         "consumers": view.consumers,
         "consumer_capacity": None,
         "consumer_utilisation": None,
@@ -51,6 +49,15 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "recoverable_slaves": None,
         "garbage_collection": {},
         "message_stats": message_stats(view, rates),
+    }
+
+
+def policies(view: QueueView) -> dict[str, Any]:
+    """Return which policies hold for a queue."""
+    return {
+        "policy": view.policies.policy or None,
+        "operator_policy": view.policies.operator_policy or None,
+        "effective_policy_definition": dict(view.policies.definition),
     }
 
 
@@ -95,6 +102,7 @@ def exchange(view: ExchangeView, vhost: str) -> dict[str, Any]:
         "auto_delete": view.auto_delete,
         "internal": view.internal,
         "arguments": dict(view.arguments),
+        "policy": view.policies.policy or None,
         "user_who_performed_action": USER,
     }
 

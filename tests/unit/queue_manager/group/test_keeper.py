@@ -203,7 +203,7 @@ def test_changed_policy_lets_go_of_what_was_kept(manager: QueueManager) -> None:
     manager.dispatch(NOW_MS)
     changed = queue.definition()
     changed.policy = type(queue.policy)(**{**queue.policy.fields(), "unmatched": DROP_UNMATCHED})
-    queue.redefine(changed)
+    queue.redefine(changed, changed.policy)
     assert (queue.unwanted_count(), queue.groups.keeper) == (0, None)
 
 

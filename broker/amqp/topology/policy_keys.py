@@ -1,0 +1,133 @@
+"""Keys of policies: arguments of queues and exchanges without their `x-`, and what they set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.amqp.topology import queue_arguments
+from broker.amqp.topology.bad_arguments import BadArgument
+from config import limits
+from queue_manager.api import APPLY_TO, Policy, QueuePolicy
+from queue_manager.errors import InvalidArgument
+
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "consumer-timeout": ("consumer_timeout_ms",),
+    "dead-letter-exchange": ("dead_letter", "dead_letter_exchange", "dead_letter_by_key"),
+    "dead-letter-routing-key": ("dead_letter", "dead_letter_exchange", "dead_letter_by_key"),
+    "delayed-retry-max": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
+    "delayed-retry-min": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
+    "delayed-retry-type": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
+    "delivery-limit": ("attempts_max",),
+    "max-age": ("retention_age_ms",),
+    "max-length": ("depth_max",),
+    "max-length-bytes": ("bytes_max",),
+    "message-ttl": ("message_ttl_ms",),
+}
+_EXPIRES: Final = "expires"
+_OVERFLOW: Final = "overflow"
+_ALTERNATE: Final = "alternate-exchange"
+_TAKEN: Final = frozenset(
+    (
+        "dead-letter-strategy",
+        "initial-cluster-size",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "queue-leader-locator",
+        "queue-mode",
+        "queue-version",
+        "stream-max-segment-size-bytes",
+    )
+)
+"""These ask for nothing that is here, as the arguments do."""
+_OF_STREAMS: Final = frozenset(("max-age", "stream-max-segment-size-bytes"))
+KEYS: Final = frozenset((*_FIELDS, _EXPIRES, _OVERFLOW, _ALTERNATE, *_TAKEN))
+OPERATOR_KEYS: Final = frozenset(
+    (
+        "delivery-limit",
+        _EXPIRES,
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        _OVERFLOW,
+    )
+)
+_PLAIN: Final = QueuePolicy(visibility_timeout_ms=1, message_bytes_max=1)
+
+
+def make_policy(
+    vhost: str,
+    name: str,
+    *,
+    pattern: object,
+    definition: object,
+    apply_to: object = "all",
+    priority: object = 0,
+    is_operator: bool = False,
+) -> Policy:
+    """Return the policy that is asked for; raises InvalidArgument, in RabbitMQ's words where it has some."""
+    if not isinstance(pattern, str) or len(pattern.encode()) > limits.POLICY_PATTERN_BYTES_MAX:
+        raise InvalidArgument(f"pattern: a text of at most {limits.POLICY_PATTERN_BYTES_MAX} bytes")
+    if (
+        not isinstance(priority, int)
+        or isinstance(priority, bool)
+        or abs(priority) > limits.POLICY_PRIORITY_MAX
+    ):
+        raise InvalidArgument(f"priority should be a number, actually was {priority!r}")
+    if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
+        raise InvalidArgument(f"apply-to '{apply_to}' unrecognised; should be one of: {', '.join(APPLY_TO)}")
+    if not isinstance(definition, dict) or not definition:
+        raise InvalidArgument("definition: an object with at least one key")
+    if not 1 <= len(name.encode()) <= limits.POLICY_NAME_BYTES_MAX or "\0" in name:
+        raise InvalidArgument(f"a name of 1 to {limits.POLICY_NAME_BYTES_MAX} bytes")
+    try:
+        return Policy(
+            vhost=vhost,
+            name=name,
+            pattern=pattern,
+            apply_to=apply_to,
+            priority=priority,
+            definition=definition,
+            settings=_settings(definition, OPERATOR_KEYS if is_operator else KEYS),
+            is_operator=is_operator,
+        )
+    except re.error as error:
+        raise InvalidArgument(f"pattern should be regex, but {pattern!r} is none: {error}") from None
+
+
+def _settings(definition: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
+    unknown = sorted(definition.keys() - allowed)
+    if unknown:
+        raise InvalidArgument(f"[{', '.join(unknown)}] are not recognised policy settings")
+    settings: dict[str, Any] = {}
+    if _ALTERNATE in definition:
+        settings["alternate_exchange"] = _text(_ALTERNATE, definition[_ALTERNATE])
+    of_streams = {key: value for key, value in definition.items() if key in _OF_STREAMS}
+    of_queues = {key: value for key, value in definition.items() if key not in (*_OF_STREAMS, _ALTERNATE)}
+    for kind, part in (("stream", of_streams), ("quorum", of_queues)):
+        asked = _read(kind, part)
+        settings |= {field: getattr(asked, field) for key in part for field in _FIELDS.get(key, ())}
+        if _EXPIRES in part:
+            settings["unused_ms"] = asked.unused_max_ms
+        if _OVERFLOW in part:
+            bounded = _read(kind, {**part, "max-length": part.get("max-length", 1)})
+            settings["overflow"] = bounded.overflow
+    return settings
+
+
+def _read(kind: str, part: Mapping[str, Any]) -> QueuePolicy:
+    """Read keys as the arguments of a queue of that type; raises InvalidArgument that names one."""
+    arguments = {queue_arguments.TYPE: kind, **{f"x-{key}": value for key, value in part.items()}}
+    try:
+        return queue_arguments.queue_policy(arguments, _PLAIN, durable=True)
+    except BadArgument as error:
+        raise InvalidArgument(f"invalid policy: {error.reason.removeprefix('x-')}") from None
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{key} is a text, not {value!r}")
+    return value
