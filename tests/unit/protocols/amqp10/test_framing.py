@@ -60,7 +60,9 @@ def test_sections_of_recorded_messages_encode_alike():
             parts[key] = parts.get(key, b"") + payload
             if not body.more:
                 messages.append(parts.pop(key))
-    assert len(messages) > 20
+    # of large messages the corpus has some frames only: those do not begin with a section
+    messages = [message for message in messages if message.startswith(b"\x00\x53")]
+    assert len(messages) > 100
     for message in messages:
         at = 0
         while at < len(message):
