@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from queue_manager.effective_policy import APPLY_TO, Policy
+from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.group_start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
@@ -253,7 +254,7 @@ class BrowseRequest:
     `start` on.
 
     `group` None: the default group, or the only one, or whatever is in a queue without groups; of a stream
-    everything.
+    everything. `wanted`: those alone that match.
     """
 
     state: State
@@ -262,6 +263,7 @@ class BrowseRequest:
     start: GroupStart | None = None
     limit: int
     bodies: bool = True
+    wanted: ConsumerFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +289,14 @@ class BrowsedMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrowsedPage:
-    """Some messages of a listing, and the cursor its next page comes behind; None: this was the last."""
+    """Some messages of a listing, and the cursor its next page comes behind; None: this was the last.
+
+    `last` is the cursor of the last message, behind which later ones come; None: there was none.
+    """
 
     messages: tuple[BrowsedMessage, ...]
     next: str | None
+    last: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

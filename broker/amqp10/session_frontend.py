@@ -14,8 +14,9 @@ from broker.amqp10.connection.addresses import MANAGEMENT, Node, SourceNode, is_
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
+from broker.amqp10.consuming.browser_link import BrowserLink
 from broker.amqp10.consuming.consumer_link import ConsumerLink, find_source
-from broker.amqp10.consuming.filters import source_filters
+from broker.amqp10.consuming.filters import SourceFilters, source_filters
 from broker.amqp10.consuming.link_properties import LinkProperties, link_properties
 from broker.amqp10.publishing.publisher_link import PublisherLink
 from broker.amqp10.settling.delivery_outcomes import Outcomes
@@ -36,7 +37,8 @@ from protocols.amqp10.errors import SESSION, AmqpError
 from protocols.amqp10.link import Link
 from protocols.amqp10.types import Symbol
 from queue_manager.address import is_queue_topic
-from queue_manager.errors import InternalExchange, QueueManagerError, QueueNotFound
+from queue_manager.errors import InternalExchange, InvalidArgument, QueueManagerError, QueueNotFound
+from queue_manager.patterns import MATCH_ALL
 from storage.errors import StorageError
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
@@ -67,6 +69,7 @@ class SessionFrontend:
         self._unsettled = Unsettled(self._session, self._consumers)
         self._transactions = Transactions(self._session, self._unsettled, shared.transaction_room)
         self._reply_takers = shared.reply_takers
+        self._browse_slots = shared.browse_slots
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
         self._nodes: dict[Link, str] = {}  # queues that were made for links
@@ -164,7 +167,7 @@ class SessionFrontend:
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
         end = self._links.get(event.link)
-        if isinstance(end, ConsumerLink | Management):
+        if isinstance(end, ConsumerLink | BrowserLink | Management):
             end.credit_changed()
         elif isinstance(end, PublisherLink):
             end.replenish()
@@ -179,7 +182,7 @@ class SessionFrontend:
             return
         self._consumers.resume()
         for end in self._links.values():
-            if isinstance(end, ConsumerLink):
+            if isinstance(end, ConsumerLink | BrowserLink):
                 end.resumed()
 
     def _on_detached(self, event: ev.LinkDetached) -> None:
@@ -346,7 +349,8 @@ class SessionFrontend:
         now_ms = session.hub.clock.now_ms()
         filters = source_filters(source.filter, is_stream=is_stream, now_ms=now_ms, is_topic=is_subscribed)
         if source.distribution_mode == "copy" and not is_stream and not is_subscribed:
-            raise AmqpError(c.NOT_IMPLEMENTED, "queues are consumed: distribution-mode copy is for streams")
+            self._attach_browser(link, node.queue, pattern, properties, filters)
+            return
         end = ConsumerLink(session, link, self._unsettled, self._consumers, queue)
         end.begin(pattern, properties, filters)
         self._links[link] = end
@@ -375,6 +379,23 @@ class SessionFrontend:
             offered_capabilities=("AMQP_FILTEX_PROP_V1_0", "AMQP_FILTEX_SQL_V1_0"),
         )
         end.attached()
+
+    def _attach_browser(
+        self, link: Link, queue: str, pattern: str, properties: LinkProperties, filters: SourceFilters
+    ) -> None:
+        if pattern != MATCH_ALL:
+            raise InvalidArgument("a link that browses has no pattern: take a filter")
+        wanted, slots = filters.wanted.wanted, self._browse_slots
+        self._links[link] = BrowserLink(self._session, link, queue, properties.group, wanted, slots)
+        self._session.connection.accept_attach(
+            link,
+            link.attach.source._replace(
+                distribution_mode="copy", filter=filters.taken or None, default_outcome=None, outcomes=()
+            ),
+            link.attach.target,
+            snd_settle_mode=c.SENDER_SETTLED,
+            properties=properties.taken or None,
+        )
 
     def _look_up_subscription(self, link: Link) -> None:
         """Tell a client whether there is a durable subscription, which ends when this link is closed."""

@@ -12,6 +12,8 @@ from queue_manager.api import STATES, BrowsedMessage, BrowsedPage, State
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.errors import InvalidArgument
+from queue_manager.filters.consumer_filter import ConsumerFilter
+from queue_manager.group.condition import condition_of_filter
 from queue_manager.group.group import Group
 from queue_manager.log.levels import priority_of
 from queue_manager.model import Message
@@ -44,13 +46,14 @@ async def read_page(
     after: str | None,
     limit: int,
     bodies: bool = True,
+    wanted: ConsumerFilter | None = None,
 ) -> BrowsedPage:
     """Read one page of a queue's messages in a state; see `MessageClient.browse`."""
     if state not in STATES:
         raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
     if not 1 <= limit <= limits.LISTED_MESSAGES_MAX:
         raise InvalidArgument(f"limit is 1 to {limits.LISTED_MESSAGES_MAX}, not {limit}")
-    found, more = await find(shard, queue, group, state, after=after, limit=limit)
+    found, more = await find(shard, queue, group, state, after=after, limit=limit, wanted=wanted)
     if queue.durable and not all(_is_durable(queue, item.message) for item in found):
         await shard.barrier()  # a crash might give their offsets to others
     texts: dict[int, bytes] = {}
@@ -59,7 +62,8 @@ async def read_page(
         more |= read_count < len(found)
         del found[read_count:]
     messages = tuple([_browsed(state, item, texts.get(item.message.message_id)) for item in found])
-    return BrowsedPage(messages, found[-1].cursor if found and more else None)
+    last = found[-1].cursor if found else None
+    return BrowsedPage(messages, last if more else None, last)
 
 
 def _is_durable(queue: Queue, message: Message) -> bool:
@@ -81,11 +85,21 @@ def _browsed(state: State, found: Found, body: bytes | None) -> BrowsedMessage:
 
 
 async def find(
-    shard: Shard, queue: Queue, group: Group | None, state: State, *, after: str | None, limit: int
+    shard: Shard,
+    queue: Queue,
+    group: Group | None,
+    state: State,
+    *,
+    after: str | None,
+    limit: int,
+    wanted: ConsumerFilter | None = None,
 ) -> tuple[list[Found], bool]:
-    """Return at most `limit` messages of a listing, and whether there are more."""
+    """Return at most `limit` messages of a listing that match, and whether there are more."""
     found: list[Found] = []
+    matches = None if wanted is None else condition_of_filter(queue.parts[0].log, wanted.condition)
     async for item in _listing(shard, queue, group, state, after):
+        if matches is not None and not matches(item.message):
+            continue
         found.append(item)
         if len(found) > limit:
             break

@@ -54,6 +54,7 @@ class MessageClient:
             after=after,
             limit=request.limit,
             bodies=request.bodies,
+            wanted=request.wanted,
         )
 
     async def move(
