@@ -58,9 +58,9 @@ def test_example_prints_what_its_page_says(
     example: Example, documented_brokers: dict[str, BrokerProcess], tmp_path: Path
 ) -> None:
     broker = documented_brokers[example.page.partition("-")[0]]
-    ports = {"5672": broker.amqp_port, "1883": broker.mqtt_port}
+    ports = {"5672": broker.amqp_port, "1883": broker.mqtt_port, "15672": broker.ports["http"]}
     program = tmp_path / "example.py"
-    program.write_text(re.sub(r"\b(5672|1883)\b", lambda port: str(ports[port[0]]), example.code), "utf-8")
+    program.write_text(re.sub(r"\b(1?5672|1883)\b", lambda port: str(ports[port[0]]), example.code), "utf-8")
 
     run = subprocess.run(
         [sys.executable, str(program)],
