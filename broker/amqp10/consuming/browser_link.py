@@ -73,6 +73,8 @@ class BrowserLink:
                 )
                 if not self._may_go_on():
                     return
+                if len(page.messages) > self.link.credit:
+                    continue  # the client took credit back meanwhile, perhaps to drain the link: read fewer
                 session.transport.guard(self._show, page)
                 if page.next is None:
                     return
@@ -100,8 +102,6 @@ class BrowserLink:
     def _show(self, page: BrowsedPage) -> None:
         link, session = self.link, self._session
         payloads = [_payload(found) for found in page.messages if found.body is not None]
-        if len(payloads) > link.credit:
-            return  # the client took credit back meanwhile: these are read again when it gives some
         bytes_max = link.attach.max_message_size
         if bytes_max and payloads and max(map(len, payloads)) > bytes_max:
             size = max(map(len, payloads))
