@@ -184,6 +184,20 @@ def test_publish_to_a_missing_exchange_closes_the_channel_at_once(transacted):
         transacted.basic_qos(prefetch_count=1)
 
 
+def test_commit_after_the_exchange_is_deleted_is_404_and_does_nothing(broker, amqp_connect, transacted):
+    """RabbitMQ routes at the publish; here nothing of a transaction is routed before its commit."""
+    other = amqp_connect(broker).channel()
+    other.queue_declare("q-tx-gone", durable=True)
+    other.exchange_declare("x-tx-gone", "fanout")
+    transacted.basic_publish("", "q-tx-gone", "x")
+    transacted.basic_publish("x-tx-gone", "", "x")
+    transacted.basic_qos(prefetch_count=1)  # answered: the publishes were read
+    other.exchange_delete("x-tx-gone")
+    with pytest.raises(ChannelClosedByBroker, match="404"):
+        transacted.tx_commit()
+    assert other.queue_declare("q-tx-gone", passive=True).method.message_count == 0
+
+
 def test_committed_transaction_survives_a_kill(own_broker, amqp_connect):
     broker = own_broker()
     channel = amqp_connect(broker).channel()

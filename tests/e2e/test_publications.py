@@ -12,6 +12,7 @@ from tests.e2e.amqp import Collector
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import V5, V311, MqttClient, payloads
 from tests.e2e.test_amqp_exchanges import take_all
+from tests.waiting import until
 
 PUBLISH = "/api/exchanges/%2F/{}/publish"
 
@@ -438,3 +439,15 @@ def test_random_choice_holds_for_each_of_publishes_that_come_together(
     for each in names:
         channel.queue_delete(each)
     channel.exchange_delete(name)
+
+
+@pytest.mark.parametrize("share", ["", "$share/g/"], ids=["a session", "a share of it"])
+def test_qos_0_reaches_a_session_that_lasts_only_while_its_client_is_there(http, mqtt, name, share):
+    """What is not kept for a client that is away has no taker: RabbitMQ's API says that it is not routed."""
+    key = f"t.{name}"
+    client = mqtt(client_id=name, clean=False, SessionExpiryInterval=100)
+    client.subscribe(f"{share}t/{name}", qos=1)
+    assert post(http, "amq.topic", key, "x").json() == {"routed": True}
+    client.take_one()
+    client.disconnect()
+    until(lambda: not post(http, "amq.topic", key, "x").json()["routed"])

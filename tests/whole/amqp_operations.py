@@ -543,19 +543,22 @@ class AmqpOperations(World):
         transaction = self.transactions[name]
         sent = time.time()
         refuse, either = self.commit_verdict(transaction)
+        exchanges = self.routes.exchanges
+        is_gone = any(message.exchange not in exchanges for message, _ in transaction.publishes)
         client = self.amqp[name]
         try:
             client.call(commands.Tx.Commit(), commands.Tx.CommitOk)
         except Gone:
-            if not (refuse or either) or client.closed is None or client.closed[0] != 406:
+            code = client.closed[0] if client.closed else 0
+            if not (code == 404 and is_gone) and not (code == 406 and (refuse or either)):
                 raise
             for _, settled in transaction.settled:
                 for tag, item in settled:
                     self.held[name][tag] = item
             self.reopen(name)
             return
-        if refuse and not either:
-            raise Mismatch("commit-ok, although a queue refuses")
+        if is_gone or (refuse and not either):
+            raise Mismatch("commit-ok, although a queue refuses, or an exchange is gone")
         self.transactions[name] = Transaction()
         burst = len(transaction.publishes) > 1
         for message, how in transaction.publishes:

@@ -69,7 +69,8 @@ class Either:
 @dataclass(eq=False)
 class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
-    `may_give_way`: it may have given way to newer ones, and is where these go then.
+    `may_give_way`: it may have given way to newer ones, and is where these go then; `is_purged`: it may have
+    been delivered before its queue was purged in this step.
     """
 
     message: Message
@@ -88,6 +89,7 @@ class Item:
     not_before: float = 0.0
     is_over: bool = False
     is_returning: bool = False
+    is_purged: bool = False
     may_give_way: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
@@ -738,6 +740,10 @@ class Queues:
                         f"{item.message.body!r} of {group.queue.name}/{group.name!r} was overtaken"
                     )
         self.touched.clear()
+        for item in self.items():
+            if item.is_purged and item.state == READY:
+                item.state = DONE
+            item.is_purged = False
         self._check_ranks()
         for queue in self:
             for group in queue.groups.values():
@@ -788,7 +794,10 @@ class Queues:
                     if item.sure() and not item.there(now):
                         item.required = False  # it may have come a moment after the purge
                         continue
-                    item.state, item.changed = DONE, now
+                    if item.sure():
+                        item.state, item.changed = DONE, now
+                    else:
+                        item.is_purged = True
                     item.required = False
                     if item.either is not None:
                         item.either.required = False

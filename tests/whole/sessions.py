@@ -97,6 +97,13 @@ class Session:
         """Whether its body alone is not too large for the client."""
         return not self.packet_maximum or len(copy.body) <= self.packet_maximum
 
+    def note_maybe_unreleased(self) -> None:
+        """The connection ended: PUBREL, or PUBCOMP, of a moment ago may not have been read."""
+        for at, copy in [*self.recent, *self.completed]:
+            if copy.qos == 2 and time.time() - at < UNWRITTEN_S:
+                self.maybe_unreleased[copy.packet_id] = copy
+        self.completed.clear()
+
     def stored_filters(self) -> int:
         return sum(found.qos > 0 for found in self.subscriptions.values())
 
@@ -395,10 +402,7 @@ class Sessions:
         old.receive_maximum, old.packet_maximum = receive_maximum, packet_maximum
         old.expiry_s, old.ends = expiry_s, None
         old.unreleased = set(old.releasing)
-        for at, copy in [*old.recent, *old.completed]:  # PUBREL, or PUBCOMP, may not have been read
-            if copy.qos == 2 and time.time() - at < UNWRITTEN_S:
-                old.maybe_unreleased[copy.packet_id] = copy
-        old.completed.clear()
+        old.note_maybe_unreleased()
         self._gave_way(old)
         old.repeats = list(old.in_flight)
         old.in_flight = []
@@ -435,8 +439,8 @@ class Sessions:
         session.pending = [copy for copy in session.pending if copy.qos]
         for group in self.groups.values():
             members = self.members(group)
-            if not any(member.connected for member in members) and not self.lasts(group):
-                group.pending.clear()
+            if not any(member.connected for member in members):
+                group.pending = [copy for copy in group.pending if copy.qos and self.lasts(group)]
 
     def _returned(self, copy: Copy) -> None:
         """A shared message that its member did not acknowledge goes to another one, or waits."""
@@ -466,9 +470,11 @@ class Sessions:
             self._may_be_lost(time.time())
         for session in list(self.sessions.values()):
             self.lose(session.client, ends)
+            session.note_maybe_unreleased()
             recent, session.recent = session.recent, []
             for at, copy in recent:
-                unsure = killed or copy.qos == 2  # PUBREC was sent, PUBREL did not come
+                # PUBREC was sent, PUBREL did not come; or it ended before it read PUBACK
+                unsure = killed or copy.qos == 2 or at > ends - EARLY_S
                 if unsure and time.time() - at < UNWRITTEN_S:
                     session.pending.append(replace(copy, required=False, any_options=True, again=True))
             if killed:
@@ -518,7 +524,7 @@ class Sessions:
         what = f"{body!r} on {topic} with QoS {qos} to {session.client}"
         if fields["dup"]:
             return self._repeated(session, fields, what)
-        wrong = "it should not have it"
+        wrong, overtakes = "it should not have it", ""
         if session.version != 5:  # which has no identifiers
             for copy in session.pending:
                 copy.identifiers = []
@@ -527,24 +533,27 @@ class Sessions:
         offered.sort(key=lambda pair: (pair[1].qos == 3, not pair[0].required))
         is_exact = any(wanted.qos == qos for _, wanted in offered)
         shared = [(kept, wanted) for kept, wanted in offered if not self._differs(wanted, fields)]
-        for position, copy in enumerate(session.pending):
+        # one that need not come fits later, too
+        for copy in sorted(session.pending, key=lambda one: not one.required):
             if copy.body != body or copy.topic != topic or (copy.qos == 3 and not qos and is_exact):
                 continue
             wrong = self._differs(copy, fields)
             if wrong:
                 continue
-            earlier = self._overtaken(session, position, now) if qos and copy.required else None
+            earlier = self._overtaken(session, copy, now) if qos and copy.required else None
             if earlier is not None:
-                wrong = f"before {earlier.body!r}"
+                wrong = overtakes = f"before {earlier.body!r}"
                 if shared:
                     break  # `$share` has an order of its own
-                raise Mismatch(f"{what}, {wrong}")
+                continue
             if shared and qos:  # which of the two it was cannot be told
                 for either in (copy, *shared[0]):
                     either.required, either.again, either.perhaps_shared = False, True, True
                     either.any_options = either.any_options or copy.any_options
             session.pending.remove(copy)
             return self._sent(session, copy, fields)
+        if overtakes and not shared:
+            raise Mismatch(f"{what}, {overtakes}")
         for kept, wanted in shared:
             assert wanted.shared is not None
             wanted.shared.pending.remove(kept)
@@ -577,10 +586,9 @@ class Sessions:
                 yield copy, wanted
 
     @staticmethod
-    def _overtaken(session: Session, position: int, now: float) -> Copy | None:
-        """What should have come before the copy at this position."""
-        copy = session.pending[position]
-        for earlier in session.pending[:position]:
+    def _overtaken(session: Session, copy: Copy, now: float) -> Copy | None:
+        """What should have come before this copy."""
+        for earlier in session.pending[: session.pending.index(copy)]:
             is_there = session.takes(earlier) and earlier.is_due(now)
             if is_there and earlier.qos and not earlier.retain and earlier.step < copy.step:
                 return earlier
@@ -672,7 +680,7 @@ class Sessions:
         return [copy for holder in holders for copy in holder.pending]
 
     def settled(self) -> None:
-        """The clients have what they take: what was too large for them is over."""
+        """The clients have what they take: what was too large for them is over, or will be."""
         self.given.clear()
         for group in self.groups.values():
             there = {member.client for member in self.members(group) if member.connected}
@@ -680,13 +688,10 @@ class Sessions:
                 kept_for_all = self.lasts(group) and not copy.waits_with & there
                 copy.waits_with = set() if kept_for_all else copy.waits_with & there or there
         for session in self.sessions.values():
-            if not session.connected or not session.packet_maximum:
-                continue
-            for waiting in (session.repeats, session.pending):
-                for copy in [copy for copy in waiting if not session.takes(copy)]:
-                    copy.required = False  # it is over, or waits for room
-                    if session.window() > 0:
-                        waiting.remove(copy)
+            if session.connected:
+                for copy in [*session.repeats, *session.pending]:
+                    # what is too large is over once it was read, which may be after the next connection
+                    copy.required = copy.required and session.takes(copy)
 
     def owed(self) -> str | None:
         """What somebody should have been sent by now."""

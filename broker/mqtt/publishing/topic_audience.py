@@ -96,7 +96,7 @@ class Audience:
     def is_there(self) -> bool:
         if not self._version.is_current:
             self._find()
-        return bool(self.direct or self._others or self._groups or self._logged)
+        return bool(self.direct or self._others or self._has_members() or self._logged)
 
     def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
         logs = self._logs()
@@ -119,9 +119,9 @@ class Audience:
         self._run = None
         if run is None or run.count != len(bodies):  # of some only the first is taken: the others repeat it
             run = PublishRun(shape, len(bodies), [], bodies)
-        heard = HEARD if self.direct or self._others or self._groups else UNHEARD
+        heard = HEARD if self.direct or self._others or self._has_members() else UNHEARD
         if self._logged:
-            heard = self._keep(run)
+            heard = max(heard, self._keep(run))
         if shape.retain:
             heard = STORED
             self.is_retained = self._retained.keep(self._kept_as(), shape.qos, run.payloads[-1])
@@ -136,15 +136,18 @@ class Audience:
         return heard
 
     def _keep(self, run: PublishRun) -> int:
-        """Give publishes to lasting sessions."""
+        """Give publishes to lasting sessions: of QoS 0 those hear them that are connected."""
         shape = self._shape
         if not shape.qos:
-            for logged in self._logged:
-                logged.forward_from(self._session, run)
-            return HEARD
+            heard = [logged.forward_from(self._session, run) for logged in self._logged]
+            return HEARD if any(heard) else UNHEARD
         logs = [logged.log for logged in self._logged]
         self._sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self._session, run.payloads)
         return STORED
+
+    def _has_members(self) -> bool:
+        """Whether a group has a member that is connected: one that is kept may have none."""
+        return any(group.members for group in self._groups)
 
     def _kept_as(self) -> EnvelopeTemplate:
         """Return what messages have in common where they are kept."""

@@ -40,12 +40,15 @@ class LoggedFilter:
         """See `Subscriber`: publishes of QoS 0 go to sessions that are connected."""
         self.forward_from(None, run)
 
-    def forward_from(self, publisher: Session | None, run: PublishRun) -> None:
-        """Forward as `forward`, but for the publisher's own subscriptions that want no local ones. Of a
-        session's filters that match, the first sends for all of them.
+    def forward_from(self, publisher: Session | None, run: PublishRun) -> bool:
+        """Forward as `forward`, but for the publisher's own subscriptions that want no local ones; returns
+        whether a session is connected. Of a session's filters that match, the first sends for all of them.
         """
+        is_heard = False
         for subscription in list(self.log.live):
             session = subscription.session
             matched = session.matched(run.shape.topics, is_own=session is publisher)
+            is_heard = is_heard or bool(matched.logged)
             if matched.logged and matched.logged[0] is subscription:
                 cast(PlainLink, session.link).pass_on(run, matched)
+        return is_heard
