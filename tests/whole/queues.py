@@ -152,7 +152,8 @@ class Consumer:
 @dataclass(eq=False)
 class Group:
     """A consumer group: all the items of its queue, in order. `too_long`: it was made with more than may
-    wait.
+    wait. `unread_step`: in it a connection of the group ended that may have been sent what came in, which is
+    lost with it (`is_lost_unread`) or comes again.
     """
 
     queue: Queue
@@ -162,6 +163,8 @@ class Group:
     pattern: str = "#"
     too_long: bool = False
     made_at: float = 0.0
+    unread_step: int = -1
+    is_lost_unread: bool = False
     _active: Consumer | None = None
 
     def active(self) -> Consumer:
@@ -216,9 +219,14 @@ class Group:
 
         `death`: () if it never died, None if that is not told.
         """
+        found = self.alike(body, state, death)
+        return min(found, key=lambda item: (not item.sure(), item.place), default=None)
+
+    def alike(self, body: str, state: str, death: tuple[str, ...] | None = None) -> list[Item]:
+        """All that `find` chooses from."""
         found = [item for item in self.items if item.message.body == body and item.state == state]
-        alike = [item for item in found if death is None or item.deaths[-1:] == ((death,) if death else ())]
-        return min(alike or found, key=lambda item: (not item.sure(), item.place), default=None)
+        last = [item for item in found if death is None or item.deaths[-1:] == ((death,) if death else ())]
+        return last or found
 
 
 @dataclass
@@ -434,6 +442,8 @@ class Queues:
             group.items.append(item)
             group.items.sort(key=lambda item: item.place)
             made.append(item)
+            if group.unread_step == self.step:
+                self._may_be_unread(item, now)
         if settings.max_length is not None and settings.overflow == "drop-head":
             for group in queue.groups.values():
                 self._drop_head(queue, group, now, burst=burst)
@@ -696,8 +706,10 @@ class Queues:
             raise Mismatch(f"delivered {where} beyond its credit")
         if queue.settings.single_active and consumer in group.consumers and group.active() is not consumer:
             raise Mismatch(f"delivered {where}, not to the active {group.active().tag}")
-        # it died into its own queue, and which of the two this is was not told
-        is_one_of_several = death is None and sum(other.message.body == body for other in group.items) > 1
+        # it died into its own queue, or came twice with an identity: which of the two this is was not told
+        is_one_of_several = len(group.alike(body, READY, death)) > 1 or (
+            death is None and sum(other.message.body == body for other in group.items) > 1
+        )
         if not item.loose and item.step != self.step and not is_one_of_several:
             if consumer.last_place is not None and item.place < consumer.last_place:
                 raise Mismatch(f"delivered {where} out of order")
@@ -744,6 +756,9 @@ class Queues:
             if item.is_purged and item.state == READY:
                 item.state = DONE
             item.is_purged = False
+        for queue in self:
+            for group in queue.groups.values():
+                group.is_lost_unread = False
         self._check_ranks()
         for queue in self:
             for group in queue.groups.values():
@@ -807,6 +822,29 @@ class Queues:
         if consumer in consumer.group.consumers:
             consumer.group.consumers.remove(consumer)
         self.give_back(lambda item: item.holder is consumer, now)
+
+    def left_unread(self, consumer: Consumer, now: float) -> None:
+        """The connection of a consumer ended without a last answer: what has become due since the last one
+        may have been sent to it.
+        """
+        group = consumer.group
+        group.unread_step = self.step
+        group.is_lost_unread = group.is_lost_unread or consumer.takes == "done"
+        for item in group.ready():
+            if item.step == self.step or (item.not_before and abs(now - item.not_before) < LATE_S):
+                self._may_be_unread(item, now)
+
+    def _may_be_unread(self, item: Item, now: float) -> None:
+        group = item.group
+        assert group is not None
+        item.attempts = (item.attempts[0], item.attempts[1] + 1)
+        if group.is_lost_unread:
+            item.required = False
+            if item.either is not None:
+                item.either.required = False
+        limit = group.queue.settings.attempts_max
+        if limit and item.attempts[1] >= limit and item.either is None:
+            self.may_die(group.queue, item, "delivery_limit", now)
 
     def give_back(self, which: Callable[[Item], bool], now: float) -> None:
         self.all_back([item for item in self.items() if item.state == HELD and which(item)], now)

@@ -392,6 +392,8 @@ class World(ABC):
         for key in [key for key in self.consumers if key[0] == name]:
             consumer = self.consumers.pop(key)
             if self.queues.queues.get(consumer.queue.name) is consumer.queue:
+                self.queues.advance(now)
+                self.queues.left_unread(consumer, now)
                 self.queues.leave(consumer, now)
                 self.left(consumer.queue)
         self.held[name].clear()
