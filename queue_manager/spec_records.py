@@ -25,6 +25,7 @@ from storage.records import QueueSpec, queue_spec
 
 # among the arguments
 DURABLE: Final = "durable"  # what was declared, where it is not what the queue is
+_TYPE: Final = "x-queue-type"
 REPORTED: Final = "reported"  # arguments that a redeclaration need not repeat
 _POLICY_FIELDS: Final = frozenset(field.name for field in fields_of(QueuePolicy))
 _GROUP_FIELDS: Final = frozenset(("name", "pattern"))
@@ -77,7 +78,10 @@ class QueueDefinition:
                 return Inequivalent("queue", self.name, name, received, current, is_argument=False)
         if self.policy.stream != existing.policy.stream:
             received, current = _type(self), _type(existing)
-            return Inequivalent("queue", self.name, "x-queue-type", received, current, is_argument=True)
+            return Inequivalent("queue", self.name, _TYPE, received, current, is_argument=True)
+        received, current = (declared_arguments(each).get(_TYPE) for each in (mine, theirs))
+        if received is not None and current is not None and received != current:
+            return Inequivalent("queue", self.name, _TYPE, received, current, is_argument=True)
         if mine is not None and theirs is not None:
             for name in sorted({*mine, *theirs} - {DURABLE, REPORTED}):
                 received, current = mine.get(name), theirs.get(name)
@@ -96,7 +100,7 @@ def declared_arguments(arguments: Mapping[str, object] | None) -> dict[str, obje
 
 def is_quorum(arguments: Mapping[str, object] | None) -> bool:
     """Return whether a queue with these arguments was declared as a quorum queue."""
-    return declared_arguments(arguments).get("x-queue-type") == "quorum"
+    return declared_arguments(arguments).get(_TYPE) == "quorum"
 
 
 def _type(definition: QueueDefinition) -> str | None:

@@ -506,8 +506,8 @@ class ConsumerGroup(Protocol):
     def counted_attempts(self, claim: Claim) -> int:
         """Return which attempt a claim is of those that count."""
 
-    def unclaim(self, claims: list[Claim], now_ms: int) -> None:
-        """Return claims to their places as if they had not been made."""
+    def unclaim(self, claims: list[Claim], now_ms: int, *, delay_ms: int = 0) -> None:
+        """Return claims to their places after `delay_ms`, as if they had not been made."""
 
     def write_soon(self) -> None:
         """Have what was settled written with the open commit."""

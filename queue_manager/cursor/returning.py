@@ -80,11 +80,11 @@ class Returning(Generic[H]):
             self._put_off(rest if is_much else self._claims.part_with(rest), verdict)
         self._cursor.want_dispatch()
 
-    def unclaim(self, claim: Claim, now_ms: int) -> None:
-        """Put a claim back as if it had not been made."""
+    def unclaim(self, claim: Claim, now_ms: int, *, delay_ms: int = 0) -> None:
+        """Put a claim back after `delay_ms`, as if it had not been made."""
         claim.untried()
         new = self._claims.put_back(claim, now_ms, tried=False)
-        self._place(new, new.message.body)
+        self._place(new, new.message.body, now_ms + delay_ms if delay_ms else 0)
 
     def revive(self, bucket: Bucket, claim: Claim, now_ms: int) -> Claim:
         """Make a failed claim available again, as if it had never been tried; give the new one."""
@@ -101,8 +101,11 @@ class Returning(Generic[H]):
             entered.append(claim)
         return entered
 
-    def _place(self, new: Claim, body: bytes | None) -> None:
-        self._claims.returned.add(new)
+    def _place(self, new: Claim, body: bytes | None, due_ms: int = 0) -> None:
+        if due_ms:
+            self._claims.delay(new, due_ms)
+        else:
+            self._claims.returned.add(new)
         self._cursor.came_back(new, body)
         self._cursor.want_dispatch()
 

@@ -278,9 +278,9 @@ class Group:
         log = self.cursor_at(claim.message.offset).claims.buckets.attempt_log
         return claim.attempts - log.spared(claim.message.message_id)
 
-    def unclaim(self, claims: list[Claim], now_ms: int) -> None:
+    def unclaim(self, claims: list[Claim], now_ms: int, *, delay_ms: int = 0) -> None:
         for claim in claims:
-            self.cursor_at(claim.message.offset).returning.unclaim(claim, now_ms)
+            self.cursor_at(claim.message.offset).returning.unclaim(claim, now_ms, delay_ms=delay_ms)
 
     def _by_cursor(self, claims: list[Claim]) -> Iterable[tuple[Cursor, list[Claim]]]:
         if len(self.cursors) == 1:

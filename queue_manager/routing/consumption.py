@@ -259,17 +259,21 @@ class Consumption:
         """Fail claims for good; give how many came too late."""
         return self._give_back(claims, now_ms, failed=True)
 
-    def release(self, claims: Iterable[Claim], now_ms: int) -> int:
-        """Return claims to their places as if they had not been made; give how many came too late.
+    def release(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their places after `delay_ms`, which is no attempt; give how many came too late.
 
-        A reader of a stream by itself is done with them.
+        A quorum queue counts that they were claimed, and has them wait as it says (None); any other is as if
+        they had not been. A reader of a stream by itself is done with them.
         """
         by_group, late_count = self._by_group(claims)
         for group, part in by_group.items():
-            if group.log.policy.stream:
+            policy = group.log.policy
+            if policy.stream:
                 group.give_back(part, now_ms)
+            elif policy.quorum:
+                group.give_back(part, now_ms, delay_ms=delay_ms, is_spared=True)
             else:
-                group.unclaim(part, now_ms)
+                group.unclaim(part, now_ms, delay_ms=delay_ms or 0)
         return late_count
 
     def amend(self, claims: Iterable[Claim], change: Callable[[EnvelopeTemplate], EnvelopeTemplate]) -> None:

@@ -279,11 +279,12 @@ def test_senders_to_a_deleted_queue_or_exchange_are_detached(
     client.expect(p.Detach)
     channel.queue_delete(name)
     channel.exchange_delete(name)
-    for handle in (0, 1):
+    for handle, condition in enumerate((c.RESOURCE_DELETED, c.NOT_FOUND)):
         told = client.expect(p.Detach)
         assert (told.handle, told.closed) == (handle, True)
         assert told.error is not None
-        assert told.error.condition == c.RESOURCE_DELETED
+        assert told.error.condition == condition
+        assert f"'{name}'" in str(told.error.description)
         client.send(0, p.Detach(handle, True))
     channel.queue_declare(name)
     client.attach_sender(f"/queues/{name}", 4)

@@ -50,6 +50,26 @@ def test_a_queue_tells_the_type_that_it_was_declared_with(
     management.ask("DELETE", path)
 
 
+def test_a_queue_is_not_redeclared_as_one_of_another_type(management: Management, name: str) -> None:
+    path = f"/queues/{name}"
+    management.ask("PUT", path, {"arguments": {"x-queue-type": "quorum"}})
+    other = management.ask("PUT", path, {"arguments": {"x-queue-type": "classic"}})
+    assert other.status == 409
+    assert "received 'classic' but current is 'quorum'" in other.body
+    assert management.ask("PUT", path, {}).status == 200  # it says none
+    management.ask("DELETE", path)
+
+
+def test_everybody_may_look_at_an_exclusive_queue(
+    raw_amqp10: Connect, management: Management, name: str
+) -> None:
+    client = raw_amqp10()
+    Management(client).ask("PUT", f"/queues/{name}", {"exclusive": True})
+    found = management.ask("GET", f"/queues/{name}")
+    assert (found.status, found.body["exclusive"]) == (200, True)
+    assert management.ask("DELETE", f"/queues/{name}").status == 409
+
+
 def test_exchanges_and_bindings_come_and_go(management: Management, name: str) -> None:
     exchange = f"/exchanges/{name}"
     assert management.ask("PUT", exchange, {"type": "topic"}).status == 204

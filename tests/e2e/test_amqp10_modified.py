@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -122,3 +123,52 @@ def test_annotations_are_there_after_a_restart(
     again = client.receive()
     assert again.sections[0x72]["x-seen"] == "yes"
     assert again.header.delivery_count == 1
+
+
+@pytest.fixture
+def quorum(raw_amqp10: Connect, name: str) -> str:
+    """A queue that counts attempts as quorum queues do."""
+    client = raw_amqp10()
+    client.begin()
+    Management(client, begin=False).ask("PUT", f"/queues/{name}", {"arguments": {"x-queue-type": "quorum"}})
+    return name
+
+
+def test_what_comes_back_to_a_quorum_queue_tells_how_often_it_was_given(
+    raw_amqp10: Connect, quorum: str
+) -> None:
+    client, got = held(raw_amqp10, quorum, message(b"m"))
+    assert "x-acquired-count" not in got.sections[0x72]
+    told = []
+    for state in (p.Released(), p.Modified(), p.Modified(delivery_failed=True)):
+        client.settle(got.transfer.delivery_id or 0, state)
+        got = client.receive()
+        counts = [got.sections[0x72].get(f"x-{kind}-count") for kind in ("acquired", "delivery")]
+        told.append((*counts, got.header.delivery_count, got.header.first_acquirer))
+    assert told == [(1, None, 0, False), (2, None, 0, False), (3, 1, 1, False)]
+    client.send(0, p.Detach(1, True))
+    client.expect(p.Detach)
+    client.attach_receiver(f"/queues/{quorum}", 2, credit=1)
+    counts = client.receive().sections[0x72]
+    assert (counts["x-acquired-count"], counts["x-delivery-count"]) == (4, 1)  # a detach is no attempt
+
+
+def test_a_delivery_time_of_modified_has_the_message_wait_for_it(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker = own_broker({}, timed=True)
+    client = raw_amqp10(broker)
+    client.begin()
+    Management(client, begin=False).ask("PUT", "/queues/later", {})
+    client.attach_sender("/queues/later", 2)
+    client.transfer(message(b"spared"), 2)
+    client.outcomes(1)
+    client, _ = held(raw_amqp10, "later", message(b"failed"), broker)
+    client.receive()
+    due = {t.Symbol("x-opt-delivery-time"): t.Timestamp(time.time() * 1_000 + 5_000)}
+    for number in range(2):
+        client.settle(number, p.Modified(delivery_failed=bool(number), message_annotations=due))
+    assert client.is_silent()
+    broker.pass_time(6)
+    again = [client.receive() for _ in range(2)]
+    assert sorted((got.body, got.header.delivery_count) for got in again) == [(b"failed", 1), (b"spared", 0)]

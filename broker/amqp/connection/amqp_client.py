@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.access.login import Identity, Login
@@ -16,7 +17,13 @@ from queue_manager.address import DEFAULT_VHOST
 _TOLD: Final = ("connection_name", "product", "version", "platform", "information")
 """The properties of the client that are kept, to show them to operators."""
 
-_TOLD_CHARACTERS_MAX: Final = 256
+TOLD_CHARACTERS_MAX: Final = 256
+
+
+def told_properties(given: Mapping[Any, Any] | None) -> dict[str, str]:
+    """Return what a client says of itself that is kept: texts for people."""
+    said = given or {}
+    return {name: value[:TOLD_CHARACTERS_MAX] for name in _TOLD if isinstance(value := said.get(name), str)}
 
 
 class AmqpClient:
@@ -75,8 +82,5 @@ class AmqpClient:
     def identify(self, login: Login, client_properties: dict[str, Any]) -> None:
         """Note who a client is that was let in, and what it says of itself."""
         self.login = login
-        said = {name: client_properties.get(name) for name in _TOLD}
-        self.client_properties = {
-            name: value[:_TOLD_CHARACTERS_MAX] for name, value in said.items() if isinstance(value, str)
-        }
+        self.client_properties = told_properties(client_properties)
         self.cancel_notify = understands(client_properties, "consumer_cancel_notify")

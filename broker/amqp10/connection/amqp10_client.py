@@ -8,6 +8,7 @@ from typing import Any, Final
 from broker.access.accounts_of_file import GUEST, USERS_FILE
 from broker.access.credentials import LoginRefused, Password
 from broker.access.login import Identity, Login
+from broker.amqp.connection.amqp_client import TOLD_CHARACTERS_MAX, told_properties
 from broker.clients.entrance import Presence
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
@@ -16,11 +17,6 @@ from queue_manager.address import DEFAULT_VHOST
 
 NODE: Final = f"sluicemq@{socket.gethostname()}"
 """What the broker calls itself, as container and as node."""
-
-_TOLD: Final = ("product", "version", "platform", "information")
-"""The properties of the client that are kept, to show them to operators."""
-
-_TOLD_CHARACTERS_MAX: Final = 256
 
 
 class Amqp10Client:
@@ -61,11 +57,8 @@ class Amqp10Client:
 
     def introduce(self, container_id: str, properties: dict[Any, Any] | None) -> None:
         """Note what the client says of itself."""
-        self.container_id = container_id[:_TOLD_CHARACTERS_MAX]
-        said = properties or {}
-        self.client_properties = {
-            name: value[:_TOLD_CHARACTERS_MAX] for name in _TOLD if isinstance(value := said.get(name), str)
-        }
+        self.container_id = container_id[:TOLD_CHARACTERS_MAX]
+        self.client_properties = told_properties(properties)
 
     def enter(self, vhost: str) -> None:
         """Enter the virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,

@@ -119,7 +119,7 @@ class ConsumerLink:
         if is_lost:
             hub.client.settling.requeue(claims, now_ms, delay_ms=0)
         else:
-            hub.client.settling.release(claims, now_ms)
+            hub.client.settling.release(claims, now_ms, delay_ms=0)
         self._consumers.end(self.name, keep_claims=True)  # which others has a transaction
 
 

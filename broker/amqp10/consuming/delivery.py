@@ -9,6 +9,7 @@ from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer, LinkCredit, Message
+from broker.properties.amqp import ACQUIRED_COUNT_HEADER, DELIVERY_COUNT_HEADER
 from broker.properties.templates import as_amqp10, first_amqp10
 from protocols.amqp10 import constants as c
 from protocols.amqp10.errors import AmqpError
@@ -107,9 +108,19 @@ class LinkSink:
 
     def _again(self, message: Message, claim: Claim) -> bytes:
         body = message.body or b""
+        earlier = claim.attempts - 1
         failed = self._session.hub.client.consuming.failed_attempts(self.consumer, claim)
-        count = claim.attempts - 1 if failed is None else failed
-        return as_amqp10(message.template, body).message(body, delivery_count=count, first_acquirer=False)
+        counts = []
+        if failed is not None:
+            counts.append((ACQUIRED_COUNT_HEADER, earlier))
+            if failed:
+                counts.append((DELIVERY_COUNT_HEADER, failed))
+        return as_amqp10(message.template, body).message(
+            body,
+            delivery_count=earlier if failed is None else failed,
+            first_acquirer=False,
+            added=counts,
+        )
 
     def _end_soon(self, claims: Sequence[Claim] | None) -> None:
         """Return what could not be given, and give nothing more."""
@@ -117,7 +128,7 @@ class LinkSink:
 
     def _end(self, claims: Sequence[Claim]) -> None:
         hub = self._session.hub
-        hub.client.settling.release(claims, hub.clock.now_ms())
+        hub.client.settling.unclaim(claims, hub.clock.now_ms())
         self._consumers.end(self._name, keep_claims=True)
 
 

@@ -40,7 +40,13 @@ from protocols.amqp10.performatives import (
 )
 from queue_manager import outcomes
 from queue_manager.address import is_queue_topic, local_name
-from queue_manager.errors import InvalidAddress, InvalidArgument, PreconditionFailed, QueueManagerError
+from queue_manager.errors import (
+    ExchangeNotFound,
+    InvalidAddress,
+    InvalidArgument,
+    PreconditionFailed,
+    QueueManagerError,
+)
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_SIZE, UNROUTED
 from storage.envelope import PROPERTIES_AMQP10, EnvelopeTemplate, vary
@@ -342,10 +348,13 @@ class PublisherLink:
         self._session.transport.guard(self._detach)
 
     def _detach(self) -> None:
-        """End the link, whose node was deleted."""
-        if self.link.is_attached:
+        """End the link, whose node was deleted: clients of RabbitMQ know these conditions."""
+        node = self._node
+        if node is not None and self.link.is_attached:
             self._plans.clear()
-            error = AmqpError(c.RESOURCE_DELETED, "what the link publishes to was deleted")
+            error = AmqpError(c.RESOURCE_DELETED, f"queue '{node.key}' was deleted")
+            if node.exchange:
+                error = self._session.refused(ExchangeNotFound(node.exchange))
             self._session.detach(self.link, error)
 
 

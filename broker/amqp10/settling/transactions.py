@@ -148,7 +148,7 @@ class Transactions:
                 settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
             else:
                 gone = self._unsettled.restore(settlement.claims)
-                settling.release(gone, self._hub.clock.now_ms())
+                settling.release(gone, self._hub.clock.now_ms(), delay_ms=0)
 
     def close(self) -> None:
         """Roll back all that is under way: the session, or the link to the coordinator, ends."""

@@ -8,8 +8,9 @@ from typing import Any, Final
 from broker.amqp10.connection.amqp10_session import Session
 from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer
-from broker.properties.amqp10_sections import DEATHS, EXCHANGE, ROUTING_KEY
+from broker.properties.amqp10_sections import DEATHS, DELIVERY_TIME, EXCHANGE, ROUTING_KEY
 from broker.properties.templates import annotated
+from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import SESSION, AmqpError
@@ -86,9 +87,9 @@ class Unsettled:
         elif kind is p.Rejected or (kind is p.Modified and state.undeliverable_here):
             late = settling.reject(claims, now_ms)
         elif kind is p.Modified and state.delivery_failed:
-            late = settling.requeue(claims, now_ms)
+            late = settling.requeue(claims, now_ms, delay_ms=_delay_ms(state, now_ms))
         else:
-            late = settling.release(claims, now_ms)
+            late = settling.release(claims, now_ms, delay_ms=_delay_ms(state, now_ms))
         if late:
             self._hub.counters.settle_late(late)
 
@@ -164,6 +165,18 @@ def _check_annotations(annotations: dict[Any, Any]) -> None:
                 f"{str(name)[:64]!r}: an annotation's name is a symbol that begins with x-",
                 SESSION,
             )
+
+
+def _delay_ms(state: Any, now_ms: int) -> int | None:
+    """Return how long deliveries are to wait by the annotation of `modified` that says when they are due;
+    None: it says nothing.
+    """
+    if type(state) is not p.Modified or not state.message_annotations:
+        return None
+    due_ms = state.message_annotations.get(DELIVERY_TIME)
+    if not isinstance(due_ms, int) or isinstance(due_ms, bool):
+        return None
+    return min(max(due_ms - now_ms, 0), limits.DURATION_MS_MAX)
 
 
 def _annotating(annotations: dict[Any, Any]) -> Callable[[EnvelopeTemplate], EnvelopeTemplate]:

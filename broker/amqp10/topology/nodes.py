@@ -117,7 +117,6 @@ class Nodes:
         actions = (Action.READ, Action.WRITE)
         if not any(identity.may(action, Kind.QUEUE, name) for action in actions):
             identity.check(Action.CONFIGURE, Kind.QUEUE, name)
-        await self._core.queues.look(name, self._session.client.caller)
         return Answer(OK, self._queue(await self._core.queues.view(name), {}))
 
     async def delete_queue(self, request: Request, part: str) -> Answer:

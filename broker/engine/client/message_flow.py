@@ -366,9 +366,11 @@ class SettlingClient:
         """Fail claims for good; gives how many came too late."""
         return self._manager.reject(cast("Iterable[Claim]", claims), now_ms)
 
-    def release(self, claims: Iterable[traffic.Claim], now_ms: int) -> int:
-        """Return claims to their places as if they had not been made; gives how many came too late."""
-        return self._manager.consumption.release(cast("Iterable[Claim]", claims), now_ms)
+    def release(self, claims: Iterable[traffic.Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
+        """Return claims to their places after `delay_ms` (None: the back-off of a quorum queue), which is no
+        attempt; gives how many came too late.
+        """
+        return self._manager.consumption.release(cast("Iterable[Claim]", claims), now_ms, delay_ms=delay_ms)
 
     def amend(
         self, claims: Iterable[traffic.Claim], change: Callable[[EnvelopeTemplate], EnvelopeTemplate]
