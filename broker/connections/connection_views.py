@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+TOLD_CHARACTERS_MAX: Final = 256
+_TOLD: Final = ("connection_name", "product", "version", "platform", "information")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +80,9 @@ class ConnectionView:
     buffered_bytes: int
     blocked: bool
     description: Description
+
+
+def told_properties(given: Mapping[Any, Any] | None) -> dict[str, str]:
+    """Return what is kept of the properties that a client of AMQP tells of itself: texts for people."""
+    said = given or {}
+    return {name: value[:TOLD_CHARACTERS_MAX] for name in _TOLD if isinstance(value := said.get(name), str)}

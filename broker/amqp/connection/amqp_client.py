@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from broker.access.login import Identity, Login
 from broker.amqp.connection.shared import Shared
 from broker.clients.entrance import Presence
+from broker.connections.connection_views import told_properties
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.amqp091.connection import AmqpConnection
 from protocols.amqp091.handshake import understands
 from queue_manager.address import DEFAULT_VHOST
-
-_TOLD: Final = ("connection_name", "product", "version", "platform", "information")
-"""The properties of the client that are kept, to show them to operators."""
-
-TOLD_CHARACTERS_MAX: Final = 256
-
-
-def told_properties(given: Mapping[Any, Any] | None) -> dict[str, str]:
-    """Return what a client says of itself that is kept: texts for people."""
-    said = given or {}
-    return {name: value[:TOLD_CHARACTERS_MAX] for name in _TOLD if isinstance(value := said.get(name), str)}
 
 
 class AmqpClient:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from broker.access.accounts_of_file import GUEST, USERS_FILE
 from broker.access.credentials import LoginRefused, Password
 from broker.access.login import Identity, Login
-from broker.amqp.connection.amqp_client import TOLD_CHARACTERS_MAX, told_properties
 from broker.clients.entrance import Presence
+from broker.connections.connection_views import TOLD_CHARACTERS_MAX, told_properties
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.amqp10.connection import Amqp10Connection
