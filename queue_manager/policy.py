@@ -66,7 +66,8 @@ class QueuePolicy:
     `consumer_timeout_ms` for AMQP ones if it is set. `unmatched` says what becomes of messages that none
     of the groups there are wants. A `quorum` queue counts as attempts what RabbitMQ's count: not what a
     consumer requeues with nack or recover, nor what its lease took; and it cancels the AMQP consumer whose
-    lease ended. `retry_kind`: the waits grow by `retry_initial_ms` each, and only some wait.
+    lease ended. `retry_kind`: the waits grow by `retry_initial_ms` each, and only some wait. It takes nothing
+    from the publisher `not_from` ("": from all).
     """
 
     visibility_timeout_ms: int
@@ -100,6 +101,7 @@ class QueuePolicy:
     unmatched: str = ""
     quorum: bool = False
     retry_kind: str = ""
+    not_from: str = ""
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

@@ -28,13 +28,15 @@ from broker.amqp10.topology.nodes import Nodes
 from broker.clients.client_consumers import Consumers
 from broker.clients.when_durable import WhenDurable
 from broker.connections.connection_views import ChannelView
+from broker.engine.answers import Answer
+from broker.engine.traffic import Source
 from broker.publication.publish_addresses import check_publish
 from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import events as ev
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import SESSION, AmqpError
-from protocols.amqp10.link import Link
+from protocols.amqp10.link import ATTACHING, Link
 from protocols.amqp10.types import Symbol
 from queue_manager.address import is_queue_topic
 from queue_manager.errors import InternalExchange, InvalidArgument, QueueManagerError, QueueNotFound
@@ -334,41 +336,90 @@ class SessionFrontend:
         session = self._session
         properties = link_properties(link.attach.properties)
         subscription = jms_topics.subscription_of(session, link, source)
+        if subscription is None:
+            self._attach_receiver(link, source, properties)
+            return
+        filters = source_filters(source.filter, now_ms=session.hub.clock.now_ms(), is_topic=True)
+        selector = filters.wanted.group_selector or ""
+        made = jms_topics.make(session, subscription, selector, is_not_local=filters.is_not_local)
+        if subscription.is_own:
+            self._nodes[link] = subscription.name
+        elif subscription.is_durable:
+            self._subscriptions[link] = subscription.name
+        exclusive = properties.exclusive or not subscription.is_shared
+        properties = replace(properties, group=jms_topics.GROUP, exclusive=exclusive)
+        begin = partial(self._begin_subscriber, link, source, subscription, properties, filters)
+        made.then(partial(session.transport.guard, self._subscribed, link, begin))
+
+    def _subscribed(self, link: Link, begin: Callable[[], None], made: Answer[None]) -> None:
+        """Go on with the link of a subscription, whose queue is there, or cannot be had."""
+        if link.state != ATTACHING:
+            return
+        try:
+            made.result()
+            begin()
+        except QueueManagerError as error:
+            self._refuse(link, self._session.refused(error))
+        except StorageError:
+            self._session.transport.reading.hold()
+
+    def _begin_subscriber(
+        self,
+        link: Link,
+        source: p.Source,
+        subscription: jms_topics.Subscription,
+        properties: LinkProperties,
+        filters: SourceFilters,
+    ) -> None:
+        session = self._session
+        queue, pattern = find_source(session, SourceNode(subscription.name), properties)
+        end = self._begin_consumer(link, queue, pattern, properties, filters)
+        accept = partial(self._accept_consumer, link, end, source, properties, filters, mode="copy")
+        if subscription.is_durable:
+            session.core.commits.wait_up_to(WhenDurable(lambda tokens: accept(), session.transport), 0)
+        else:
+            accept()
+        if link.credit:  # which came while an earlier subscription was ended
+            end.credit_changed()
+
+    def _attach_receiver(self, link: Link, source: p.Source, properties: LinkProperties) -> None:
+        """Attach a link that receives from a queue."""
+        session = self._session
         node = jms_topics.queue_node(source)
-        if subscription is not None:
-            jms_topics.make(session, subscription)
-            if subscription.is_own:
-                self._nodes[link] = subscription.name
-            elif subscription.is_durable:
-                self._subscriptions[link] = subscription.name
-            node = SourceNode(subscription.name)
-            exclusive = properties.exclusive or not subscription.is_shared
-            properties = replace(properties, group=jms_topics.GROUP, exclusive=exclusive)
         queue, pattern = find_source(session, node, properties)
-        is_stream, is_subscribed = queue.policy.stream, subscription is not None
-        now_ms = session.hub.clock.now_ms()
-        filters = source_filters(source.filter, is_stream=is_stream, now_ms=now_ms, is_topic=is_subscribed)
-        if source.distribution_mode == "copy" and not is_stream and not is_subscribed:
+        is_stream = queue.policy.stream
+        filters = source_filters(source.filter, now_ms=session.hub.clock.now_ms(), is_stream=is_stream)
+        if source.distribution_mode == "copy" and not is_stream:
             self._attach_browser(link, node.queue, pattern, properties, filters)
             return
-        end = ConsumerLink(session, link, self._unsettled, self._consumers, queue)
+        end = self._begin_consumer(link, queue, pattern, properties, filters)
+        mode = "copy" if is_stream else "move"
+        self._accept_consumer(link, end, source, properties, filters, mode=mode)
+
+    def _begin_consumer(
+        self, link: Link, queue: Source, pattern: str, properties: LinkProperties, filters: SourceFilters
+    ) -> ConsumerLink:
+        end = ConsumerLink(self._session, link, self._unsettled, self._consumers, queue)
         end.begin(pattern, properties, filters)
         self._links[link] = end
+        return end
+
+    def _accept_consumer(
+        self,
+        link: Link,
+        end: ConsumerLink,
+        source: p.Source,
+        properties: LinkProperties,
+        filters: SourceFilters,
+        *,
+        mode: str,
+    ) -> None:
         told = source._replace(
-            distribution_mode="copy" if is_stream or is_subscribed else "move",
+            distribution_mode=mode,
             filter=filters.taken if source.filter is not None else None,
             default_outcome=p.Released(),
             outcomes=source.outcomes or _OUTCOMES,
         )
-        accept = partial(self._accept_consumer, link, end, told, properties)
-        if subscription is not None and subscription.is_durable:
-            session.core.commits.wait_up_to(WhenDurable(lambda tokens: accept(), session.transport), 0)
-        else:
-            accept()
-
-    def _accept_consumer(
-        self, link: Link, end: ConsumerLink, told: p.Source, properties: LinkProperties
-    ) -> None:
         settled = link.attach.snd_settle_mode == c.SENDER_SETTLED
         self._session.connection.accept_attach(
             link,

@@ -41,6 +41,16 @@ def joined(routes: Iterable[Route]) -> Route:
     return route
 
 
+def open_to(route: Route, publisher: str) -> Route:
+    """Return the queues of a route that take messages from a publisher; not current if some do not."""
+    queues = tuple(queue for queue in route.queues if queue.policy.not_from != publisher)
+    if len(queues) == len(route.queues):
+        return route
+    left = Route(queues, route.topics_of)
+    left.expire()
+    return left
+
+
 NOWHERE: Final = Route(())
 NOWHERE.expire()
 

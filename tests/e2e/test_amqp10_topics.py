@@ -20,6 +20,12 @@ Connect = Callable[..., RawAmqp10]
 
 DURABLE = {"durable": 2, "expiry_policy": t.Symbol("never"), "distribution_mode": t.Symbol("copy")}
 
+NO_LOCAL = {t.Symbol("no-local"): t.Described(t.Symbol("apache.org:no-local-filter:list"), [])}
+
+
+def selected(text: str) -> dict[t.Symbol, t.Described]:
+    return {t.Symbol("jms-selector"): t.Described(t.Symbol("apache.org:selector-filter:string"), text)}
+
 
 def kinds(*names: str) -> tuple[t.Symbol, ...]:
     return tuple(t.Symbol(name) for name in ("topic", *names))
@@ -142,15 +148,60 @@ def test_a_subscription_with_a_consumer_is_not_looked_up_and_has_no_second(
     assert client.attach(p.Attach("sub", 3, c.RECEIVER, source=source, target=p.Target())).source is None
 
 
-def test_a_subscription_to_another_topic_is_refused(raw_amqp10: Connect, name: str) -> None:
-    client = opened(raw_amqp10, name)
-    durable(client, name)
-    detach(client, 1, closed=False)
-    source = p.Source(f"{name}.b", capabilities=kinds(), **DURABLE)  # type: ignore[arg-type]
-    assert client.attach(p.Attach("sub", 3, c.RECEIVER, source=source, target=p.Target())).source is None
+@pytest.mark.parametrize("change", ["topic", "selector", "no-local"])
+def test_a_durable_subscription_to_something_else_ends_the_one_before(
+    raw_amqp10: Connect, name: str, change: str
+) -> None:
+    client, other = opened(raw_amqp10, name), opened(raw_amqp10, f"{name}-2")
+    durable(client, name, filter=selected("colour = 'red'"))
+    topic = f"{name}.b" if change == "topic" else name
+    filters = selected("colour = 'blue'" if change == "selector" else "colour = 'red'")
+    if change == "no-local":
+        filters |= NO_LOCAL
+    source = p.Source(topic, filter=filters, capabilities=kinds(), **DURABLE)  # type: ignore[arg-type]
+    attach = p.Attach("sub", 3, c.RECEIVER, source=source, target=p.Target())
+    assert client.attach(attach).source is None  # while it has a consumer
     error = client.expect(p.Detach).error
     assert error is not None
     assert error.condition == c.PRECONDITION_FAILED
+    client.send(0, p.Detach(3, True))
+    detach(client, 1, closed=False)
+    publisher(other, name)
+    publish(other, b"before", application={"colour": "red"})
+    assert client.attach(attach._replace(handle=4)).source is not None
+    client.give_credit(10, 4)
+    assert client.is_silent()
+    other.attach_sender(f"/exchanges/amq.topic/{topic}", 5)
+    other.transfer(message(b"after", application={"colour": "blue" if change == "selector" else "red"}), 5)
+    assert client.receive().body == b"after"
+
+
+def test_a_subscriber_that_wants_nothing_local_gets_what_other_containers_publish(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Connect
+) -> None:
+    broker = own_broker({})
+    client = opened(raw_amqp10, "mine", broker)
+    answer = client.attach_receiver("news", 1, capabilities=kinds(), filter=NO_LOCAL, credit=10)
+    assert answer.source.filter == NO_LOCAL
+    durable(client, "news", 2, filter=NO_LOCAL)
+    publisher(client, "news")
+    publish(client, b"mine")
+    client.transfer(message(b"each", subject="1"), settled=True)
+    client.transfer(message(b"differs", subject="2"), settled=True)
+    publish(client, b"mine")  # those before it were taken
+    other = opened(raw_amqp10, "theirs", broker)
+    publisher(other, "news")
+    publish(other, b"theirs")
+    assert [client.receive().body for _ in range(2)] == [b"theirs"] * 2
+    detach(client, 2, closed=False)
+    broker.stop()
+    broker.start()
+    client = opened(raw_amqp10, "mine", broker)
+    publisher(client, "news")
+    publish(client, b"while nobody receives")
+    durable(client, "news", 2, filter=NO_LOCAL)
+    assert client.receive().body == b"theirs"  # not settled before
+    assert client.is_silent()
 
 
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "volatile"])
@@ -180,8 +231,7 @@ def test_shared_subscriptions_give_each_message_to_one_link(
 def test_what_the_selector_of_a_subscription_leaves_out_is_not_kept(
     raw_amqp10: Connect, channel: amqp.BlockingChannel, name: str
 ) -> None:
-    selector = t.Described(t.Symbol("apache.org:selector-filter:string"), "colour = 'red'")
-    wanted = {t.Symbol("jms-selector"): selector}
+    wanted = selected("colour = 'red'")
     client = opened(raw_amqp10, name)
     durable(client, name, filter=wanted)
     detach(client, 1, closed=False)
@@ -192,9 +242,6 @@ def test_what_the_selector_of_a_subscription_leaves_out_is_not_kept(
     assert channel.queue_declare(queue, passive=True).method.message_count == 1
     durable(client, name, filter=wanted)
     assert client.receive().body == b"red"
-    detach(client, 1, closed=False)
-    source = p.Source(name, capabilities=kinds(), **DURABLE)  # type: ignore[arg-type]
-    assert client.attach(p.Attach("sub", 3, c.RECEIVER, source=source, target=p.Target())).source is None
 
 
 def test_a_temporary_topic_is_one_of_the_client_s_own(raw_amqp10: Connect) -> None:

@@ -22,6 +22,7 @@ from queue_manager.filters.property_filters import APPLICATION_PROPERTIES_ARGUME
 from queue_manager.log.stream_start import StreamStart, parse_start
 
 _JMS: Final = "apache.org:selector-filter:string"
+_NO_LOCAL: Final = "apache.org:no-local-filter:list"
 _PROPERTIES: Final = "amqp:properties-filter"
 _APPLICATION: Final = "amqp:application-properties-filter"
 _SQL: Final = SQL
@@ -34,6 +35,7 @@ _OF_STREAMS: Final = {
 
 # descriptors as numbers: of the registry of Apache, and of Filter Expressions 1.0
 _NAMES: Final[dict[int, str]] = {
+    0x0000468C00000003: _NO_LOCAL,
     0x0000468C00000004: _JMS,
     0x173: _PROPERTIES,
     0x174: _APPLICATION,
@@ -42,17 +44,21 @@ _NAMES: Final[dict[int, str]] = {
 
 
 class SourceFilters(NamedTuple):
-    """The subscription that the filters of a source ask for; `taken` are those that are, as they came."""
+    """The subscription that the filters of a source ask for; `taken` are those that are, as they came.
+
+    `is_not_local`: messages that its own container publishes are not wanted.
+    """
 
     wanted: Filters
     start: StreamStart | None
     taken: dict[Any, Any]
+    is_not_local: bool
 
 
 def source_filters(
-    given: dict[Any, Any] | None, *, is_stream: bool, now_ms: int, is_topic: bool = False
+    given: dict[Any, Any] | None, *, now_ms: int, is_stream: bool = False, is_topic: bool = False
 ) -> SourceFilters:
-    """Read the filters of a source; one that is not known here is not among the `taken`.
+    """Read the filters of a source; one that is not known for such a source is not among the `taken`.
 
     The selector of a topic is its group's, so that what does not match is not kept. Raises InvalidArgument
     for a known filter that says nothing that can be had.
@@ -60,6 +66,7 @@ def source_filters(
     arguments: dict[str, object] = {}
     taken: dict[Any, Any] = {}
     start: StreamStart | None = None
+    is_not_local = False
     selector = SELECTORS[0]
     if is_topic:
         selector = GROUP_SELECTOR
@@ -77,12 +84,14 @@ def source_filters(
             arguments[argument] = _references(value.value)
         elif name == _OFFSET and is_stream:
             start = parse_start(_place(value.value), now_ms)
+        elif name == _NO_LOCAL and is_topic:
+            is_not_local = True
         elif name in _OF_STREAMS and is_stream:
             arguments[_OF_STREAMS[name]] = value.value
         else:
             continue
         taken[key] = value
-    return SourceFilters(filters_of(arguments), start, taken)
+    return SourceFilters(filters_of(arguments), start, taken, is_not_local)
 
 
 def _is_name(descriptor: object) -> bool:

@@ -238,6 +238,7 @@ class PublisherLink:
             targets = publishing.match(node.key)
         else:
             targets = publishing.named(node.key)
+        targets = publishing.open_to(targets, self._session.client.container_id)
         if not targets:
             return None
         plan = publishing.plan(node.key, PROPERTIES_AMQP10, b"", False, PLAIN, node.exchange)
@@ -272,7 +273,8 @@ class PublisherLink:
                 self._plans.clear()
             if len(block) <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
                 self._plans[key] = plan
-        publishing.aim(plan, *destination)
+        targets, routing_keys = destination
+        publishing.aim(plan, publishing.open_to(targets, self._session.client.container_id), routing_keys)
         return plan
 
     def _reply(self, plan: PublishPlan, published: Sequence[Published]) -> bool:

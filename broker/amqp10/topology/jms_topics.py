@@ -25,6 +25,7 @@ from broker.amqp10.connection.addresses import (
     target_node,
 )
 from broker.amqp10.connection.amqp10_session import Session
+from broker.engine.answers import Answer
 from broker.topics import EXCHANGE as TOPICS
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.link import Link
@@ -38,6 +39,9 @@ _GLOBAL: Final = "global"
 _NEVER: Final = "never"
 GROUP: Final = "subscription"
 """The consumer group of a subscription's queue, which has its selector."""
+
+_SELECTOR: Final = "x-selector"
+"""The argument of its binding that tells the selector of a subscription."""
 
 _END_OF_NAME: Final = "|"  # of a subscription, in the names of links that share it
 _DURABLE_PREFIX: Final = "amq.sub"
@@ -113,8 +117,12 @@ def durable_of(session: Session, link: Link) -> tuple[str, p.Source] | None:
     return name, p.Source(address, 2, Symbol(_NEVER), distribution_mode=Symbol("copy"), capabilities=kinds)
 
 
-def make(session: Session, subscription: Subscription) -> None:
-    """Make the queue of a subscription and bind it, unless that was done before; raises QueueManagerError."""
+def make(session: Session, subscription: Subscription, selector: str, *, is_not_local: bool) -> Answer[None]:
+    """Make the queue of a subscription and bind it, unless that was done before.
+
+    One that is there and was to another topic, or has other filters, ends with all it holds, as JMS says: it
+    is another subscription. Raises QueueManagerError, PreconditionFailed while such a one has a consumer.
+    """
     name, node = subscription.name, subscription.node
     client = session.client
     identity = client.identity
@@ -124,26 +132,32 @@ def make(session: Session, subscription: Subscription) -> None:
     identity.check_keys(Action.READ, node.exchange, node.key)
     exchanges, queues = session.core.exchanges, session.core.queues
     exchanges.look(node.exchange).result()
-    wanted = BindingDefinition(source=node.exchange, destination=name, routing_key=node.key)
+    not_from = client.container_id if is_not_local else ""
+    arguments = {_SELECTOR: selector}
+    wanted = BindingDefinition(
+        source=node.exchange, destination=name, routing_key=node.key, arguments=arguments
+    )
+    ended: Answer[Any] = Answer.given(None)
     if queues.exists(name).result():
-        queues.look(name, client.caller).result()
-        for known in exchanges.bindings(queue=name).result():
-            if (known.source, known.routing_key) != (wanted.source, wanted.routing_key):
-                raise PreconditionFailed("the subscription is to another topic: unsubscribe it first")
-    else:
-        declaration = queue_declaration(
-            name,
-            {},
-            session.hub.default_policy,
-            durable=subscription.is_durable,
-            auto_delete=subscription.is_shared and not subscription.is_durable,
-            exclusive=subscription.is_own,
-            is_server_named=True,
-            vhost=client.vhost,
-        )
-        policy = replace(declaration.policy, unmatched=DROP_UNMATCHED)
-        queues.declare(replace(declaration, policy=policy), client.caller).result()
-    exchanges.bind(wanted, client.caller).result()
+        there = queues.look(name, client.caller).result()
+        if exchanges.bindings(queue=name).result() == [wanted] and there.policy.not_from == not_from:
+            return ended
+        if there.consumers:
+            raise PreconditionFailed("the subscription has a consumer, and another topic or other filters")
+        ended = queues.delete(name, client.caller)
+    declaration = queue_declaration(
+        name,
+        {},
+        session.hub.default_policy,
+        durable=subscription.is_durable,
+        auto_delete=subscription.is_shared and not subscription.is_durable,
+        exclusive=subscription.is_own,
+        is_server_named=True,
+        vhost=client.vhost,
+    )
+    policy = replace(declaration.policy, unmatched=DROP_UNMATCHED, not_from=not_from)
+    declared = ended.chain(lambda _: queues.declare(replace(declaration, policy=policy), client.caller))
+    return declared.chain(lambda _: exchanges.bind(wanted, client.caller)).map(lambda _: None)
 
 
 def delete(session: Session, name: str) -> None:

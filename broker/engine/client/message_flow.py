@@ -26,7 +26,7 @@ from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.bindings import Route, joined
+from queue_manager.routing.bindings import Route, joined, open_to
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
@@ -94,6 +94,10 @@ class PublishingClient:
     def joined(self, targets: Iterable[traffic.Targets]) -> traffic.Targets:
         """Return all these queues, each once; not current, so that it is asked for again."""
         return joined(cast("Iterable[Route]", targets))
+
+    def open_to(self, targets: traffic.Targets, publisher: str) -> traffic.Targets:
+        """Return those that take messages from a publisher; not current if some do not."""
+        return open_to(cast(Route, targets), publisher)
 
     def unconditional(self, exchange: Name, key: str) -> traffic.Targets:
         """Return the queues as `through`, if headers do not matter and it is the same for all messages;
