@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.access.rights import Action, Kind
 from broker.amqp.connection.shared import Shared, is_reply_key
-from broker.amqp10.connection.addresses import MANAGEMENT, Node, SourceNode, is_topic, jms_node, target_node
+from broker.amqp10.connection.addresses import MANAGEMENT, Node, is_topic, jms_node, target_node
 from broker.amqp10.connection.amqp10_client import Amqp10Client
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import refused
@@ -372,8 +373,10 @@ class SessionFrontend:
         filters: SourceFilters,
     ) -> None:
         session = self._session
-        queue, pattern = find_source(session, SourceNode(subscription.name), properties)
-        end = self._begin_consumer(link, queue, pattern, properties, filters)
+        client = session.client
+        client.identity.check(Action.READ, Kind.QUEUE, subscription.name)
+        queue = session.core.consuming.find(subscription.name, client.caller)
+        end = self._begin_consumer(link, queue, properties.pattern or MATCH_ALL, properties, filters)
         accept = partial(self._accept_consumer, link, end, source, properties, filters, mode="copy")
         if subscription.is_durable:
             session.core.commits.wait_up_to(WhenDurable(lambda tokens: accept(), session.transport), 0)

@@ -19,7 +19,7 @@ _MASK: Final = 0xFFFFFFFF
 _HALF: Final = 1 << 31
 
 
-def _ahead(one: int, other: int) -> int:
+def ahead(one: int, other: int) -> int:
     """Return how far `one` is ahead of `other` in serial numbers (RFC 1982); below 0 when it is behind."""
     return (one - other + _HALF & _MASK) - _HALF
 
@@ -149,7 +149,7 @@ class Session:
         """Take the client's windows, and the state of a link."""
         window_start = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         had_room = self.room
-        under_way = _ahead(self._next_outgoing_id, window_start)
+        under_way = ahead(self._next_outgoing_id, window_start)
         self._remote_window = max(int(flow.incoming_window) - under_way, 0)
         if self._waiting:
             self._send_waiting()
@@ -169,7 +169,7 @@ class Session:
             return
         if flow.link_credit is not None:
             seen = 0 if flow.delivery_count is None else flow.delivery_count
-            under_way = _ahead(link.delivery_count & _MASK, seen)
+            under_way = ahead(link.delivery_count & _MASK, seen)
             link.credit = min(max(int(flow.link_credit) - under_way, 0), c.UINT_MAX)
         link.drain = flow.drain
         if flow.echo and not flow.drain and has_answer:

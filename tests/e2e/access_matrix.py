@@ -12,8 +12,18 @@ import httpx
 import pika
 
 from protocols.amqp10.constants import RECEIVER, SENDER
-from protocols.amqp10.performatives import Attach, Detach, Source, Target
-from protocols.amqp10.types import Symbol
+from protocols.amqp10.performatives import (
+    Attach,
+    Coordinator,
+    Declare,
+    Detach,
+    Flow,
+    Source,
+    Target,
+    TransactionalState,
+    as_described,
+)
+from protocols.amqp10.types import Described, Symbol, ULong, encode_value
 from tests.e2e.amqp import BlockingChannel
 from tests.e2e.mqtt import MqttClient
 from tests.e2e.raw_amqp10 import Management, RawAmqp10, message
@@ -158,7 +168,7 @@ def _receive_from(source: Source, **properties: str) -> Callable[[RawAmqp10, str
     return lambda client, name: _attach(
         client,
         Attach(
-            "r",
+            name,
             6,
             RECEIVER,
             source=source._replace(address=source.address and source.address.format(name)),
@@ -168,10 +178,29 @@ def _receive_from(source: Source, **properties: str) -> Callable[[RawAmqp10, str
     )
 
 
-def _send_anonymously(address: str) -> Callable[[RawAmqp10, str], str]:
+def _send_dynamically(client: RawAmqp10, name: str) -> str:
+    target = Target(dynamic=True, capabilities=(Symbol("temporary-queue"),))
+    return _attach(client, Attach(name, 5, SENDER, target=target, initial_delivery_count=0))
+
+
+def _send_in_transaction(client: RawAmqp10, name: str) -> str:
+    target = Coordinator(("amqp:local-transactions",))
+    _attach(client, Attach("control", 7, SENDER, target=target, initial_delivery_count=0))
+    client.expect(Flow)
+    declare = client.transfer(encode_value(Described(ULong(0x77), as_described(Declare()))), 7)
+    txn_id = client.outcomes(1)[declare].txn_id
+    client.attach_sender(None, 5)
+    sent = client.transfer(message(b"x", to=f"/queues/{name}"), 5, state=TransactionalState(txn_id))
+    error = getattr(client.outcomes(1)[sent].outcome, "error", None)
+    return "" if error is None else error.condition
+
+
+def _send_anonymously(address: str, **annotations: int) -> Callable[[RawAmqp10, str], str]:
+    named = {f"x-opt-{key.replace('_', '-')}": value for key, value in annotations.items()}
+
     def run(client: RawAmqp10, name: str) -> str:
         client.attach_sender(None, 5)
-        sent = client.transfer(message(b"x", to=address.format(name)), 5)
+        sent = client.transfer(message(b"x", to=address.format(name), annotations=named), 5)
         error = getattr(client.outcomes(1)[sent], "error", None)
         return "" if error is None else error.condition
 
@@ -200,6 +229,33 @@ AMQP10 = [
         ("target `/exchanges/E/K`", "write on the exchange", _send_to("/exchanges/{}-x/k")),
         ("message `to` a queue", "write on the queue", _send_anonymously("/queues/{}")),
         ("message `to` an exchange", "write on the exchange", _send_anonymously("/exchanges/{}-x/k")),
+        (
+            "message with `x-opt-delivery-delay`",
+            "write on the queue",
+            _send_anonymously("/queues/{}", delivery_delay=60_000),
+        ),
+        ("transfer in a transaction", "write on the queue", _send_in_transaction),
+        ("dynamic target", "configure on `amq.dyn-LINK-...`", _send_dynamically),
+        (
+            "dynamic source",
+            "configure on `amq.dyn-LINK-...`",
+            _receive_from(Source(dynamic=True, capabilities=(Symbol("temporary-queue"),))),
+        ),
+        (
+            "source `/exchanges/E/K`",
+            "read on the exchange; configure, write and read on the subscription's queue",
+            _receive_from(Source("/exchanges/{}-x/k")),
+        ),
+        (
+            "source `/exchanges/E/K`, durable",
+            "read on the exchange; configure, write and read on the subscription's queue",
+            _receive_from(Source("/exchanges/ours-x/k", durable=2, expiry_policy=Symbol("never"))),
+        ),
+        (
+            "distribution-mode `copy`",
+            "read on the queue, and its group",
+            _receive_from(Source("/queues/{}", distribution_mode=Symbol("copy"))),
+        ),
         ("source `/queues/Q`", "read on the queue, and its group", _receive_from(Source("/queues/{}"))),
         ("source `$queue/Q`", "read on the queue, and its group", _receive_from(Source("$queue/{}"))),
         (
@@ -230,6 +286,11 @@ AMQP10 = [
             "`POST /bindings`: the exchange",
             "write on the queue, read on the exchange",
             _ask("POST", "/bindings", {"source": "{}-x", "destination_queue": OWN, **_BOUND}),
+        ),
+        (
+            "`DELETE /bindings/...`",
+            "write on the queue, read on the exchange",
+            _ask("DELETE", "/bindings/src=ours-x;dstq={};key=none;args="),
         ),
     )
 ]

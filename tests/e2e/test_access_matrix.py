@@ -18,7 +18,8 @@ from tests.e2e.mqtt import V5, V311, MqttClient, MqttRefused
 from tests.e2e.raw_amqp10 import RawAmqp10
 
 PASSWORD = "a-Secret-of-this-test"
-OURS = {"configure": "^ours-", "write": "^ours-", "read": "^ours-"}
+_NAMES = r"^(ours-|amq\.dyn-sub-|amq\.dyn-ours-|amq\.sub:raw:ours-)"
+OURS = {"configure": _NAMES, "write": _NAMES, "read": _NAMES}
 USERS = {
     "admin": {"configure": ".*", "write": ".*", "read": ".*"},
     "narrow": OURS,

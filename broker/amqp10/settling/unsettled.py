@@ -13,6 +13,7 @@ from broker.properties.templates import annotated
 from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
+from protocols.amqp10.amqp_session import ahead
 from protocols.amqp10.errors import SESSION, AmqpError
 from protocols.amqp10.events import DispositionRun
 from protocols.amqp10.hot import RELEASED, ranges_of
@@ -20,6 +21,7 @@ from protocols.amqp10.types import Symbol
 from storage.envelope import EnvelopeTemplate
 
 _MASK: Final = 0xFFFFFFFF
+_HALF: Final = 1 << 31
 _RETURNED: Final = p.Released()
 _BROKERS_OWN: Final = frozenset((DEATHS, EXCHANGE, ROUTING_KEY))  # annotations that no client gives
 
@@ -125,6 +127,9 @@ class Unsettled:
                 self._claims[number] = claim
             else:
                 gone.append(claim)
+        if self._claims:
+            one = next(iter(self._claims))
+            self._claims = dict(sorted(self._claims.items(), key=lambda item: ahead(item[0], one)))
         return gone
 
     def take_of(self, consumer: Consumer) -> list[Claim]:
@@ -143,16 +148,22 @@ class Unsettled:
         return held
 
     def _take(self, first: int, last: int) -> list[tuple[int, Claim]]:
+        """Take a range, looking at no more numbers than there are deliveries."""
         claims = self._claims
-        count = (last - first & _MASK) + 1
-        if count == 1:
+        if first == last or not claims:
             claim = claims.pop(first, None)
             return [] if claim is None else [(first, claim)]
-        if count >= len(claims):
-            numbers = [number for number in claims if (number - first & _MASK) < count]
-        else:
+        count = (last - first & _MASK) + 1
+        if count <= _HALF:
+            oldest, newest = next(iter(claims)), next(reversed(claims))
+            first = oldest if ahead(first, oldest) < 0 else first
+            last = newest if ahead(last, newest) > 0 else last
+            count = ahead(last, first) + 1
+        if count <= len(claims):
             wrapped = (number & _MASK for number in range(first, first + count))
             numbers = [number for number in wrapped if number in claims]
+        else:
+            numbers = [number for number in claims if (number - first & _MASK) < count]
         return [(number, claims.pop(number)) for number in numbers]
 
 
