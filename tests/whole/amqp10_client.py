@@ -61,6 +61,7 @@ class Amqp10(Client):
         self._last_id = {LINKS: -1, MANAGEMENT: -1}  # of deliveries that came
         self._answers: list[Any] = []  # sasl, open, begin, end, close
         self.echoes = 0
+        self.was_full = False  # whether the window was, since the last step
         self.links: dict[tuple[int, int], Link] = {}  # by channel and handle
         self.outcomes: dict[int, Any] = {}
         self.told: dict[int, Any] = {}  # what the broker settled of what it sent
@@ -344,6 +345,7 @@ class Amqp10(Client):
             link.count += 1
             self._delivered(channel, link, first, payload)
         if self._received[channel] >= self._told_received[channel] + self._window:
+            self.was_full = self.was_full or channel == LINKS
             self._flow(channel)
 
     def _delivered(self, channel: int, link: Link, first: p.Transfer, payload: bytes) -> None:

@@ -116,6 +116,11 @@ class Amqp10Operations(AmqpOperations):
             if self.amqp10[name].gone is not None:
                 raise Mismatch(f"{name} was sent away: {self.amqp10[name].gone}")
 
+    def end_step(self) -> None:
+        super().end_step()
+        for client in self.amqp10.values():
+            client.was_full = False
+
     def _feed_links(self, name: str, only: Link | None = None) -> None:
         """Take down what came, or what of it came on one link."""
         client = self.amqp10[name]
@@ -329,8 +334,8 @@ class Amqp10Operations(AmqpOperations):
             self.published(name, message, None, delay_ms=delay_ms, burst=len(messages) > 1, sent=sent)
 
     def route_of(self, message: Message) -> Route:
-        if not message.exchange and message.key.startswith("$queue/"):
-            return Route(queues={message.key.split("/")[1]} & set(self.queues.queues))
+        if name := _queue_addressed(message):
+            return Route(queues={name} & set(self.queues.queues))
         return super().route_of(message)
 
     def forget_returns(self, name: str, message: Message) -> None:
@@ -406,6 +411,7 @@ class Amqp10Operations(AmqpOperations):
         takes = "done" if settled else "hold"
         consumer = Consumer(name, tag, queue, made, takes, _credit_of(link), told=bool(group))
         consumer.exclusive, consumer.priority, consumer.joined = exclusive, priority, self.queues.step
+        consumer.was_full = lambda: client.was_full
         self.consumers[name, tag] = consumer
         made.join(consumer)
         if credit:
@@ -583,9 +589,13 @@ class Amqp10Operations(AmqpOperations):
             raise Skip
         txn_id, transaction = next(iter(self.under_way[name].items()))
         self.queues.advance(time.time())
+        is_late = any(item.state != HELD for _, chosen in transaction.settled for _, item in chosen)
+        if not fail and not is_late:
+            for message, _ in transaction.publishes:  # queues that were deleted meanwhile are made anew
+                if queue := _queue_addressed(message):
+                    self.queue_or_new(queue)
         refuse, either = self.commit_verdict(transaction)
-        if any(item.state != HELD for _, chosen in transaction.settled for _, item in chosen):
-            refuse = True  # what was deleted meanwhile, or has come back
+        refuse = refuse or is_late  # what was deleted meanwhile, or has come back
         sent = time.time()
         outcome = client.command(p.Discharge(txn_id, fail))
         del self.under_way[name][txn_id]
@@ -720,6 +730,12 @@ def _unbind(client: Amqp10, method: Any, kind: str, destination: str) -> Answer:
         if binding["arguments"] == dict(method.arguments or {}):
             return client.ask("DELETE", binding["location"])
     return Answer(204, None, None)
+
+
+def _queue_addressed(message: Message) -> str:
+    """The queue of an address that makes it where it is not there; "": it is no such address."""
+    is_one = not message.exchange and message.key.startswith("$queue/")
+    return message.key.split("/")[1] if is_one else ""
 
 
 def _credit_of(link: Link) -> Callable[[], float]:

@@ -66,7 +66,7 @@ class HttpOperations(World):
         if x not in self.routes.exchanges or self.routes.exchanges[x].internal:
             raise Skip
         for _ in range(n):
-            message = Message(f"m{self.next_number()}", key, x)
+            message = Message(f"m{self.next_number()}", key, x, durable=mode == 2)
             route = self.routes.route(x, [key], {}, set(self.queues.queues))
             status, answer = self.http.call(
                 "POST",

@@ -218,18 +218,11 @@ class MqttOperations(World):
             message = Message(will.body, will.topic, "amq.topic", durable=will.qos > 0, stored_by=stored_by)
             self._spread(message, will.topic, will.qos, will.retain, name, None)
             return
-        queue = self._queue_or_new(will.topic.split("/")[1])
+        queue = self.queue_or_new(will.topic.split("/")[1])
         verdict = queue.verdict(time.time())
         if verdict != "refuse":
             message = Message(will.body, will.topic, durable=will.qos > 0, stored_by=stored_by)
             self.queues.append(queue, message, time.time(), required=verdict == "take")
-
-    def _queue_or_new(self, q: str) -> Queue:
-        """The queue; whoever comes first makes it."""
-        queue = self.queues.queues.get(q)
-        if queue is None:
-            queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
-        return queue
 
     # ---- subscribe
 
@@ -308,7 +301,7 @@ class MqttOperations(World):
     ) -> None:
         session = self.sessions.sessions[name]
         explicit = explicit and client.version == 5  # a session that 3.1.1 resumes settles by PUBACK
-        queue = self._queue_or_new(q)
+        queue = self.queue_or_new(q)
         made = queue.group(group or name, time.time(), pattern)
 
         def credit() -> float:
@@ -456,7 +449,7 @@ class MqttOperations(World):
         client = self.need_mqtt(name)
         if client.version != 5:
             expiry_s = None
-        queue = self._queue_or_new(q)
+        queue = self.queue_or_new(q)
         topic = f"$queue/{q}/{key}" if key else f"$queue/{q}"
         refuses = queue.verdict(time.time()) != "take"
         if n > 1 and queue.settings.max_length is not None and queue.settings.overflow != "drop-head":

@@ -132,7 +132,8 @@ class Item:
 class Consumer:
     """A consumer of a group. `credit`: how many more it may be given now, called each time.
 
-    `takes`: what happens when a message was sent: `hold` until settled, or `done` at once.
+    `takes`: what happens when a message was sent: `hold` until settled, or `done` at once. `was_full`:
+    whether its connection could be sent no more, whatever its credit, at some moment of this step.
     """
 
     client: str
@@ -141,6 +142,7 @@ class Consumer:
     group: Group
     takes: str
     credit: Callable[[], float]
+    was_full: Callable[[], bool] = lambda: False
     told: bool = False
     exclusive: bool = False
     explicit: bool = False
@@ -775,7 +777,7 @@ class Queues:
             if consumer.queue.settings.single_active or consumer not in consumer.group.consumers:
                 continue
             for other in consumer.group.consumers:
-                was_there = other.joined not in (-1, self.step)
+                was_there = other.joined not in (-1, self.step) and not other.was_full()
                 if was_there and other.priority > consumer.priority and other.credit() > 0:
                     raise Mismatch(
                         f"{body!r} of {consumer.queue.name} went to {consumer.client}/{consumer.tag}, "

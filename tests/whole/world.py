@@ -17,7 +17,7 @@ from typing import Any
 from tests.e2e.broker_process import BrokerProcess
 from tests.whole.amqp10_client import Amqp10
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
-from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues
+from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues, Settings
 from tests.whole.replies import Replies, WrongReply
 from tests.whole.routes import Routes
 from tests.whole.sessions import Sessions
@@ -333,6 +333,13 @@ class World(ABC):
         if name not in self.queues.queues:
             raise Skip
         return self.queues.queues[name]
+
+    def queue_or_new(self, name: str) -> Queue:
+        """The queue; where there is none, an address of it makes it."""
+        queue = self.queues.queues.get(name)
+        if queue is None:
+            queue = self.queues.queues[name] = Queue(name, Settings(durable=False), auto_created=True)
+        return queue
 
     def _dead(self, queue: Queue, message: Message) -> list[str]:
         settings = queue.settings
