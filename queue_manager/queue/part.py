@@ -178,18 +178,15 @@ class Part:
 
     def beginning(self) -> int:
         """Return where a group begins that is to have all there is for it: at the oldest message kept, or
-        behind what was purged, but for what other groups have claimed and not settled.
+        behind what was purged, but for what other groups have claimed and not settled, or have yet to come to.
         """
         head = self.log.head_offset
         if not self.is_purged or not self.cursors:
             return head  # the last group has left nothing that it had done
-        claimed = [
-            message.offset
-            for cursor in self.cursors.values()
-            for message in cursor.unfinished()
-            if message.offset >= head
-        ]
-        return min([self.purged_to, *claimed])
+        kept = [cursor.position for cursor in self.cursors.values()]
+        for cursor in self.cursors.values():
+            kept += [message.offset for message in cursor.unfinished() if message.offset >= head]
+        return min(self.purged_to, *kept)
 
     @property
     def rules(self) -> Rules:

@@ -130,6 +130,7 @@ class Whole(Amqp10Operations, Interruptions, AdminOperations, StreamOperations, 
         self.replies.asking.clear()
         self.may_end.clear()
         now = time.time()
+        self.queues.advance(now)  # what was over as the broker ended may have died into a durable queue
         self.sessions.restart(ends, killed=kill)
         self.queues.restart(now, killed=kill)
         self.routes.crash(set(self.queues.queues))

@@ -98,3 +98,17 @@ def test_what_the_last_group_had_not_done_at_a_purge_stays_for_the_next() -> Non
     life.queue.groups.delete("a", life.clock.ms, force=True)
     life.settle()
     assert life.consume("b").offsets == [0, 1]
+
+
+def test_what_was_claimed_at_a_purge_and_another_group_has_yet_to_read_is_given_to_a_new_group() -> None:
+    life = Life()
+    life.publish(5)
+    sink = life.consume("a", credit_max=3)
+    life.queue.purge(life.clock.ms)
+    life.settle()
+    life.queue.groups.ensure("b", "#", "")
+    life.settle()
+    life.shard.manager.ack(sink.claims[:1], life.clock.ms)
+    life.settle()
+    assert life.consume("c").offsets[:3] == [0, 1, 2]
+    assert life.consume("b").offsets[:3] == [0, 1, 2]
