@@ -178,7 +178,7 @@ class Part:
 
     def beginning(self) -> int:
         """Return where a group begins that is to have all there is for it: at the oldest message kept, or
-        behind what was purged, but for what other groups have claimed and not settled, or have yet to come to.
+        behind what was purged, but for what other groups have claimed and not settled, or not looked at yet.
         """
         head = self.log.head_offset
         if not self.is_purged or not self.cursors:

@@ -62,6 +62,8 @@ class Amqp10(Client):
         self._answers: list[Any] = []  # sasl, open, begin, end, close
         self.echoes = 0
         self.was_full = False  # whether the window was, since the last step
+        self._gave_room = False  # whether the window was opened again since the last question
+        self._is_ending = False  # whether the session of the links is
         self.links: dict[tuple[int, int], Link] = {}  # by channel and handle
         self.outcomes: dict[int, Any] = {}
         self.told: dict[int, Any] = {}  # what the broker settled of what it sent
@@ -90,7 +92,9 @@ class Amqp10(Client):
     def end(self, channel: int) -> None:
         """End a session, and take what was under way."""
         self._tell(channel, p.End())
+        self._is_ending = channel == LINKS
         self.expect(p.End)
+        self._is_ending = False
         for key in [key for key in self.links if key[0] == channel]:
             self.links.pop(key).is_detached = True
 
@@ -246,12 +250,25 @@ class Amqp10(Client):
     # ---- the connection
 
     def barrier(self) -> Callable[[], bool]:
-        """Ask for the state of the session; the function given tells whether it is there."""
-        if self.gone is not None:
-            return lambda: True
-        wanted = self.echoes + 1
-        self._flow(LINKS, echo=True)
-        return lambda: self.echoes >= wanted or self.gone is not None
+        """Ask for the state of the session; the function given tells whether it is there. It asks again where
+        the broker was given room for more meanwhile.
+        """
+        wanted = self._ask_state()
+
+        def answered() -> bool:
+            nonlocal wanted
+            if self.gone is None and self.echoes >= wanted and self._gave_room:
+                wanted = self._ask_state()
+            return self.echoes >= wanted or self.gone is not None
+
+        return answered
+
+    def _ask_state(self) -> int:
+        """Ask; gives how many answers there are then."""
+        self._gave_room = False
+        if self.gone is None:
+            self._flow(LINKS, echo=True)
+        return self.echoes + 1
 
     def close(self) -> None:
         """Close, and wait for the answer."""
@@ -345,8 +362,10 @@ class Amqp10(Client):
             link.count += 1
             self._delivered(channel, link, first, payload)
         if self._received[channel] >= self._told_received[channel] + self._window:
-            self.was_full = self.was_full or channel == LINKS
-            self._flow(channel)
+            if channel == LINKS:
+                self.was_full = self._gave_room = True
+            if channel != LINKS or not self._is_ending:
+                self._flow(channel)
 
     def _delivered(self, channel: int, link: Link, first: p.Transfer, payload: bytes) -> None:
         told = sections(payload)

@@ -708,10 +708,13 @@ class Queues:
             raise Mismatch(f"delivered {where} beyond its credit")
         if queue.settings.single_active and consumer in group.consumers and group.active() is not consumer:
             raise Mismatch(f"delivered {where}, not to the active {group.active().tag}")
-        # it died into its own queue, or came twice with an identity: which of the two this is was not told
-        is_one_of_several = len(group.alike(body, READY, death)) > 1 or (
-            death is None and sum(other.message.body == body for other in group.items) > 1
-        )
+        # it died into its own queue, or was moved there, and which of the two this is was not told
+        several = [
+            other
+            for other in group.items
+            if other.message.body == body and (death is None or other.deaths[-1:] == item.deaths[-1:])
+        ]
+        is_one_of_several = len(several) > 1
         if not item.loose and item.step != self.step and not is_one_of_several:
             if consumer.last_place is not None and item.place < consumer.last_place:
                 raise Mismatch(f"delivered {where} out of order")
@@ -854,7 +857,11 @@ class Queues:
     def restart(self, now: float, *, killed: bool) -> None:
         """The broker ended: what is in memory is gone, what was held is back."""
         self.given.clear()  # who had credit cannot be told: what was sent may not have been read
-        for queue in [queue for queue in self if not queue.settings.durable or queue.exclusive]:
+        gone = [queue for queue in self if not queue.settings.durable or queue.exclusive]
+        for queue in gone:
+            if not killed:
+                self._die_in_the_end(queue, now)
+        for queue in gone:
             del self.queues[queue.name]
             queue.ended()
         for queue in self:
@@ -878,6 +885,14 @@ class Queues:
                 item.loose = True
         self.all_back(held, now)
         self.step += 1
+
+    def _die_in_the_end(self, queue: Queue, now: float) -> None:
+        """What is held in a queue that goes with the broker returns to it before, and may die as it does."""
+        for item in [item for group in queue.groups.values() for item in group.items]:
+            if item.state == HELD and self._may_end(item, now):
+                item.state = READY
+                is_over = item.expires is not None and now >= item.expires
+                self.may_die(queue, item, "expired" if is_over else "delivery_limit", now)
 
     def came_back(self) -> None:
         """The broker serves again."""

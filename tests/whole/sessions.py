@@ -533,8 +533,8 @@ class Sessions:
         offered.sort(key=lambda pair: (pair[1].qos == 3, not pair[0].required))
         is_exact = any(wanted.qos == qos for _, wanted in offered)
         shared = [(kept, wanted) for kept, wanted in offered if not self._differs(wanted, fields)]
-        # one that need not come fits later, too
-        for copy in sorted(session.pending, key=lambda one: not one.required):
+        # one that need not come fits later, too, and so does one that may come with any options
+        for copy in sorted(session.pending, key=lambda one: (not one.required, one.any_options)):
             if copy.body != body or copy.topic != topic or (copy.qos == 3 and not qos and is_exact):
                 continue
             wrong = self._differs(copy, fields)
