@@ -105,6 +105,7 @@ class Amqp10Operations(AmqpOperations):
             if item.state == HELD:
                 low, high = item.attempts
                 item.attempts = (max(low - 1, 0), max(high - 1, 0))
+                item.is_untried = True
                 self._given_back.append((time.time(), item))
 
     # ---- what came
@@ -511,6 +512,8 @@ class Amqp10Operations(AmqpOperations):
         held = sorted((tag, item) for tag, item in self.held[name].items() if item.state in (HELD, "gone"))
         place = i % len(held)
         chosen = held[place : place + n]
+        while self._has_of_transaction(name, chosen[0][0], chosen[-1][0]):
+            chosen.pop()
         for tag, _ in chosen:
             del self.held[name][tag]
         state = OUTCOMES[outcome]
@@ -525,6 +528,11 @@ class Amqp10Operations(AmqpOperations):
             if wrong := [tag for tag, _ in chosen if client.told.pop(tag) != state]:
                 raise Mismatch(f"deliveries {wrong} were settled in another way than {state}")
         self._act(outcome, [item for _, item in chosen])
+
+    def _has_of_transaction(self, name: str, first: int, last: int) -> bool:
+        """Whether some of these deliveries are settled in a transaction that is under way."""
+        settled = [chosen for one in self.under_way[name].values() for _, chosen in one.settled]
+        return any(first <= tag <= last for chosen in settled for tag, _ in chosen)
 
     def _act(self, outcome: str, items: list[Item]) -> None:
         held = [item for item in items if item.state == HELD]

@@ -17,6 +17,7 @@ from tests.whole.world import Skip, World
 SUCCESS, NO_SUBSCRIBERS, REFUSED_TOPIC, QUOTA = 0x00, 0x10, 0x90, 0x97
 SOON_S = 0.15  # an operation takes as long as this, mostly: none begins so shortly before something happens
 SESSION_ENDS_S = 0.15  # after its time is over
+LEASE_S = 30.0  # as queues have it by default
 LEASE_ENDS_S = 0.7  # leases are looked at twice a second
 LARGE_BYTES = 200
 
@@ -78,7 +79,7 @@ class MqttOperations(World):
         self.leases.remove((low, item, tag))
         if item.state == HELD and item.tag == tag:
             self.counts["leases that ran out"] += 1
-            self.queues.back(item, time.time())
+            self.queues.lease_ended(item, LEASE_S, time.time())
 
     def do_wait(self, name: str, ms: int = 1_300) -> None:
         """Let time pass, until something happened by itself."""
@@ -590,6 +591,8 @@ class MqttOperations(World):
         if verb == "extend":
             self.leases = [lease for lease in self.leases if lease[1] is not item]
             self.leases.append((before + 0.2, item, item.tag))
+            if item.holder is not None:
+                item.holder.late_until = 0.0
             return
         self.settled_tags.append((queue, item.tag))
         for tag, one in list(self.held[name].items()):

@@ -69,8 +69,9 @@ class Either:
 @dataclass(eq=False)
 class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
-    `may_give_way`: it may have given way to newer ones, and is where these go then; `is_purged`: it may have
-    been delivered before its queue was purged in this step.
+    `is_purged`: it may have been delivered before its queue was purged in this step; `is_untried`: it returns
+    as if nobody had been given it; `may_give_way`: it may have given way to newer ones, and is where these go
+    then.
     """
 
     message: Message
@@ -90,6 +91,7 @@ class Item:
     is_over: bool = False
     is_returning: bool = False
     is_purged: bool = False
+    is_untried: bool = False
     may_give_way: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
@@ -134,6 +136,7 @@ class Consumer:
 
     `takes`: what happens when a message was sent: `hold` until settled, or `done` at once. `was_full`:
     whether its connection could be sent no more, whatever its credit, at some moment of this step.
+    `late_until`: it let a lease end, and until then leaves messages to others of its group.
     """
 
     client: str
@@ -149,6 +152,7 @@ class Consumer:
     priority: int = 0
     joined: int = -1
     last_place: tuple[int, int] | None = None
+    late_until: float = 0.0
 
 
 @dataclass(eq=False)
@@ -181,6 +185,12 @@ class Group:
         if self.consumers:
             self.active()
         self.consumers.append(consumer)
+
+    def able(self, now: float) -> list[Consumer]:
+        """Those who are given messages, as far as they have credit."""
+        if self.queue.settings.single_active:
+            return [self.active()]
+        return [consumer for consumer in self.consumers if now >= consumer.late_until] or self.consumers
 
     def wants(self, message: Message) -> bool:
         """Whether its pattern takes the routing key of the message in this queue."""
@@ -485,6 +495,7 @@ class Queues:
 
     def die(self, queue: Queue, item: Item, reason: str, now: float, *, sure: bool = True) -> None:
         """End an item: dead-lettered where its queue says so, else failed (or dropped: expired, maxlen)."""
+        self._pardon(item)
         item.holder = None
         item.changed, item.step = now, self.step
         targets = self._targets(queue, item, reason)
@@ -598,27 +609,45 @@ class Queues:
     def done(self, item: Item, now: float) -> None:
         if item.settled_elsewhere("ack"):
             return
+        self._pardon(item)
         item.state, item.holder, item.changed, item.step = DONE, None, now, self.step
 
-    def all_back(self, items: Iterable[Item], now: float) -> None:
+    @staticmethod
+    def _pardon(item: Item) -> None:
+        """Who settles something is late no more."""
+        if item.holder is not None:
+            item.holder.late_until = 0.0
+
+    def lease_ended(self, item: Item, lease_s: float, now: float) -> None:
+        """It returns, and who had it stands back for as long as its leases are."""
+        holder = item.holder
+        self.back(item, now)
+        if holder is not None and len(holder.group.consumers) > 1:
+            holder.late_until = now + lease_s
+
+    def all_back(self, items: Iterable[Item], now: float, *, counted: bool = True) -> None:
         """They return together: which of them does so before another one dies is not promised."""
         returning = sorted(items, key=lambda item: item.place)
         for item in returning:
             item.is_returning = True
-        ends = [item for item in returning if self._may_end(item, now)]
+        ends = [item for item in returning if self._may_end(item, now, counted=counted)]
         for item in ends:
             item.is_returning = False
-            self.back(item, now)
+            self.back(item, now, counted=counted)
         for item in returning:
             item.is_returning = False
         for item in returning:
             if item not in ends:
-                self.back(item, now)
+                self.back(item, now, counted=counted)
 
     @staticmethod
-    def _may_end(item: Item, now: float) -> bool:
+    def _may_end(item: Item, now: float, *, counted: bool = True) -> bool:
         """Whether it may die as it returns."""
-        limit = 0 if item.group is None else item.group.queue.settings.attempts_max
+        limit = (
+            0
+            if item.group is None or item.is_untried or not counted
+            else item.group.queue.settings.attempts_max
+        )
         return bool(limit and item.attempts[1] >= limit) or (item.expires is not None and now >= item.expires)
 
     def back(self, item: Item, now: float, *, counted: bool = True) -> None:
@@ -628,10 +657,13 @@ class Queues:
         assert item.group is not None
         queue = item.group.queue
         limit = queue.settings.attempts_max
+        counted = counted and not item.is_untried
+        item.is_untried = False
         if limit and counted and item.attempts[0] >= limit:
             self.die(queue, item, "delivery_limit", now)
             return
         maybe_over = limit and counted and item.attempts[1] >= limit
+        self._pardon(item)
         item.state, item.holder, item.changed, item.step = READY, None, now, self.step
         if maybe_over:
             self.may_die(queue, item, "delivery_limit", now)
@@ -776,10 +808,11 @@ class Queues:
     def _check_ranks(self) -> None:
         """What has credit now had it during this step: nothing went to a lower consumer. Raises Mismatch."""
         given, self.given = self.given, []
+        now = time.time()
         for consumer, body in given:
             if consumer.queue.settings.single_active or consumer not in consumer.group.consumers:
                 continue
-            for other in consumer.group.consumers:
+            for other in consumer.group.able(now):
                 was_there = other.joined not in (-1, self.step) and not other.was_full()
                 if was_there and other.priority > consumer.priority and other.credit() > 0:
                     raise Mismatch(
@@ -795,8 +828,7 @@ class Queues:
             for group in queue.groups.values():
                 if not group.consumers:
                     continue
-                able = [group.active()] if queue.settings.single_active else group.consumers
-                if all(consumer.credit() <= 0 for consumer in able):
+                if all(consumer.credit() <= 0 for consumer in group.able(now)):
                     continue
                 for item in group.items:
                     if item.state == READY and item.sure():
@@ -883,7 +915,7 @@ class Queues:
                 item.attempts = (0, item.attempts[1])
             if killed:
                 item.loose = True
-        self.all_back(held, now)
+        self.all_back(held, now, counted=not killed)  # a crash is an attempt that no limit ends
         self.step += 1
 
     def _die_in_the_end(self, queue: Queue, now: float) -> None:
