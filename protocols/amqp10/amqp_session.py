@@ -174,7 +174,7 @@ class Session:
         link.drain = flow.drain
         if flow.echo and not flow.drain and has_answer:
             self.send_flow(link)
-        self._events.append(ev.CreditChanged(link, flow.properties))
+        self._events.append(ev.CreditChanged(link))
 
     def on_transfer(self, data: bytes, at: int, body_at: int, end: int) -> int:
         """Take the transfer in the frame at `at`; gives the position after it, or after others like it."""
@@ -300,7 +300,7 @@ class Session:
         if tail.aborted:
             link.forget_parts()
             self._count(link)
-            self._events.append(ev.CreditChanged(link, None))
+            self._events.append(ev.CreditChanged(link))
             return
         link.first_transfer = first
         link.add_part(payload)
@@ -336,14 +336,13 @@ class Session:
         self._incoming_window = limits.AMQP10_INCOMING_WINDOW
         self.send_flow()
 
-    def send_flow(self, link: Link | None = None, *, echo: bool = False, properties: p.Fields = None) -> None:
+    def send_flow(self, link: Link | None = None, *, properties: p.Fields = None) -> None:
         """Tell the client our state of the session, and of a link."""
         flow = p.Flow(
             self._next_incoming_id & _MASK,
             self._incoming_window,
             self._next_outgoing_id,
             c.UINT_MAX,
-            echo=echo,
             properties=properties,
         )
         if link is not None:
@@ -434,12 +433,12 @@ class Session:
             attach = attach._replace(initial_delivery_count=0)
         self._send(attach)
 
-    def detach(self, link: Link, error: p.Error | None, closed: bool) -> None:
-        """Detach a link; what the client sends on it is discarded until it answers."""
+    def detach(self, link: Link, error: p.Error) -> None:
+        """Detach a link with an error; what the client sends on it is discarded until it answers."""
         link.state = ln.DETACHING
         link.forget_parts()
         self._forget_transfers(link)
-        self._send(p.Detach(link.handle, closed, error))
+        self._send(p.Detach(link.handle, True, error))
 
     def leave(self) -> None:
         """End, with all links."""

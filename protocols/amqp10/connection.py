@@ -23,7 +23,6 @@ from protocols.sans_io_connection import Connection
 
 _CLOSE: Final = b"\x00\x53\x18"
 _REFUSAL: Final = Symbol("amqp:connection-establishment-failed")  # as Qpid's clients know it
-_SASL_FRAMES: Final = (p.SaslInit, p.SaslResponse)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -57,7 +56,6 @@ class Amqp10Connection(Connection):
     _idle_timeout_s: float = field(init=False)
     _step: int = field(default=handshake.AWAITING_HEADER, init=False)
     _mechanism: str = field(default="", init=False)
-    _sasl_hostname: str | None = field(default=None, init=False)
     _opened: bool = field(default=False, init=False)
     """Our open was sent."""
     _sessions: dict[int, Session] = field(default_factory=dict, init=False)
@@ -210,14 +208,6 @@ class Amqp10Connection(Connection):
             self.output.append(c.AMQP_HEADER)
             self.fail(c.UNAUTHORIZED_ACCESS, reason)
 
-    def challenge(self, challenge: bytes) -> list[Any]:
-        """Ask for more before the decision; `AuthRequested` comes again. Gives what `accept_auth` does."""
-        if self.closing:
-            return []
-        self.output.append(encode_sasl_frame(p.SaslChallenge(challenge)))
-        self._step = handshake.AWAITING_RESPONSE
-        return self._resume()
-
     def accept_open(self) -> list[Any]:
         """Accept what `OpenRequested` asks for; gives the events of what the client sent meanwhile."""
         if self.closing:
@@ -229,7 +219,7 @@ class Amqp10Connection(Connection):
         self._next_heartbeat = self._now + self.heartbeat_s
         return self._resume()
 
-    def fail(self, condition: str, description: str, info: p.Fields = None) -> None:
+    def fail(self, condition: str, description: str) -> None:
         """Close with an error and discard everything until the client's close, or a deadline.
 
         `ConnectionLost` comes with that. Nothing happens when the connection is closing already.
@@ -245,7 +235,7 @@ class Amqp10Connection(Connection):
             self._ending_at = self._now
             return
         self._send_open(is_refusal=True)
-        error = p.Error(condition, description, info) if condition else None
+        error = p.Error(condition, description) if condition else None
         self.output.append(encode_frame(0, p.Close(error)))
 
     # front-end side: sessions and links
@@ -275,7 +265,6 @@ class Amqp10Connection(Connection):
         target: Any,
         *,
         snd_settle_mode: int | None = None,
-        rcv_settle_mode: int | None = None,
         offered_capabilities: tuple[str, ...] = (),
         properties: p.Fields = None,
     ) -> None:
@@ -288,8 +277,6 @@ class Amqp10Connection(Connection):
             return
         if snd_settle_mode is not None:
             link.snd_settle_mode = snd_settle_mode
-        if rcv_settle_mode is not None:
-            link.rcv_settle_mode = rcv_settle_mode
         max_message_size = link.max_message_size if link.client_sends else link.attach.max_message_size
         if not link.client_sends:
             link.encoder = hot.DeliveryEncoder(
@@ -314,7 +301,7 @@ class Amqp10Connection(Connection):
             ),
         )
 
-    def refuse_attach(self, link: Link, condition: str, description: str, info: p.Fields = None) -> None:
+    def refuse_attach(self, link: Link, condition: str, description: str) -> None:
         """Refuse a link of `AttachRequested`: attach without what was asked for, then detach (2.6.3)."""
         session = self._session_of(link, ln.ATTACHING)
         if session is None:
@@ -333,21 +320,13 @@ class Amqp10Connection(Connection):
                 target,
             ),
         )
-        session.detach(link, p.Error(condition, description, info), closed=True)
+        session.detach(link, p.Error(condition, description))
 
-    def detach(
-        self,
-        link: Link,
-        condition: str = "",
-        description: str | None = None,
-        info: p.Fields = None,
-        *,
-        closed: bool = True,
-    ) -> None:
-        """Detach a link, with an error if there is a condition."""
+    def detach(self, link: Link, condition: str, description: str | None = None) -> None:
+        """Detach a link with an error."""
         session = self._session_of(link)
         if session is not None:
-            session.detach(link, p.Error(condition, description, info) if condition else None, closed)
+            session.detach(link, p.Error(condition, description))
 
     def grant(self, link: Link, credit: int) -> None:
         """Let the client send `credit` deliveries from now on, on a link that it sends on; 0 stops it."""
@@ -357,11 +336,11 @@ class Amqp10Connection(Connection):
             link.credit_end = max(link.credit_end, link.delivery_count + credit)
             session.send_flow(link)
 
-    def send_flow(self, link: Link, properties: p.Fields = None, *, echo: bool = False) -> None:
+    def send_flow(self, link: Link, properties: p.Fields = None) -> None:
         """Tell the client our state of a link."""
         session = self._session_of(link)
         if session is not None:
-            session.send_flow(link, echo=echo, properties=properties)
+            session.send_flow(link, properties=properties)
 
     def drained(self, link: Link) -> None:
         """Tell the client that nothing is left for what remains of its credit (2.6.7)."""
@@ -552,7 +531,7 @@ class Amqp10Connection(Connection):
             self.output.append(c.AMQP_HEADER)
         else:
             self._step = handshake.DECIDING_AUTH
-            self._events.append(ev.AuthRequested("", "", "", b"", None))
+            self._events.append(ev.AuthRequested("", "", ""))
         return c.PROTOCOL_HEADER_BYTES
 
     def _on_handshake_frame(self, kind: int, data: bytes, at: int, end: int) -> None:
@@ -568,29 +547,24 @@ class Amqp10Connection(Connection):
         body, pos = p.decode(data, at, end)
         if type(body) not in legal or pos != end:
             raise AmqpError(c.NOT_ALLOWED, f"{type(body).__name__.lower()} is not allowed here")
-        if type(body) in _SASL_FRAMES:
+        if type(body) is p.SaslInit:
             self._on_sasl(body)
         elif type(body) is p.Open:
             self._on_open(body)
         else:
             self._on_close(body)
 
-    def _on_sasl(self, body: Any) -> None:
-        if type(body) is p.SaslInit:
-            self._mechanism = str(body.mechanism)
-            self._sasl_hostname = body.hostname
-            response = body.initial_response or b""
-        else:
-            response = body.response
+    def _on_sasl(self, init: p.SaslInit) -> None:
+        self._mechanism = str(init.mechanism)
         self._step = handshake.DECIDING_AUTH
         if self._mechanism not in self.mechanisms:
             self.refuse_auth(f"authentication mechanism {self._mechanism!r} is unknown")
             return
-        pair = handshake.credentials(self._mechanism, response)
+        pair = handshake.credentials(self._mechanism, init.initial_response or b"")
         if pair is None:
             self.refuse_auth("malformed PLAIN response")
             return
-        self._events.append(ev.AuthRequested(self._mechanism, *pair, response, self._sasl_hostname))
+        self._events.append(ev.AuthRequested(self._mechanism, *pair))
 
     def _on_open(self, opened: p.Open) -> None:
         self.channel_max = min(self.channel_max, int(opened.channel_max))
@@ -642,7 +616,7 @@ class Amqp10Connection(Connection):
         if error.scope == LINK:
             head = self._transfers.read(data, at, end)
             link = session.links[head.handle]
-            session.detach(link, told, closed=True)
+            session.detach(link, told)
             self._events.append(ev.LinkDetached(link, closed=True, error=told, by_peer=False))
         else:
             self._end(session, told)

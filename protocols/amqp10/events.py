@@ -14,15 +14,12 @@ from protocols.amqp10.performatives import Begin, Error, Open
 class AuthRequested:
     """The client wants to be let in: call `accept_auth()` or `refuse_auth(reason)`.
 
-    `mechanism` is "" for a client without SASL. `username` and `password` are those of PLAIN; `response` is
-    the initial response as it came, or the answer to the last `challenge`.
+    `mechanism` is "" for a client without SASL. `username` and `password` are those of PLAIN.
     """
 
     mechanism: str
     username: str
     password: str
-    response: bytes
-    hostname: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -112,11 +109,10 @@ class CreditChanged:
     """The client gave credit on a link that it receives on, see `link.credit`; or it used some up on one that
     it sends on, by a delivery that it aborted.
 
-    With `link.drain`, call `drained(link)` once nothing is left to send. `properties` are the flow's.
+    With `link.drain`, call `drained(link)` once nothing is left to send.
     """
 
     link: Link
-    properties: dict[Any, Any] | None
 
 
 @dataclass(slots=True, eq=False)

@@ -15,17 +15,15 @@ EXTERNAL: Final = "EXTERNAL"
 # steps; in the ones named DECIDING the front-end has been asked
 AWAITING_HEADER: Final = 0
 AWAITING_INIT: Final = 1
-AWAITING_RESPONSE: Final = 2
-DECIDING_AUTH: Final = 3
-AWAITING_AMQP_HEADER: Final = 4
-AWAITING_OPEN: Final = 5
-DECIDING_OPEN: Final = 6
-RUNNING: Final = 7
+DECIDING_AUTH: Final = 2
+AWAITING_AMQP_HEADER: Final = 3
+AWAITING_OPEN: Final = 4
+DECIDING_OPEN: Final = 5
+RUNNING: Final = 6
 
 # what frame bodies are legal, by step; steps without any read nothing
 LEGAL: Final[dict[int, tuple[type[Any], ...]]] = {
     AWAITING_INIT: (p.SaslInit,),
-    AWAITING_RESPONSE: (p.SaslResponse,),
     AWAITING_OPEN: (p.Open, p.Close),
     RUNNING: (p.Begin, p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End, p.Close),
 }

@@ -116,16 +116,6 @@ def test_refused_credentials_get_the_outcome():
     assert names(conn.receive_eof()) == ["ConnectionLost"]
 
 
-def test_a_challenge_is_answered_by_another_request():
-    conn = new_connection(mechanisms=("X",))
-    conn.receive(c.SASL_HEADER + encode_sasl_frame(p.SaslInit("X", b"1")), 0.0)
-    assert conn.challenge(b"2") == []
-    (asked,) = conn.receive(encode_sasl_frame(p.SaslResponse(b"3")), 0.0)
-    assert (asked.mechanism, asked.response) == ("X", b"3")
-    conn.accept_auth()
-    assert said(conn)[-2:] == [p.SaslChallenge(b"2"), p.SaslOutcome(0)]
-
-
 @pytest.mark.parametrize(
     ("opened", "condition"),
     [
