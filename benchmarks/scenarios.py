@@ -162,6 +162,7 @@ _IDLE = (_less("rss_kb_per_connection", "KB", 20.0), _less("rss_kb_per_subscribe
 _QUORUM_TITLE = "durable, confirms, 1 producer, 1 consumer; quorum queue"
 _TOPIC_TITLE = "durable, confirms, through a topic exchange with 1 binding; classic queue"
 _VARIED_TITLE = "100 B, each message with an ID of its own, a time, a header"
+_LINKS_TITLE = "AMQP 1.0, durable, 50 links of one session, 1 in flight on each"
 _TRANSIENT: dict[str, Any] = {"durable": False, "confirms": False, "no_ack": True, "flow_window": 50_000}
 _FAN_IN_TITLE = "1,000 publishers, one QoS 1 message each at a time, 1 subscriber"
 _FLEET_TITLE = "500 devices, own topics, JSON of differing size, 1 in flight each, 1 subscriber"
@@ -175,7 +176,19 @@ SCENARIOS = (
     _amqp("amqp-fanout-10", "durable, confirms, to 10 classic queues, one of them consumed", 1.0, fanout=10),
     _amqp("amqp-durable-varied", _VARIED_TITLE, 1.5, varied=True, queue_arguments=QUORUM),
     _amqp("amqp10-durable-100B", "AMQP 1.0, 1 producer, 1 consumer", 1.5, amqp10, queue_arguments=QUORUM),
+    _amqp("amqp10-durable-1KB", "the same with 1 KB bodies", 1.5, amqp10, size=1_024, queue_arguments=QUORUM),
     _amqp("amqp10-durable-varied", _VARIED_TITLE, 1.5, amqp10, varied=True, queue_arguments=QUORUM),
+    _amqp("amqp10-links-50", _LINKS_TITLE, 1.2, amqp10, links=50, queue_arguments=QUORUM),
+    _amqp("amqp10-transient-100B", "settled both ways, nothing stored", 2.0, amqp10, **_TRANSIENT),
+    Scenario(
+        "amqp10-latency-500",
+        "AMQP 1.0, durable, accepted, 500 msg/s, end to end; quorum queue",
+        RABBITMQ,
+        (Metric("p50_ms", "ms", more_is_better=False, ratio_min=1.0), *_LATENCY[1:]),
+        lambda broker, effort: amqp.run_latency(
+            broker.target, amqp.LatencyLoad(seconds=effort.latency_seconds, queue_arguments=QUORUM), amqp10
+        ),
+    ),
     Scenario(
         "amqp-publish-then-drain",
         "durable, confirms, publish all, then consume all, 100 B; classic durable queue",

@@ -63,6 +63,7 @@ class AmqpLoad:
     no_ack: bool = False
     flow_window: int = 0
     varied: bool = False  # each message has properties of its own
+    links: int = 0  # of AMQP 1.0: published on so many, each with one message in flight
     topic_bindings: int = 0  # published to a topic exchange that has so many; 0: to the default exchange
     fanout: int = 0  # published to a fanout exchange of so many queues, of which one is consumed
     queue_arguments: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +76,10 @@ def run_together(target: Target, load: AmqpLoad, clients: Any = None) -> dict[st
     """
     queue = declare(target, load)
     crew = Crew()
-    crew.add(PUBLISHER, clients.publisher if clients else publisher, target, load, queue)
+    produce = publisher
+    if clients:
+        produce = clients.links_publisher if load.links else clients.publisher
+    crew.add(PUBLISHER, produce, target, load, queue)
     crew.add(CONSUMER, clients.consumer if clients else consumer, target, load, queue)
     report = crew.measure(target, load.seconds, PUBLISHER, [CONSUMER])
     delete(target, load, queue)
@@ -288,15 +292,16 @@ class LatencyLoad:
         return round(self.rate * self.warmup_s)
 
 
-def run_latency(target: Target, load: LatencyLoad) -> dict[str, Any]:
+def run_latency(target: Target, load: LatencyLoad, clients: Any = None) -> dict[str, Any]:
     """Percentiles in milliseconds: due time -> delivery, and due time -> confirm.
 
-    Every message carries the moment it was due, so a generator or broker that falls behind shows.
+    Every message carries the moment it was due, so a generator or broker that falls behind shows. `clients`
+    as for `run_together`.
     """
     queue = declare(target, AmqpLoad(queue_arguments=load.queue_arguments))
     crew = Crew()
-    crew.add(CONSUMER, timing_consumer, target, load, queue)
-    crew.add(PUBLISHER, timed_publisher, target, load, queue)
+    crew.add(CONSUMER, clients.timing_consumer if clients else timing_consumer, target, load, queue)
+    crew.add(PUBLISHER, clients.timed_publisher if clients else timed_publisher, target, load, queue)
     report = crew.measure(target, load.seconds + load.warmup_s, PUBLISHER, [CONSUMER])
     delete(target, AmqpLoad(), queue)
     return report | {
