@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
@@ -17,6 +18,8 @@ from config import limits
 
 CERTIFICATE: Final = "certificate"
 """Where in a request's state stand the names of the client's certificate, if one was verified."""
+
+_UPGRADE_HEADERS: Final = frozenset((b"connection", b"upgrade", b"http2-settings"))
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -39,6 +42,7 @@ class HttpConnection(HttpToolsProtocol):
         self._chunk_bytes = 0
         self._pending_bytes = 0  # of a header line that has come in part, since the chunk it began in
         self._head_deadline: asyncio.TimerHandle | None = None
+        self.parser = cast(httptools.HttpRequestParser, _Parser(self))
         made = partial(WebSocketConnection, lost=lost)
         self.ws_protocol_class = cast(type[asyncio.Protocol], made)
 
@@ -85,7 +89,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin what is asked for: the header is there."""
         self._head_is_there()
-        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
+        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX and not self.wants_another_protocol:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -95,8 +99,23 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Take the end of the request."""
-        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX:
+        if self._head_bytes <= limits.HTTP_HEAD_BYTES_MAX and not self.wants_another_protocol:
             super().on_message_complete()
+
+    @property
+    def wants_another_protocol(self) -> bool:
+        """Whether the request offers to go on in a protocol not spoken here, as HTTP/2 without TLS."""
+        return bool(self.parser.should_upgrade() and self._get_upgrade() and not self._should_upgrade())
+
+    def head_without_upgrade(self) -> bytes:
+        """Return the head of the request without that offer, which a server may ignore (RFC 9110 7.8)."""
+        lines = [
+            self.parser.get_method() + b" " + self.url + b" HTTP/" + self.parser.get_http_version().encode()
+        ]
+        lines += [name + b": " + value for name, value in self.headers if name not in _UPGRADE_HEADERS]
+        if not self.parser.should_keep_alive():
+            lines.append(b"connection: close")
+        return b"\r\n".join([*lines, b"", b""])
 
     def abort(self) -> None:
         """End the connection without waiting for anything."""
@@ -118,6 +137,33 @@ class HttpConnection(HttpToolsProtocol):
         self._head_deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class _Parser:
+    """The parser of a connection's requests. What follows a head that offers another protocol is no request
+    to `httptools`; it begins anew with a head that does not, where the offer is not taken.
+    """
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+        self._parser = httptools.HttpRequestParser(connection)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    def feed_data(self, data: bytes) -> None:
+        """Parse the next octets; raises `HttpParserUpgrade` for a WebSocket."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                connection = self._connection
+                if not connection.wants_another_protocol:
+                    raise
+                data = connection.head_without_upgrade() + data[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(connection)
+            else:
+                return
 
 
 class WebSocketConnection(WSProtocol):

@@ -148,6 +148,26 @@ def test_page_of_another_site_is_refused(http: httpx.Client, method: str, header
     assert http.request(method, "/api/v1/overview", headers=headers).status_code == 403
 
 
+@pytest.mark.parametrize("is_in_parts", [False, True], ids=["at once", "in parts"])
+def test_request_that_offers_http_2_is_answered_in_http_1_with_its_body_read(
+    broker: BrokerProcess, queue: str, is_in_parts: bool
+) -> None:
+    """As Java's HTTP client asks (RFC 9110, section 7.8: a server may ignore the offer)."""
+    body = b'{"limits": {"max_depth": 7}}'
+    head = (
+        f"PUT /api/v1/queues/{queue} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    after = b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", broker.ports["http"]), 10) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in (head, body, after) if is_in_parts else (head + body + after,):
+            stream.sendall(part)
+        answer = b"".join(iter(lambda: stream.recv(65_536), b""))
+    assert answer.count(b"HTTP/1.1 2") == answer.count(b"HTTP/1.1 ") == 2, answer
+
+
 def test_endless_header_ends_the_connection(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.ports["http"]), timeout=10) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\n" + b"x-a: " + b"a" * 100_000 + b"\r\n\r\n")
