@@ -25,6 +25,8 @@ from storage.envelope import (
     PROPERTIES_AMQP,
     PROPERTIES_AMQP10,
     PROPERTIES_MQTT,
+    PROPERTIES_NONE,
+    RELATIVE_EXPIRY_MAX,
     EnvelopeTemplate,
     expires_at_ms,
 )
@@ -42,6 +44,15 @@ def made_of(template: EnvelopeTemplate) -> dict[object, Any]:
         made = template.context = {}
     assert isinstance(made, dict)
     return made
+
+
+def of_mqtt(topic: str, properties: bytes) -> EnvelopeTemplate:
+    """Return what MQTT publishes to a topic with these properties have in common where they are kept."""
+    kind = PROPERTIES_MQTT if properties else PROPERTIES_NONE
+    ttl_ms = mqtt.expiry_ms(properties)
+    # an interval of 0 has passed once a message has to wait; one of decades never does
+    expires_at_ms = 0 if ttl_ms is None or ttl_ms >= RELATIVE_EXPIRY_MAX else max(1, ttl_ms)
+    return EnvelopeTemplate(topic, kind, properties, persistent=True, expires_at_ms=expires_at_ms)
 
 
 def read(template: EnvelopeTemplate) -> MessageProperties:

@@ -349,6 +349,25 @@ def test_subscriptions_to_queues_are_taken_up_again(mqtt, queue, name):
     assert back.take_one().payload == b"shared"
 
 
+def test_what_a_leaving_member_gives_back_is_kept_for_members_whose_session_lasts(raw_mqtt, mqtt, name):
+    """It was given before such a member joined, and comes again when that one comes back."""
+    topic_filter, topic = f"$share/g/{name}/#", f"{name}/a"
+    leaving = raw_mqtt(version=V311)
+    leaving.send_bytes(wire.subscribe(topic_filter, 1, version=V311))
+    leaving.expect(wire.SUBACK)
+    device = mqtt()
+    for body in ("1", "2", "3"):
+        device.publish(topic, body)
+        leaving.expect(wire.PUBLISH)  # and not acknowledged
+    staying = lasting(mqtt, V5, f"{name}-2")
+    staying.subscribe(topic_filter)
+    staying.disconnect()
+    leaving.send_bytes(b"\xe0\x00")
+    assert leaving.farewell() is None
+    back = lasting(mqtt, V5, f"{name}-2")
+    assert sorted(payloads(back.take(3))) == ["1", "2", "3"]
+
+
 def test_unsubscribed_filter_brings_nothing_any_more(mqtt, name):
     client = lasting(mqtt, V5, name)
     client.subscribe(f"{name}/a", 1)

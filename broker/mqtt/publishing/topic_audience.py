@@ -8,12 +8,12 @@ from broker.engine.session_traffic import Log, Session
 from broker.mqtt.sessions.logged import LoggedFilter
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
-from broker.properties.mqtt import expiry_ms
+from broker.properties.templates import of_mqtt
 from broker.vhosts.hub import Hub
 from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager.audience import HEARD, NOTHING_AHEAD, STORED, UNHEARD, SessionsAhead
 from queue_manager.validity import Version
-from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE, RELATIVE_EXPIRY_MAX, EnvelopeTemplate
+from storage.envelope import EnvelopeTemplate
 
 _NEVER_FOUND = Version()
 _NEVER_FOUND.expire()
@@ -152,14 +152,7 @@ class Audience:
     def _kept_as(self) -> EnvelopeTemplate:
         """Return what messages have in common where they are kept."""
         if self._template is None:
-            shape = self._shape
-            kind = PROPERTIES_MQTT if shape.properties else PROPERTIES_NONE
-            ttl_ms = expiry_ms(shape.properties)
-            # an interval of 0 has passed once a message has to wait; one of decades never does
-            expires_at_ms = 0 if ttl_ms is None or ttl_ms >= RELATIVE_EXPIRY_MAX else max(1, ttl_ms)
-            self._template = EnvelopeTemplate(
-                shape.topic, kind, shape.properties, persistent=True, expires_at_ms=expires_at_ms
-            )
+            self._template = of_mqtt(self._shape.topic, self._shape.properties)
         return self._template
 
     def _find(self) -> None:

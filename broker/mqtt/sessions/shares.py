@@ -15,7 +15,7 @@ from broker.engine.session_traffic import NEVER_S, Delivery, Matched, Session, S
 from broker.mqtt.settling.window import OutboundWindow
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import ShareGroup, Subscription
-from broker.properties.templates import as_mqtt_at
+from broker.properties.templates import as_mqtt_at, of_mqtt
 from broker.vhosts.hub import Hub
 from config import limits
 from protocols.mqtt.constants import SHARED_PREFIX
@@ -98,6 +98,14 @@ class KeptShare:
             return False
         self.finished(run)  # in the commit that gives it to the member's session
         return True
+
+    def take_back(self, run: PublishRun) -> bool:
+        if run in self._deliveries:
+            return False
+        shape, name = run.shape, self.session.client_id
+        template, now_ms = of_mqtt(shape.topic, shape.properties), self._clock.now_ms()
+        messages = [(template, shape.qos, now_ms, body) for body in run.payloads]
+        return self._sessions.send_own(self.session, split_shared(name)[1], messages, retain=shape.retain)
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         if member is None or member.qos == 0:

@@ -384,11 +384,11 @@ class Outbound:
         self._shared.clear()
         for group, run, qos in sent:
             if qos == 1:
-                group.publish(run)
+                group.give_back(run)
             else:
                 group.finished(run)
         for group, run, _ in unsent:
-            group.publish(run)
+            group.give_back(run)
 
     def forget_ended(self) -> None:
         """Drop claims that ended otherwise (lease over, unsubscribed, queue deleted): acknowledging what was

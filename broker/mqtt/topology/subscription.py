@@ -132,6 +132,9 @@ class ShareBacklog(Protocol):
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         """Note the member that has it; None: no member may read it."""
 
+    def take_back(self, run: PublishRun) -> bool:
+        """Keep what a member was given before anything was kept, and gives back; whether that is so."""
+
     def dropped(self, run: PublishRun) -> None:
         """Take back what the member had no room for after all."""
 
@@ -199,6 +202,11 @@ class ShareGroup:
             member.subscriber.forward(run, member)
         if backlog is not None and self.members:
             backlog.given(run, member)
+
+    def give_back(self, run: PublishRun) -> None:
+        """Give what a member has not acknowledged in its session to another one."""
+        if self._backlog is None or not self._backlog.take_back(run):
+            self.publish(run)
 
     def dropped(self, run: PublishRun) -> None:
         """Take back what the member it was given to has not taken."""
