@@ -861,14 +861,15 @@ class Queues:
         self.give_back(lambda item: item.holder is consumer, now)
 
     def left_unread(self, consumer: Consumer, now: float) -> None:
-        """The connection of a consumer ended without a last answer: what has become due since the last one
-        may have been sent to it.
+        """The connection of a consumer ended without a last answer: what has become due since the last one,
+        or need not have come, may have been sent to it.
         """
         group = consumer.group
         group.unread_step = self.step
         group.is_lost_unread = group.is_lost_unread or consumer.takes == "done"
         for item in group.ready():
-            if item.step == self.step or (item.not_before and abs(now - item.not_before) < LATE_S):
+            is_due = item.not_before and abs(now - item.not_before) < LATE_S
+            if is_due or item.step == self.step or not item.sure():
                 self._may_be_unread(item, now)
 
     def _may_be_unread(self, item: Item, now: float) -> None:
