@@ -359,7 +359,6 @@ async def _open_remote(url: str, description: str = "") -> SlateStore:
         database,
         description or url,
         admin=AdminBuilder(path, object_store).build(),
-        flush_interval_ms=limits.STORE_REMOTE_FLUSH_INTERVAL_MS,
     )
 
 

@@ -90,8 +90,7 @@ class SlateStore:
     With `sync` a write is on disk when it returns (needs a running event loop). `garbage`: collects what
     `sync` has made superfluous. `admin`: of the same database, where others can read it. `directory`: where a
     local database lies; `lock`: what keeps others out of it, released by `close` or when another has taken
-    over. `flush_interval_ms`: flushes start at least this far apart. `notes`: what an operator should read
-    about the opening.
+    over. `notes`: what an operator should read about the opening.
     """
 
     _database: Db
@@ -102,10 +101,8 @@ class SlateStore:
     admin: InitVar[Admin | None] = None
     directory: Path | None = None
     lock: DirectoryLock | None = None
-    flush_interval_ms: int = 0
     notes: tuple[str, ...] = ()
     cuts: Cuts | None = field(init=False)
-    _next_flush: float = field(default=0.0, init=False)
     _applied: WriteOps | None = field(default=None, init=False)  # written, but not known to be durable
     _applied_count: int = field(default=0, init=False)
     _synced_before: int = field(default=0, init=False)
@@ -148,6 +145,11 @@ class SlateStore:
     def is_syncing(self) -> bool:
         """Whether files of the database are being put on disk; other syncs may wait behind that."""
         return self._sync_count > 0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each write is a request to another machine."""
+        return self.directory is None and self.cuts is not None
 
     @property
     def journal(self) -> None:
@@ -264,8 +266,6 @@ class SlateStore:
                 async with self._turn:
                     if self._applied is not ops or self._applied_count != len(ops):
                         await self._apply(ops)
-                    if self.flush_interval_ms / 1000:
-                        await self._pace()
                     await self._database.flush_with_options(_FLUSH_WAL)
                     if self.sync is not None:
                         await self._sync_commit(self.sync)
@@ -342,14 +342,6 @@ class SlateStore:
         self._applied = ops
         self._applied_count = len(ops)
         self._synced_before = synced_before
-
-    async def _pace(self) -> None:
-        """Wait for the next flush's turn: every flush is a request to the object store, which costs money."""
-        loop = asyncio.get_running_loop()
-        delay = self._next_flush - loop.time()
-        if delay > 0:
-            await asyncio.sleep(delay)
-        self._next_flush = loop.time() + self.flush_interval_ms / 1000
 
     async def _sync_commit(self, sync: LocalSync) -> None:
         await asyncio.get_running_loop().run_in_executor(self._commit_thread, sync.sync_wal)

@@ -94,6 +94,11 @@ class Store(Protocol):
         ...
 
     @property
+    def is_remote(self) -> bool:
+        """Whether each write is a request to another machine."""
+        ...
+
+    @property
     def journal(self) -> JournalView | None:
         """The figures of the journal; None where there is none."""
         ...

@@ -91,6 +91,10 @@ class MemoryStore:
         return None
 
     @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
     def journal(self) -> None:
         return None
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from broker.clock import Clock
 from broker.engine.commit_stats import CommitStats
+from broker.engine.gathering import Gathering
 from broker.engine.shard_ending import Ending, resolve
 from broker.engine.store_retry import StoreRetry
 from broker.engine.wakeups import Wakeups
@@ -42,6 +43,7 @@ class CommitLoop:
         self._sealed_at: dict[Commit, float] = {}
         self.stats = stats
         self._closing = False
+        self._gathering = Gathering(clock.monotonic) if store.is_remote else None
         self._committed: Callable[[], None] = lambda: None
 
     def on_committed(self, call: Callable[[], None]) -> None:
@@ -62,7 +64,10 @@ class CommitLoop:
                 wake.clear()
                 await wake.wait()
                 continue
-            if due_ms == 0:
+            rest_s = 0.0
+            if due_ms == 0 and writing is None and self._gathering is not None:
+                rest_s = self._gathering.rest_s(len(self._manager.context.commit.waiters))
+            if due_ms == 0 and not rest_s:
                 sealed = self._seal()
                 if sealed is not None:
                     if writing is not None:
@@ -81,7 +86,7 @@ class CommitLoop:
                 await wake.wait()
             else:
                 try:
-                    async with asyncio.timeout(due_ms / 1000):
+                    async with asyncio.timeout(rest_s or due_ms / 1000):
                         await wake.wait()
                 except TimeoutError:
                     pass
@@ -122,9 +127,12 @@ class CommitLoop:
 
     async def _finish(self, commit: Commit, ops: WriteOps) -> None:
         """Write a sealed commit, then tell who waits for it."""
+        began = self._clock.monotonic()
         if ops:
             await self._retry.take(partial(self._store.write, ops))
         self._finished(commit)
+        if self._gathering is not None:
+            self._gathering.told(len(commit.waiters), self._clock.monotonic() - began)
 
     def _is_written_now(self, commit: Commit, ops: WriteOps) -> bool:
         """Write a sealed commit within this loop turn, if the store does that; whether it has."""

@@ -118,6 +118,11 @@ class JournaledStore:
         return self._slate.trouble
 
     @property
+    def is_remote(self) -> bool:
+        """Return False: what is written lies in the journal, on a disk."""
+        return False
+
+    @property
     def journal(self) -> JournalView:
         held = self._files.held()
         return JournalView(held.segment_count, held.in_use, held.size_bytes, self._handing_over.waiting_bytes)

@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from statistics import median
 
 import boto3
 import pytest
@@ -14,7 +17,7 @@ from storage import remote_hold
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.open import open_store
 from tests.unit.storage.store_conformance import batch
-from tests.waiting import turns, until_so
+from tests.waiting import hold_up_task, turns, until_so
 
 BUCKET = "sluice"
 
@@ -27,6 +30,7 @@ class Gate:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
+        self.delay_s = 0.0  # of each request
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -43,11 +47,22 @@ class Gate:
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, other_writer}
         with contextlib.suppress(OSError):
-            await asyncio.gather(self._pump(reader, other_writer), self._pump(other_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, other_writer, self._hold_up), self._pump(other_reader, writer, turns)
+            )
         self._writers -= {writer, other_writer}
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _hold_up(self) -> None:
+        await hold_up_task(self.delay_s)
+
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        hold_up: Callable[[], Awaitable[None]],
+    ) -> None:
         while data := await reader.read(65_536):
+            await hold_up()
             writer.write(data)
             await writer.drain()
         writer.close()
@@ -81,6 +96,13 @@ def settings(prefix: str) -> StorageSettings:
     return StorageSettings(url=f"s3://{BUCKET}/{prefix}")
 
 
+async def seconds_of(step: Awaitable[object]) -> float:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await step
+    return loop.time() - began
+
+
 async def test_write_reopen_and_takeover(gate, moto_port):
     first = await open_store(settings("a/b"))
     assert first.describe() == "s3://sluice/a/b"
@@ -102,13 +124,17 @@ async def test_write_reopen_and_takeover(gate, moto_port):
     assert {entry["Key"].split("/")[1] for entry in listed["Contents"] if entry["Key"][0] == "a"} == {"b"}
 
 
-async def test_commits_to_an_object_store_are_paced(gate):
-    store = await open_store(settings("paced"))
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    for number in range(4):
-        await store.write(batch({b"k%d" % number: b""}))
-    assert loop.time() - begin >= 3 * limits.STORE_REMOTE_FLUSH_INTERVAL_MS / 1000
+async def test_lone_commit_takes_little_longer_than_one_request(gate):
+    store = await open_store(settings("lone"))
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{gate.port}", region_name="us-east-1")
+    gate.delay_s = 0.04
+    commits, requests = [], []
+    for number in range(15):
+        commits.append(await seconds_of(store.write(batch({b"k%d" % number: b""}))))
+        put = partial(client.put_object, Bucket=BUCKET, Key="bare", Body=b"")
+        requests.append(await seconds_of(asyncio.to_thread(put)))
+    assert gate.delay_s <= median(commits) <= 1.5 * median(requests)
+    gate.delay_s = 0
     await store.close()
 
 

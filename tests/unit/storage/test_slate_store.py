@@ -233,15 +233,6 @@ async def test_commit_without_a_log_object_is_not_confirmed(tmp_path):
     await store.close()
 
 
-async def test_flushes_keep_their_interval(store):
-    loop = asyncio.get_running_loop()
-    paced = SlateStore(store._database, "paced", flush_interval_ms=40)
-    begin = loop.time()
-    for number in range(4):
-        await paced.write(batch({b"k%d" % number: b""}))
-    assert 0.12 <= loop.time() - begin < 1
-
-
 async def test_store_is_usable_after_a_refused_operation(store):
     ops = batch({b"good": b"1"})
     ops.puts.append((b"", b"an empty key"))
