@@ -146,13 +146,14 @@ class SluiceMQ(Broker):
             *("--ready-file", str(self.directory / "ready.json")),
         ]
 
-    def start(self) -> float:
-        """Start; SIGTERM ends this program as Ctrl-C does from now on, so that the broker is stopped."""
+    def spawn(self) -> None:
+        """Start the process, without waiting until it serves; SIGTERM ends this program as Ctrl-C does from
+        now on, so that the broker is stopped.
+        """
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         (self.directory / "config.yaml").write_text(yaml.safe_dump(self.configuration()))
         (self.directory / "ready.json").unlink(missing_ok=True)
-        begin = time.monotonic()
         with (self.directory / "output.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -163,9 +164,16 @@ class SluiceMQ(Broker):
                 start_new_session=True,
             )
         self.target = replace(self.target, pid=self._process.pid)
+
+    def start(self) -> float:
+        """Start, as `spawn`, and wait until it serves."""
+        begin = time.monotonic()
+        self.spawn()
+        process = self._process
+        assert process is not None
         try:
             while not self._serves():
-                if self._process.poll() is not None or time.monotonic() > begin + START_TIMEOUT_S:
+                if process.poll() is not None or time.monotonic() > begin + START_TIMEOUT_S:
                     raise ClientError(f"{self.name} does not start: {self.last_output()}")
                 time.sleep(0.02)
         except BaseException:

@@ -280,7 +280,11 @@ class Broker:
 
     async def _open_store(self, starting: StartLog, *, take_over: bool) -> Store:
         starting.step(f"opening the storage {self.settings.storage.url}")
-        opened = await open_store(self.settings.storage, take_over=take_over, tell=starting.step)
+        cluster = self.settings.cluster
+        lease_ms = None if cluster is None else cluster.lease_ms
+        opened = await open_store(
+            self.settings.storage, take_over=take_over, lease_ms=lease_ms, tell=starting.step
+        )
         for note in opened.notes:
             _log.warning("storage.note", note=note)
         opened.tell_replayed(self._note_replayed)

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from config import limits, name_rules
 from config.access_settings import AccessSettings
+from config.cluster_settings import ClusterSettings
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
 from config.name_rules import DEFAULT_VHOST
@@ -276,6 +277,8 @@ class Settings(Section):
     )
     mqtt: MqttSettings = MqttSettings()
     queue_manager: QueueManagerSettings = QueueManagerSettings()
+    cluster: ClusterSettings | None = None
+    """None: one broker that has its storage for itself, or a standby that takes over slowly."""
     vhosts: tuple[VhostSettings, ...] = ()
     queues: Annotated[tuple[QueueSettings, ...], AfterValidator(_check_queues)] = ()
     access: AccessSettings = AccessSettings()
@@ -290,6 +293,17 @@ class Settings(Section):
         for _, name, _ in duplicate_names([vhost.name for vhost in value]):
             raise ValueError(f"two virtual hosts are named {name}")
         return value
+
+    @model_validator(mode="after")
+    def _cluster_is_on_an_object_store(self) -> "Settings":
+        if self.cluster is not None and not self.storage.is_remote:
+            raise ValueError(f"cluster: needs a storage.url in an object store, not {self.storage.url}")
+        if self.cluster is not None and self.storage.journal == "local":
+            raise ValueError(
+                "cluster: another broker cannot take over what storage.journal: local confirms, on a disk of"
+                " this machine"
+            )
+        return self
 
     @model_validator(mode="after")
     def _listeners_and_bridges_lead_somewhere(self) -> "Settings":

@@ -71,13 +71,15 @@ async def open_store(
     settings: StorageSettings,
     *,
     take_over: bool = False,
+    lease_ms: int | None = None,
     memory: ObjectStore | None = None,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> SlateStore | JournaledStore:
     """Open (or create) the database at `settings.url`.
 
     What another process has open is left to it: a local directory is refused, in an object store its end is
-    waited for. With `take_over` it is fenced instead. `tell` is given what is being waited for. `memory`
+    waited for. With `take_over` it is fenced instead. `lease_ms`: in an object store the broker has the
+    database by a lease (`storage.store_lease`). `tell` is given what is being waited for. `memory`
     keeps the contents of a `memory:` store so that a test can open them again. The store's `notes` say what
     an operator should know. Raises StorageError: StoreInUse when a local directory is in use,
     StoreUnavailable when the place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a
@@ -85,7 +87,7 @@ async def open_store(
     """
     await ensure_fast_batch()
     if settings.is_remote:
-        return await _open_in_object_store(settings, take_over, tell)
+        return await _open_in_object_store(settings, take_over, lease_ms, tell)
     if settings.url == "memory:":
         store = await _in_time(settings.url, _open_memory(memory))
         await _or_close(store, check_format(store, PLAIN_VERSION))
@@ -190,22 +192,27 @@ async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
 
 
 async def _open_in_object_store(
-    settings: StorageSettings, take_over: bool, tell: Callable[[str], None]
+    settings: StorageSettings, take_over: bool, lease_ms: int | None, tell: Callable[[str], None]
 ) -> SlateStore | JournaledStore:
     url = settings.url
     root = absolute_path(settings.journal_directory)
-    reader = await _in_time(url, open_reader(*_remote(url)))
+    look_ms = limits.HOLD_LOOK_INTERVAL_MS if lease_ms is None else lease_ms // limits.LEASE_LOOKS
+
+    async def opened_reader() -> DbReader | None:
+        return await _in_time(url, open_reader(*_remote(url), look_ms))
+
+    reader = await opened_reader()
     if reader is not None:
         try:
             await refuse_without_journal(reader, url, root)
             if not take_over:
-                await wait_for_holder(reader, url, tell)
+                reader = await wait_for_holder(reader, url, tell, opened_reader, look_ms)
         finally:
             await close_reader(reader)
     if settings.journal == "local":
         return await _open_behind_journal(settings, await _lock_for_journal(root, take_over))
-    store = await _in_time(url, _open_remote(url))
-    await _or_close(store, _hold_without_journal(store, root))
+    store = await _in_time(url, _open_remote(url, is_leased=lease_ms is not None))
+    await _or_close(store, _hold_without_journal(store, root, lease_ms))
     return store
 
 
@@ -226,7 +233,7 @@ async def _open_behind_journal(settings: StorageSettings, lock: DirectoryLock) -
         raise
 
 
-async def _hold_without_journal(store: SlateStore, root: Path) -> None:
+async def _hold_without_journal(store: SlateStore, root: Path, lease_ms: int | None) -> None:
     """Have a database without a journal; one that is in `root` is handed over, and left."""
     await check_format(store, PLAIN_VERSION)
     if await store.get(journal_state.key()) is not None:
@@ -235,7 +242,7 @@ async def _hold_without_journal(store: SlateStore, root: Path) -> None:
             await leave_journal(store, lock.directory)
         finally:
             lock.release()
-    await store.hold()
+    await store.hold(lease_ms)
 
 
 async def _lock_for_journal(root: Path, take_over: bool) -> DirectoryLock:
@@ -352,9 +359,9 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     )
 
 
-async def _open_remote(url: str, description: str = "") -> SlateStore:
+async def _open_remote(url: str, description: str = "", *, is_leased: bool = False) -> SlateStore:
     path, object_store = _remote(url)
-    database = await _build(path, object_store, local=False)
+    database = await _build(path, object_store, local=False, is_leased=is_leased)
     return SlateStore(
         database,
         description or url,
@@ -397,9 +404,17 @@ def _remote(url: str) -> tuple[str, ObjectStore]:
     return prefix.strip("/") or DATABASE, object_store
 
 
-async def _build(path: str, object_store: ObjectStore, *, local: bool, collects_garbage: bool = True) -> Db:
+async def _build(
+    path: str,
+    object_store: ObjectStore,
+    *,
+    local: bool,
+    collects_garbage: bool = True,
+    is_leased: bool = False,
+) -> Db:
     builder = DbBuilder(path, object_store)
-    builder.with_settings(broker_settings(local=local, collects_garbage=collects_garbage))
+    settings = broker_settings(local=local, collects_garbage=collects_garbage, is_leased=is_leased)
+    builder.with_settings(settings)
     cache = DbCache.new_moka_cache(
         MokaCacheOptions(max_capacity=limits.STORE_BLOCK_CACHE_BYTES, time_to_live=None, time_to_idle=None)
     )

@@ -111,7 +111,7 @@ async def _open(
     try:
         await _check_format(reader, url)
         if "://" in url:
-            await wait_for_holder(reader, url, tell)
+            reader = await wait_for_holder(reader, url, tell, lambda: open_reader(*database_at(url)))
         return ReadOnlyStore(reader, await _journal(reader, root, url), release)
     except BaseException:
         await close_reader(reader)

@@ -23,38 +23,52 @@ from storage.slate_errors import SLATE_ERRORS, answered, translate
 class RemoteHold:
     """Says, from `begin` to `release`, that this process has the database open."""
 
-    __slots__ = ("_holder", "_task", "_write")
+    __slots__ = ("_holder", "_is_held", "_task", "_write", "interval_s")
 
-    def __init__(self, write: Callable[[WriteOps], Awaitable[None]]) -> None:
+    def __init__(self, write: Callable[[WriteOps], Awaitable[None]], lease_ms: int | None = None) -> None:
+        """`lease_ms`: those who wait take the database over after so long without a new record."""
         self._write = write
-        self._holder = Holder(secrets.randbits(64), 0, os.getpid(), os.uname().nodename)
+        self._holder = Holder(secrets.randbits(64), 0, os.getpid(), os.uname().nodename, lease_ms)
         self._task: asyncio.Task[None] | None = None
+        self._is_held = False
+        self.interval_s: float = limits.HOLD_BEAT_INTERVAL_S
 
     async def begin(self) -> None:
         """Write the record, and from now on again and again. Raises StorageError."""
         await self._beat()
+        self._is_held = True
         self._task = asyncio.get_running_loop().create_task(self._go_on())
+
+    def stop_beating(self) -> None:
+        """Write nothing more by itself."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def release(self) -> None:
         """Let others in at once. Raises StorageError."""
-        if self._task is None:
+        if not self._is_held:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
+        self._is_held = False
+        self.stop_beating()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
         ops = WriteOps()
         ops.delete(holder.key())
         await self._write(ops)
 
-    async def _beat(self) -> None:
+    def next_row(self) -> tuple[bytes, bytes]:
+        """Return the record that says it once more."""
         self._holder = self._holder._replace(beat=self._holder.beat + 1)
+        return holder.key(), holder.encode(*self._holder)
+
+    async def _beat(self) -> None:
         ops = WriteOps()
-        ops.put(holder.key(), holder.encode(*self._holder))
+        ops.put(*self.next_row())
         await self._write(ops)
 
     async def _go_on(self) -> None:
         while True:
-            await asyncio.sleep(limits.HOLD_BEAT_INTERVAL_S)
+            await asyncio.sleep(self.interval_s)
             try:
                 await self._beat()
             except StoreUnavailable:
@@ -63,13 +77,17 @@ class RemoteHold:
                 return
 
 
-async def open_reader(path: str, object_store: ObjectStore) -> DbReader | None:
-    """Open a reader beside the writer; None when there is no database yet."""
+async def open_reader(
+    path: str, object_store: ObjectStore, look_ms: int = limits.HOLD_LOOK_INTERVAL_MS
+) -> DbReader | None:
+    """Open a reader beside the writer, which looks every `look_ms` for what is new; None when there is no
+    database yet.
+    """
     builder = DbReaderBuilder(path, object_store)
     builder.with_reader_mode(ReaderMode.FOLLOW_LATEST())
     builder.with_options(
         ReaderOptions(
-            manifest_poll_interval_ms=limits.HOLD_LOOK_INTERVAL_S * 1_000,
+            manifest_poll_interval_ms=look_ms,
             checkpoint_lifetime_ms=limits.STORE_COMPACTED_AGE_MIN_S * 1_000,  # makes none
             max_memtable_bytes=limits.STORE_TABLE_BYTES,
             skip_wal_replay=False,
@@ -83,21 +101,52 @@ async def open_reader(path: str, object_store: ObjectStore) -> DbReader | None:
         raise translate(error, "opening") from error
 
 
-async def wait_for_holder(reader: DbReader, url: str, tell: Callable[[str], None]) -> None:
+async def wait_for_holder(
+    reader: DbReader,
+    url: str,
+    tell: Callable[[str], None],
+    open_again: Callable[[], Awaitable[DbReader | None]],
+    look_ms: int = limits.HOLD_LOOK_INTERVAL_MS,
+) -> DbReader:
     """Return once no broker has the database of `reader` open, as far as that can be seen.
 
-    `tell` is given what is waited for. Raises StorageError.
+    `tell` is given what is waited for. A reader that is cut off from the store sees the record stand still:
+    so before that is believed another one is opened, by `open_again`. Gives the reader that is open in the
+    end; none is if this raises StorageError, or is cancelled.
     """
     loop = asyncio.get_running_loop()
     last: Holder | None = None
     changed = 0.0
-    while (found := await _read(reader)) is not None and not _is_dead(found):
-        if found != last:
-            last, changed = found, loop.time()
-        elif loop.time() - changed >= limits.HOLD_TIMEOUT_S:
-            return
-        tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
-        await asyncio.sleep(limits.HOLD_LOOK_INTERVAL_S)
+    is_fresh = False
+    try:
+        while (found := await _read(reader)) is not None and not _is_dead(found):
+            still_s = loop.time() - changed
+            timeout_s = limits.HOLD_TIMEOUT_S if found.lease_ms is None else found.lease_ms / 1000
+            if found != last:
+                last, changed, is_fresh = found, loop.time(), False
+            elif is_fresh and still_s >= timeout_s:
+                break
+            elif not is_fresh and still_s >= limits.HOLD_FRESH_LOOK_SHARE * timeout_s:
+                again = await _opened_again(open_again)
+                if again is not None:
+                    await close_reader(reader)
+                    reader, is_fresh = again, True
+                    continue
+                changed = loop.time()  # it cannot be seen whether the record stands still
+            tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
+            await asyncio.sleep(look_ms / 1000)
+    except BaseException:
+        await close_reader(reader)
+        raise
+    return reader
+
+
+async def _opened_again(open_again: Callable[[], Awaitable[DbReader | None]]) -> DbReader | None:
+    """Open another reader; None where the store does not answer."""
+    try:
+        return await open_again()
+    except StoreUnavailable:
+        return None
 
 
 async def close_reader(reader: DbReader) -> None:

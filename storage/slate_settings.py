@@ -30,17 +30,19 @@ _COMPACTED_TABLE_BYTES: Final = 64 * limits.MIB
 _FETCH_BYTES: Final = limits.MIB
 
 
-def broker_settings(*, local: bool, collects_garbage: bool = True) -> Settings:
+def broker_settings(*, local: bool, collects_garbage: bool = True, is_leased: bool = False) -> Settings:
     """Return the settings for a local disk (or memory), or for an object store far away.
 
-    Without `collects_garbage` nothing is deleted unless `Admin.run_gc_once` is called.
+    Without `collects_garbage` nothing is deleted unless `Admin.run_gc_once` is called. `is_leased`: garbage
+    is kept for longer, so that a fence is there for longer than a lease can be renewed.
 
     Raises StorageError if a name is unknown to this SlateDB: it would ignore it silently.
     """
     poll = "1s" if local else "10s"
+    age_s = limits.STORE_LEASED_GARBAGE_AGE_MIN_S if is_leased else limits.STORE_GARBAGE_AGE_MIN_S
     collect = {
         "interval": f"{limits.STORE_GARBAGE_INTERVAL_S}s",
-        "min_age": f"{limits.STORE_GARBAGE_AGE_MIN_S}s",
+        "min_age": f"{age_s}s",
         "dry_run": False,
     }
     wanted: dict[str, Any] = {

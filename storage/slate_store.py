@@ -38,6 +38,7 @@ from storage.records import payload
 from storage.remote_hold import RemoteHold
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
+from storage.store_lease import StoreLease
 from storage.used_scans import UsedScans
 
 _FLUSH_WAL = FlushOptions(flush_type=FlushType.WAL)
@@ -109,6 +110,7 @@ class SlateStore:
     _sync_count: int = field(default=0, init=False)  # under way
     _durable_watch: DiskWatch | None = field(default=None, init=False)
     _hold: RemoteHold | None = field(default=None, init=False)
+    _lease: StoreLease | None = field(default=None, init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _used_scans: UsedScans = field(default_factory=UsedScans, init=False)
     _reads: ReadThread = field(default_factory=ReadThread, init=False)  # of payloads, which may be large
@@ -127,9 +129,14 @@ class SlateStore:
                 self._sweep(self.sync, garbage, self._sweep_thread)
             )
 
-    async def hold(self) -> None:
-        """Say in the database, until `close`, that this process has it open. Raises StorageError."""
-        self._hold = RemoteHold(self.write)
+    async def hold(self, lease_ms: int | None = None) -> None:
+        """Say in the database, until `close`, that this process has it open, by a lease if `lease_ms` is
+        given. Raises StorageError.
+        """
+        if lease_ms is None:
+            self._hold = RemoteHold(self.write)
+        else:
+            self._hold = self._lease = StoreLease(self.write, self._description, lease_ms)
         await self._hold.begin()
 
     def describe(self) -> str:
@@ -138,13 +145,22 @@ class SlateStore:
 
     @property
     def trouble(self) -> Trouble | None:
-        """The cause that keeps `make_durable` from its end, as far as that is known."""
+        """The cause that keeps `make_durable` from its end, as far as that is known; or that the lease has
+        ended.
+        """
+        if self._lease is not None:
+            return self._lease.trouble
         return None if self._durable_watch is None else self._durable_watch.trouble
 
     @property
     def is_syncing(self) -> bool:
         """Whether files of the database are being put on disk; other syncs may wait behind that."""
         return self._sync_count > 0
+
+    @property
+    def lease(self) -> StoreLease | None:
+        """The lease by which this process has the database; None: it needs none."""
+        return self._lease
 
     @property
     def is_remote(self) -> bool:

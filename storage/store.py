@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from storage.batch import WriteOps
 from storage.cuts import Cuts
 from storage.errors import StorageError
+from storage.store_lease import StoreLease
 
 
 class Replay(NamedTuple):
@@ -91,6 +92,11 @@ class Store(Protocol):
     @property
     def trouble(self) -> StorageError | None:
         """The cause that keeps the store from working in the background at the moment, if that is known."""
+        ...
+
+    @property
+    def lease(self) -> StoreLease | None:
+        """The lease without which nothing may be delivered or confirmed; None: there is none to keep."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from typing import Final
 
 from storage.batch import WriteOps
 from storage.errors import StorageError
+from storage.store_lease import StoreLease
 
 _CHUNK_KEYS: Final = 1_000
 
@@ -32,6 +33,7 @@ class MemoryStore:
         self._failures: deque[tuple[Exception, bool]] = deque()
         self._closed = False
         self.cuts = None
+        self.lease: StoreLease | None = None
 
     async def get(self, key: bytes) -> bytes | None:
         self._check_open()

@@ -43,6 +43,9 @@ class CommitLoop:
         self._sealed_at: dict[Commit, float] = {}
         self.stats = stats
         self._closing = False
+        self._lease = store.lease
+        self._renewal: Commit | None = None  # has the record that renews the lease, and is not in the store
+        self._untold: list[Commit] = []  # durable, but the lease had ended when that was known
         self._gathering = Gathering(clock.monotonic) if store.is_remote else None
         self._committed: Callable[[], None] = lambda: None
 
@@ -58,7 +61,7 @@ class CommitLoop:
             if writing is not None and writing.done():
                 await writing
                 writing = None
-            due_ms = self._manager.commit_due_ms(self._clock.now_ms())
+            due_ms = self._due_ms()
             if due_ms == 0 and writing is not None and not self._is_worth_preparing():
                 # a small commit loses nothing by collecting until the one before it is durable
                 wake.clear()
@@ -109,12 +112,33 @@ class CommitLoop:
         await self._finish(*sealed)
         return True
 
+    async def watch_lease(self) -> None:
+        """Raise StorageError when the lease is lost for good."""
+        lease = self._lease
+        while lease is not None:
+            lease.check_renewable()
+            await asyncio.sleep(lease.interval_s)
+
+    def _due_ms(self) -> float | None:
+        """Return in how many ms a commit is due: 0 for at once, None for not at all."""
+        due_ms = self._manager.commit_due_ms(self._clock.now_ms())
+        if self._lease is None or self._renewal is not None:
+            return due_ms
+        renewal_ms = 1000 * self._lease.due_s()
+        return renewal_ms if due_ms is None else min(due_ms, renewal_ms)
+
     def _is_worth_preparing(self) -> bool:
         return len(self._manager.context.commit.puts) >= limits.PREPARED_PUTS_MIN
 
     def _seal(self) -> tuple[Commit, WriteOps] | None:
         """Close the open commit and make it ready to be written."""
+        lease = self._lease
+        is_renewal = lease is not None and self._renewal is None and not lease.due_s()
+        if lease is not None and is_renewal:
+            self._manager.context.commit.put(*lease.next_row())
         commit = self._manager.seal(self._clock.now_ms())
+        if is_renewal:
+            self._renewal = commit
         if self._manager.context.steps:  # some wait for their state to be in a commit
             self._wakeups.step.set()
         if commit is None:
@@ -145,6 +169,21 @@ class CommitLoop:
         return True
 
     def _finished(self, commit: Commit) -> None:
+        """Note that a sealed commit is durable, and tell those that wait, unless the lease has ended by now:
+        then they are told once it was renewed.
+        """
+        lease = self._lease
+        if lease is None:
+            self._tell(commit)
+            return
+        if commit is self._renewal:
+            self._renewal = None
+            lease.renewed()
+        self._untold.append(commit)
+        while self._untold and lease.is_valid():
+            self._tell(self._untold.pop(0))
+
+    def _tell(self, commit: Commit) -> None:
         """Tell those that wait that a sealed commit is durable."""
         self._sealed.remove(commit)
         seconds = self._clock.monotonic() - self._sealed_at.pop(commit)

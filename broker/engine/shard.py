@@ -83,6 +83,8 @@ class Shard:
         self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
         self._tasks: list[asyncio.Task[None]] = []
         self.is_closed = False
+        if store.lease is not None:
+            manager.consumption.deliver_while(store.lease.is_valid)
 
     @classmethod
     async def open(
@@ -128,6 +130,8 @@ class Shard:
     def start(self) -> None:
         """Begin committing, loading and cleaning in the background."""
         self.wakeups.started()
+        if self.store.lease is not None:
+            self.store.lease.keep_by_commits()
         for loop in (
             self.commits.run(),
             self.loader.run(),
@@ -135,6 +139,7 @@ class Shard:
             self.leases.run(),
             self.leases.run_timers(),
             self.steps.run(),
+            self.commits.watch_lease(),
         ):
             self._tasks.append(asyncio.create_task(self._run(loop)))
 

@@ -43,7 +43,12 @@ class Consumption:
     def __init__(self, context: Context, directory: QueueDirectory) -> None:
         self._context = context
         self._directory = directory
+        self._may_deliver: Callable[[], bool] | None = None
         self.late_count = 0
+
+    def deliver_while(self, may_deliver: Callable[[], bool]) -> None:
+        """Deliver nothing from now on unless `may_deliver` says so, which is asked before anything is."""
+        self._may_deliver = may_deliver
 
     # consumers
 
@@ -169,6 +174,9 @@ class Consumption:
         if queue is None:
             return 0
         group = self.current_group(queue, consumer)
+        if self._may_deliver is not None and not self._may_deliver():
+            group.want_dispatch()
+            return None
         group.drain(consumer)
         consumer.no_ack = no_ack
         queue.use.note(now_ms)
@@ -206,6 +214,8 @@ class Consumption:
 
         What is more than may be handed out in one turn goes on with `take_step`.
         """
+        if self._may_deliver is not None and not self._may_deliver():
+            return
         context = self._context
         dispatchable = context.dispatchable
         budget = context.budget

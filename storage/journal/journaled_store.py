@@ -118,6 +118,11 @@ class JournaledStore:
         return self._slate.trouble
 
     @property
+    def lease(self) -> None:
+        """See `storage.store.Store`; a journal does not move to another machine."""
+        return None
+
+    @property
     def is_remote(self) -> bool:
         """Return False: what is written lies in the journal, on a disk."""
         return False

@@ -116,12 +116,16 @@ there is no journal.
 
 
 class Holder(NamedTuple):
-    """`token` is a random number of each opening; `beat` rises every few seconds while the broker runs."""
+    """`token` is a random number of each opening; `beat` rises every few seconds while the broker runs.
+
+    `lease_ms`: it is taken for gone when the record has not changed for so long; None: for 25 seconds.
+    """
 
     token: U64
     beat: U64
     pid: U32
     host: Utf8
+    lease_ms: Annotated[int | None, optional(u32)] = None
 
     def describe(self) -> str:
         """Describe the process."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from broker.engine.commit_stats import CommitStats
 from broker.engine.shard import Shard
 from queue_manager.shard.commit import Waiter
+from storage.errors import StorageError
 
 
 class CommitClient:
@@ -19,6 +20,10 @@ class CommitClient:
     def stats(self) -> CommitStats:
         """Return what was seen of commits since the start."""
         return self._shard.commits.stats
+
+    def trouble(self) -> StorageError | None:
+        """Return what keeps commits from being durable at the moment, if that is known."""
+        return self._shard.store.trouble
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """Have `waiter` told `token` when everything done so far is durable."""

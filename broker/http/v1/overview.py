@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from broker.admin.node import CounterView, NodeView
 from broker.http.endpoints import Endpoints
+from broker.http.problems import unavailable
 from broker.http.site import Site
 from broker.http.totals import QueueTotals, totals_of
 from config import limits
@@ -64,6 +65,9 @@ async def show_node(site: Site) -> NodeView:
 async def show_readiness(site: Site) -> Health:
     """Tell whether a message that comes now is made durable: 200, or 503. Waits for the store."""
     site.admin.check()
+    trouble = site.client.commits.trouble()
+    if trouble is not None:
+        raise unavailable(trouble.reason)
     async with asyncio.timeout(limits.READINESS_TIMEOUT_S):
         await site.client.commits.durable()
     return Health("ok")

@@ -20,8 +20,9 @@ ROWS = {
 }
 
 
-# listeners that do not open by default stand there behind comment signs: with a blank, as a key
-DEFAULT_FILE = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
+# what is not there by default stands there behind comment signs; of listeners with a blank, as a key
+LISTENERS_OPEN = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
+DEFAULT_FILE = re.sub(r"^# (cluster:|  lease:)", r"\1", LISTENERS_OPEN, flags=re.MULTILINE)
 
 
 def _key_rows() -> dict[str, list[str]]:
@@ -34,7 +35,9 @@ def _key_rows() -> dict[str, list[str]]:
             covered = {key for key in keys if re.fullmatch(pattern, key)}
             assert covered, name
             rows |= dict.fromkeys(covered, cells)
-        elif re.match(r"(storage|listeners|mqtt|queue_manager|queues|access|log|telemetry)[.\[]", name):
+        elif re.match(
+            r"(storage|cluster|listeners|mqtt|queue_manager|queues|access|log|telemetry)[.\[]", name
+        ):
             rows[name] = cells
     return rows
 

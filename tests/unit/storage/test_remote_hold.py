@@ -20,7 +20,6 @@ ELSEWHERE = Holder(1, 1, 7, "elsewhere")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(limits, "HOLD_BEAT_INTERVAL_S", 0.02)
-    monkeypatch.setattr(limits, "HOLD_LOOK_INTERVAL_S", 0.02)
     monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.2)
 
 
@@ -45,7 +44,11 @@ class Reader:
 async def waited(reader: Reader) -> list[str]:
     """What the wait told, once it was over."""
     told: list[str] = []
-    await asyncio.wait_for(wait_for_holder(reader, "s3://b/x", told.append), 5)
+
+    async def open_again():
+        return reader
+
+    await asyncio.wait_for(wait_for_holder(reader, "s3://b/x", told.append, open_again, 20), 5)
     return told
 
 
