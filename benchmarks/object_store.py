@@ -17,8 +17,6 @@ from http.client import HTTPConnection
 from statistics import median
 from urllib.parse import urlsplit
 
-import boto3
-
 from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ, started
 from benchmarks.load import amqp, mqtt, process_stat
@@ -70,7 +68,6 @@ def lone_ms(target: Target, queue: str, seconds: float) -> float:
 def measure(put_ms: float, seconds: float) -> dict[str, object]:
     with s3_stand_in(put_ms) as environment:
         os.environ |= environment
-        boto3.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"]).create_bucket(Bucket=BUCKET)
         report: dict[str, object] = {"put_ms": round(request_ms(environment["AWS_ENDPOINT_URL"]), 1)}
         with started(OnObjectStore) as broker:
             target = broker.target

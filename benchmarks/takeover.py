@@ -1,6 +1,6 @@
 """From the kill of a broker on an object store to the first delivery of its standby.
 
-    python -m benchmarks.takeover [--messages 1000000] [--size 100] [--runs 5] [--lease 5] [--put-ms 30]
+    python -m benchmarks.takeover [--messages 1000000] [--runs 5] [--lease 5] [--put-ms 30] [--get-ms 10]
 
 Two brokers, of machines with names of their own as far as they can tell, share a bucket of a stand-in on
 this machine. Messages wait in one queue; the one that serves is killed with SIGKILL, or ended in order
@@ -16,10 +16,11 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-import boto3
+import httpx
 
 from benchmarks import command_line
 from benchmarks.brokers import SluiceMQ
@@ -69,6 +70,11 @@ class Node(SluiceMQ):
             time.sleep(0.1)
 
 
+def requests(endpoint: str) -> Counter[str]:
+    """How many of each kind the store has had."""
+    return Counter(httpx.get(f"{endpoint}/-/requests").json())
+
+
 def wait_for_delivery(node: Node) -> None:
     """Ask again and again until a message was delivered."""
     until = time.monotonic() + TIMEOUT_S
@@ -89,6 +95,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--lease", type=int, default=5, help="seconds")
     parser.add_argument("--put-ms", type=float, default=30.0)
+    parser.add_argument("--get-ms", type=float, default=10.0)
     parser.add_argument("--ordered", action="store_true")
     given = parser.parse_args()
     with (
@@ -96,7 +103,6 @@ def main() -> None:
         s3_stand_in(given.put_ms) as environment,
     ):
         os.environ |= environment
-        boto3.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"]).create_bucket(Bucket=BUCKET)
         owner, standby = (Node(Path(name), node, given.lease) for node in ("one", "other"))
         try:
             owner.start()
@@ -107,6 +113,7 @@ def main() -> None:
             for _ in range(given.runs):
                 standby.wait_behind()
                 time.sleep(given.lease)
+                asked = requests(environment["AWS_ENDPOINT_URL"])
                 begun = time.monotonic()
                 owner.stop(kill=not given.ordered)
                 wait_for_delivery(standby)
@@ -114,6 +121,7 @@ def main() -> None:
                 report = {
                     "takeover_s": took[-1],
                     "processor_s": round(process_stat.cpu_s(standby.target.pid), 2),
+                    "requests": requests(environment["AWS_ENDPOINT_URL"]) - asked,
                     "log": re.findall(r"broker\.start_took.*", standby.log()),
                 }
                 print(json.dumps(report), flush=True)

@@ -120,6 +120,19 @@ def check_storage_url(url: str) -> str:
     return url
 
 
+def check_log_url(url: str) -> str:
+    """Return `url` if it is empty or names a bucket of an object store, as `s3://bucket`; else raise
+    ValueError.
+    """
+    if not url:
+        return url
+    if "://" not in url or url.partition("://")[2].partition("/")[2].strip("/"):
+        raise ValueError(
+            "must name a bucket alone, as s3://bucket: the log lies there under the prefix of storage.url"
+        )
+    return check_storage_url(url)
+
+
 def check_collector_url(url: str) -> str:
     """Return `url` if it is empty or an HTTP URL without credentials; else raise ValueError."""
     parts = urlsplit(url)

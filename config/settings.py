@@ -22,6 +22,8 @@ class StorageSettings(Section):
 
     url: Annotated[str, AfterValidator(name_rules.check_storage_url)] = "./data"
     """A directory, `memory:`, or `s3://bucket/prefix` (also gs, az)."""
+    log_url: Annotated[str, AfterValidator(name_rules.check_log_url)] = ""
+    """A bucket for the log of a database in an object store, as `s3://bucket`; empty: where it is."""
     sync: Literal["always", "os"] = "always"
     """On a local disk: `always` confirms after fsync, `os` leaves the writing to the kernel."""
     instance_id: Annotated[str, AfterValidator(name_rules.check_instance_id)] = ""
@@ -41,6 +43,12 @@ class StorageSettings(Section):
         if self.journal == "local" and not self.is_remote:
             raise ValueError(
                 "journal: local is for object stores; a local disk has its journal in the storage"
+            )
+        if self.log_url and not self.is_remote:
+            raise ValueError("log_url is for object stores; a local disk has its log in the storage")
+        if self.log_url and self.journal == "local":
+            raise ValueError(
+                "log_url is nothing for journal: local, which confirms before the log is written"
             )
         return self
 

@@ -7,18 +7,18 @@
 | `s3://bucket/prefix` | SlateDB there; credentials, region and AWS_ENDPOINT_URL from the environment |
 | `gs://...`, `az://...` | the same with GOOGLE_* and AZURE_STORAGE_* |
 
-With `journal: local` an object store is behind a journal in `journal_directory` (`storage.journal.apart`).
+With `log_url` the log of an object store's database lies in another one (`storage.place`). With
+`journal: local` an object store is behind a journal in `journal_directory` (`storage.journal.apart`).
 """
 
 import asyncio
-import os
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from slatedb.uniffi import (
-    AdminBuilder,
     Db,
     DbBuilder,
     DbCache,
@@ -45,24 +45,17 @@ from storage.journal.opening import has_journal, leave_journal, open_journaled
 from storage.layout import INDEX_NAME
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
-from storage.records import format_marker, journal_state
+from storage.place import DATABASE, Place, close_reader, decoded_log_place, log_place_in_tables, open_located
+from storage.records import LogPlace, format_marker, journal_state, log_place
 from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
-from storage.remote_hold import close_reader, open_reader, wait_for_holder
+from storage.remote_hold import wait_for_holder
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_settings import broker_settings
 from storage.slate_store import SlateStore
 from storage.torn_files import set_aside_torn
 
-DATABASE: Final = "db"
-"""The database's folder below a local path, and its prefix where a bucket's URL has none."""
-
-_SCHEMES: Final = {
-    "s3": ObjectStoreType.S3,
-    "gs": ObjectStoreType.GCS,
-    "az": ObjectStoreType.AZURE,
-}
-_BUCKET_KEY: Final = {"s3": "bucket", "gs": "google_bucket", "az": "azure_container_name"}
 _CACHE_ID: Final = 1
+_CLAIM: Final = b"token"
 
 _Result = TypeVar("_Result")
 
@@ -105,7 +98,7 @@ async def open_remote_reader(url: str) -> DbReader | None:
     Raises StorageError.
     """
     await ensure_fast_batch()
-    return await _in_time(url, open_reader(*_remote(url)))
+    return (await _in_time(url, open_located(Place.of(url))))[1]
 
 
 async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
@@ -115,8 +108,8 @@ async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
     Raises StorageError, also where there is no such cut.
     """
     await ensure_fast_batch()
-    path, object_store = database_at(url)
-    return await _in_time(url, open_cut_reader(path, object_store, cut_id))
+    place = database_at(url)
+    return await _in_time(url, open_cut_reader(place.path, place.store, cut_id))
 
 
 def absolute_path(path: str) -> Path:
@@ -135,7 +128,7 @@ async def open_database(settings: StorageSettings, *, memory: ObjectStore | None
     if settings.url == "memory:":
         return await _in_time(settings.url, _open_memory(memory))
     if settings.is_remote:
-        return await _in_time(settings.url, _open_remote(settings.url))
+        return await _in_time(settings.url, _open_remote(Place.of(settings.url)))
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over=False))
     return await _open_local(settings, lock, keep_lock=True)
 
@@ -175,7 +168,8 @@ async def check_format(store: SlateStore, version: int) -> None:
 
 
 async def _open_memory(memory: ObjectStore | None) -> SlateStore:
-    database = await _build(DATABASE, memory or ObjectStore.resolve("memory:///"), local=True)
+    place = Place("memory:", DATABASE, memory or ObjectStore.resolve("memory:///"))
+    database = await _build(place, local=True)
     return SlateStore(database, "memory (nothing survives a restart)")
 
 
@@ -197,9 +191,12 @@ async def _open_in_object_store(
     url = settings.url
     root = absolute_path(settings.journal_directory)
     look_ms = limits.HOLD_LOOK_INTERVAL_MS if lease_ms is None else lease_ms // limits.LEASE_LOOKS
+    place = Place.of(url)
 
     async def opened_reader() -> DbReader | None:
-        return await _in_time(url, open_reader(*_remote(url), look_ms))
+        nonlocal place
+        place, reader = await _in_time(url, open_located(place, look_ms))
+        return reader
 
     reader = await opened_reader()
     if reader is not None:
@@ -207,21 +204,84 @@ async def _open_in_object_store(
             await refuse_without_journal(reader, url, root)
             if not take_over:
                 reader = await wait_for_holder(reader, url, tell, opened_reader, look_ms)
+                tell(f"opening the database in {url}")
         finally:
             await close_reader(reader)
     if settings.journal == "local":
-        return await _open_behind_journal(settings, await _lock_for_journal(root, take_over))
-    store = await _in_time(url, _open_remote(url, is_leased=lease_ms is not None))
+        return await _open_behind_journal(place, await _lock_for_journal(root, take_over))
+    store = await _open_leased(place, lease_ms)
+    if settings.log_url and (wanted := place.with_log(settings.log_url)).log_url != place.log_url:
+        tell(f"moving the log of {url}")
+        await _or_close(store, _move_log(store, wanted))
+        store = await _open_leased(wanted, lease_ms)
     await _or_close(store, _hold_without_journal(store, root, lease_ms))
     return store
 
 
-async def _open_behind_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
+async def _open_leased(place: Place, lease_ms: int | None) -> SlateStore:
+    store = await _in_time(place.url, _open_remote(place, is_leased=lease_ms is not None))
+    await _or_close(store, _check_log(store, place))
+    return store
+
+
+async def _move_log(store: SlateStore, wanted: Place) -> None:
+    """Have the log of a database lie elsewhere from its next opening on: here its tables get everything."""
+    await check_format(store, PLAIN_VERSION)
+    token = decoded_log_place(await store.get(log_place.key())).token or secrets.randbits(64)
+    if wanted.log is not None:
+        await _in_time(wanted.log_url, _claim_log(wanted, wanted.log, token.to_bytes(8, "little")))
+    await _write_log_place(store, LogPlace(token, wanted.log_url))
+    await store.close()  # with all of it in tables, or it raises
+
+
+async def _claim_log(wanted: Place, log: ObjectStore, token: bytes) -> None:
+    """Say, in a small database beside the log, whose it is. Raises StorageError if it is another's: what that
+    has written would be taken for this one's.
+    """
+    beside = Place(wanted.log_url, f"{wanted.path}-log", log)
+    claim = SlateStore(await _build(beside, local=False), beside.describe())
     try:
-        where = f"{settings.url} (confirmed by the journal in {lock.directory})"
-        store = await _in_time(settings.url, _open_remote(settings.url, where))
+        found = await claim.get(_CLAIM)
+        if found is None:
+            ops = WriteOps()
+            ops.put(_CLAIM, token)
+            await claim.write(ops)
+        elif found != token:
+            raise StorageError(
+                f"opening: {wanted.log_url} has the log of another database at {wanted.path}, or an older"
+                " one: use another bucket"
+            )
+    finally:
+        await claim.close()
+
+
+async def _check_log(store: SlateStore, place: Place) -> None:
+    """Raise StorageError if the log was moved before the database was opened; a move that did not come to
+    its end is taken back.
+    """
+    value = await store.get(log_place.key())
+    if value is None and not place.log_url:
+        return
+    in_tables = await _in_time(place.url, log_place_in_tables(place))
+    if in_tables is None or in_tables.url != place.log_url:
+        raise StorageError(f"opening: another broker moved the log of {place.url} meanwhile: start again")
+    if decoded_log_place(value) != in_tables:
+        await _write_log_place(store, in_tables)
+
+
+async def _write_log_place(store: SlateStore, lies: LogPlace) -> None:
+    ops = WriteOps()
+    ops.put(log_place.key(), log_place.encode(*lies))
+    await store.write(ops)
+
+
+async def _open_behind_journal(place: Place, lock: DirectoryLock) -> JournaledStore:
+    try:
+        where = f"{place.describe()} (confirmed by the journal in {lock.directory})"
+        store = await _in_time(place.url, _open_remote(place, where))
         try:
             await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
+            await _check_log(store, place)
             await check_format(store, JOURNALED_VERSION)
             await store.hold()
             return await open_journaled(store, lock, leaves=True)
@@ -320,18 +380,18 @@ async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lo
 async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) -> SlateStore:
     loop = asyncio.get_running_loop()
     root = lock.directory
-    object_store = _directory_store(root)
+    place = _in_directory(root)
     directory = root / DATABASE
     synced = sync == "always"
     notes = []
     if lock.is_held:  # whoever else has it is writing what would look torn, and put the rest right before
         strict = synced and not has_journal(root)
-        notes = await set_aside_torn(directory, DATABASE, object_store, strict=strict)
+        notes = await set_aside_torn(directory, DATABASE, place.store, strict=strict)
     if lock.note:
         notes.append(lock.note)
-    database = await _build(DATABASE, object_store, local=True, collects_garbage=not synced)
+    database = await _build(place, local=True, collects_garbage=not synced)
     kept_lock = lock if keep_lock else None
-    admin = AdminBuilder(DATABASE, object_store).build()
+    admin = place.admin()
     if not synced:
         notes.append("storage.sync is os: a power cut may take messages that were confirmed")
         return SlateStore(
@@ -359,60 +419,33 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     )
 
 
-async def _open_remote(url: str, description: str = "", *, is_leased: bool = False) -> SlateStore:
-    path, object_store = _remote(url)
-    database = await _build(path, object_store, local=False, is_leased=is_leased)
-    return SlateStore(
-        database,
-        description or url,
-        admin=AdminBuilder(path, object_store).build(),
-    )
+async def _open_remote(place: Place, description: str = "", *, is_leased: bool = False) -> SlateStore:
+    database = await _build(place, local=False, is_leased=is_leased)
+    return SlateStore(database, description or place.describe(), admin=place.admin())
 
 
-def database_at(url: str) -> tuple[str, ObjectStore]:
-    """Return the database's path in what object store, or directory taken for one. Raises StorageError."""
+def database_at(url: str) -> Place:
+    """Return the database's place in an object store, or in a directory taken for one.
+
+    Raises StorageError.
+    """
     if "://" in url:
-        return _remote(url)
+        return Place.of(url)
     if not (Path(url) / DATABASE).is_dir():
         raise StorageError(f"opening: there is no database in {url}")
-    return DATABASE, _directory_store(Path(url).resolve())
+    return _in_directory(Path(url).resolve())
 
 
-def _directory_store(root: Path) -> ObjectStore:
+def _in_directory(root: Path) -> Place:
     builder = ObjectStoreBuilder(ObjectStoreType.LOCAL)
     builder.with_config("local_path", str(root))
-    return builder.build()
+    return Place(str(root), DATABASE, builder.build())
 
 
-def _remote(url: str) -> tuple[str, ObjectStore]:
-    """Return the database's path in the object store that an URL names, and that. Raises StorageError."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if scheme not in _SCHEMES or not bucket:
-        raise StorageError(f"opening: {url} names no storage that SluiceMQ knows")
-    try:
-        builder = ObjectStoreBuilder.from_env(_SCHEMES[scheme])
-        builder.with_config(_BUCKET_KEY[scheme], bucket)
-        if scheme == "s3":
-            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            if endpoint:
-                builder.with_config("endpoint", endpoint)
-                builder.with_config("allow_http", "true" if endpoint.startswith("http://") else "false")
-        object_store = builder.build()
-    except SLATE_ERRORS as error:
-        raise translate(error, f"opening {url}") from error
-    return prefix.strip("/") or DATABASE, object_store
-
-
-async def _build(
-    path: str,
-    object_store: ObjectStore,
-    *,
-    local: bool,
-    collects_garbage: bool = True,
-    is_leased: bool = False,
-) -> Db:
-    builder = DbBuilder(path, object_store)
+async def _build(place: Place, *, local: bool, collects_garbage: bool = True, is_leased: bool = False) -> Db:
+    builder = DbBuilder(place.path, place.store)
+    if place.log is not None:
+        builder.with_wal_object_store(place.log)
     settings = broker_settings(local=local, collects_garbage=collects_garbage, is_leased=is_leased)
     builder.with_settings(settings)
     cache = DbCache.new_moka_cache(

@@ -18,9 +18,10 @@ from storage.journal.frames import EndRecord
 from storage.journal.journal_survey import read_commits, survey_journal
 from storage.journal.opening import journal_of
 from storage.journal.waiting_commits import ABSENT, Rows
-from storage.open import DATABASE, absolute_path, database_at, refuse_backup
+from storage.open import absolute_path, database_at, refuse_backup
+from storage.place import DATABASE, close_reader, open_located
 from storage.records import format_marker, journal_state
-from storage.remote_hold import close_reader, open_reader, wait_for_holder
+from storage.remote_hold import wait_for_holder
 from storage.slate_errors import answered
 
 _BACKUP_KEY: Final = b"backup/"
@@ -100,7 +101,10 @@ def check_is_storage(directory: Path) -> None:
 async def _open(
     url: str, root: Path, release: Callable[[], None], tell: Callable[[str], None]
 ) -> ReadOnlyStore:
-    reader = await _in_time(open_reader(*database_at(url)))
+    async def opened_reader() -> DbReader | None:
+        return (await _in_time(open_located(database_at(url))))[1]
+
+    reader = await opened_reader()
     if reader is None and "://" in url:
         raise StorageError(f"opening: {url} is no storage: there is no database in it")
     if reader is None:
@@ -111,7 +115,7 @@ async def _open(
     try:
         await _check_format(reader, url)
         if "://" in url:
-            reader = await wait_for_holder(reader, url, tell, lambda: open_reader(*database_at(url)))
+            reader = await wait_for_holder(reader, url, tell, opened_reader)
         return ReadOnlyStore(reader, await _journal(reader, root, url), release)
     except BaseException:
         await close_reader(reader)

@@ -6,18 +6,18 @@ stood still for a while is of a broker that is gone; if it is not, opening the d
 """
 
 import asyncio
-import contextlib
 import os
 import secrets
 from collections.abc import Awaitable, Callable
 
-from slatedb.uniffi import DbReader, DbReaderBuilder, Error, ObjectStore, ReaderMode, ReaderOptions
+from slatedb.uniffi import DbReader
 
 from config import limits
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
+from storage.place import close_reader
 from storage.records import Holder, holder
-from storage.slate_errors import SLATE_ERRORS, answered, translate
+from storage.slate_errors import answered
 
 
 class RemoteHold:
@@ -77,30 +77,6 @@ class RemoteHold:
                 return
 
 
-async def open_reader(
-    path: str, object_store: ObjectStore, look_ms: int = limits.HOLD_LOOK_INTERVAL_MS
-) -> DbReader | None:
-    """Open a reader beside the writer, which looks every `look_ms` for what is new; None when there is no
-    database yet.
-    """
-    builder = DbReaderBuilder(path, object_store)
-    builder.with_reader_mode(ReaderMode.FOLLOW_LATEST())
-    builder.with_options(
-        ReaderOptions(
-            manifest_poll_interval_ms=look_ms,
-            checkpoint_lifetime_ms=limits.STORE_COMPACTED_AGE_MIN_S * 1_000,  # makes none
-            max_memtable_bytes=limits.STORE_TABLE_BYTES,
-            skip_wal_replay=False,
-        )
-    )
-    try:
-        return await builder.build()
-    except SLATE_ERRORS as error:
-        if isinstance(error, Error.Data):
-            return None  # no manifest; if it is a damaged one, the opening that follows says so
-        raise translate(error, "opening") from error
-
-
 async def wait_for_holder(
     reader: DbReader,
     url: str,
@@ -147,12 +123,6 @@ async def _opened_again(open_again: Callable[[], Awaitable[DbReader | None]]) ->
         return await open_again()
     except StoreUnavailable:
         return None
-
-
-async def close_reader(reader: DbReader) -> None:
-    """Let go of a reader; it has changed nothing, so nothing can be lost."""
-    with contextlib.suppress(*SLATE_ERRORS):
-        await reader.shutdown()
 
 
 def _is_dead(found: Holder) -> bool:

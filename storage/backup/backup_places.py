@@ -17,7 +17,7 @@ from config.settings import StorageSettings
 from storage.batch import WriteOps
 from storage.errors import StorageError
 from storage.open import open_database, open_remote_reader
-from storage.remote_hold import close_reader
+from storage.place import close_reader
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_store import SlateStore
 

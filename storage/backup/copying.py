@@ -17,12 +17,12 @@ from storage.backup.archive import (
 )
 from storage.backup.backup_places import FileSink
 from storage.layout import INDEX_NAME
-from storage.records import format_marker, holder, journal_state
+from storage.records import format_marker, holder, journal_state, log_place
 
 Tell = Callable[[int], None]
 """Is given how many bytes are done."""
 
-_OF_THE_STORAGE: Final = frozenset({format_marker.key(), holder.key(), journal_state.key()})
+_OF_THE_STORAGE: Final = frozenset({format_marker.key(), holder.key(), journal_state.key(), log_place.key()})
 """Records that say what the storage is, not what is in it: a restored one gets its own."""
 
 

@@ -9,7 +9,7 @@ from config import limits
 from storage.backup.archive import Row
 from storage.fast_rows import next_rows
 from storage.open import open_cut
-from storage.remote_hold import close_reader
+from storage.place import close_reader
 from storage.slate_errors import answered
 
 _EVERYTHING = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)

@@ -137,6 +137,19 @@ holder: Final = Record("holder", 0x20, no_key(), value_of(Holder))
 Absent on a local disk: that is locked.
 """
 
+
+class LogPlace(NamedTuple):
+    """`url` is empty where the log lies beside the tables; `token`, a random number, stands for the database
+    where its log lies elsewhere.
+    """
+
+    token: U64
+    url: Utf8
+
+
+log_place: Final = Record("log place", 0x31, no_key(), value_of(LogPlace))
+"""In which bucket of an object store the log of the database lies. Absent where it never lay elsewhere."""
+
 # messages
 
 payload: Final = Record("payload", 0x01, _OF_MESSAGE, value("body", bytes_rest))

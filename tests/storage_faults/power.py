@@ -11,7 +11,7 @@ import random
 import time
 from pathlib import Path
 
-from storage.open import DATABASE
+from storage.place import DATABASE
 from storage.torn_files import BOOT_FILE
 from tests.waiting import hold_up
 
