@@ -82,7 +82,7 @@ class Session:
         self._next_outgoing_id = 0
         self._remote_window = int(begin.incoming_window)
         self._waiting: deque[_WaitingTransfer] = deque()
-        self._drained: list[Link] = []  # whose clients are told so behind these
+        self._drained: dict[Link, None] = {}  # whose clients are told so behind these
         self._totals = totals
         self._events: list[Any] = []
         self._run: ev.TransferRun | None = None
@@ -211,6 +211,8 @@ class Session:
         """Take the transfers behind the one that was read that are like it."""
         pattern = self._pattern
         if pattern is None or self._pattern_link is not link or not pattern.is_of(data, at):
+            if not data.startswith(data[at + 4 : head.id_at], end + 4):
+                return end  # the next frame is another link's, or no transfer
             self._pattern = pattern = TransferPattern(data, at, head)
             self._pattern_link = link
         room = min(self._incoming_window, link.credit_end - link.delivery_count)
@@ -381,7 +383,7 @@ class Session:
         link.delivery_count += link.credit
         link.credit = 0
         if self._waiting:
-            self._drained.append(link)
+            self._drained[link] = None
         else:
             self.send_flow(link)
 
@@ -400,7 +402,7 @@ class Session:
             self._tell_drained_links()
 
     def _tell_drained_links(self) -> None:
-        drained, self._drained = self._drained, []
+        drained, self._drained = self._drained, {}
         for link in drained:
             if link.is_attached:
                 self.send_flow(link)

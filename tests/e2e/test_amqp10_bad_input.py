@@ -38,6 +38,7 @@ VALUES: list[Any] = [
     t.Described(t.ULong(0x28), []),
     t.Described(t.Symbol("amqp:sql-filter"), 5),
     t.Described(t.Symbol("apache.org:selector-filter:string"), ["x"]),
+    t.Described(t.Symbol("apache.org:no-local-filter:list"), []),
     t.Described(t.ULong(0x173), {t.Symbol("x"): {}}),
     t.Described(t.Symbol("rabbitmq:stream-offset-spec"), True),
     t.Timestamp(-(2**62)),
@@ -139,7 +140,9 @@ def test_nothing_that_a_client_says_is_an_error_of_the_broker(
             settled = chance.random() < 0.5
             transfer = p.Transfer(chance.randrange(4), number, b"t", 0, settled, state=state)
             said.append(encode_frame(0, transfer, payload(chance)))
-        outcome = chance.choice((p.Accepted(), p.Modified(), p.Received(0, 0), p.Declared(b"x"), None))
+        due = {t.Symbol("x-opt-delivery-time"): chance.choice(VALUES)}
+        outcomes = (p.Accepted(), p.Modified(), p.Received(0, 0), p.Declared(b"x"), None)
+        outcome = chance.choice((*outcomes, p.Modified(message_annotations=due)))
         said.append(encode_frame(0, p.Disposition(c.RECEIVER, 0, 2**31, chance.random() < 0.5, outcome)))
         said.append(encode_frame(0, p.Close()))
         client.send_bytes(b"".join(said))

@@ -177,6 +177,39 @@ def test_aborted_deliveries_do_not_use_up_the_credit_of_a_link(raw_amqp10: Conne
     assert client.outcomes(1) == {credit: p.Accepted()}
 
 
+def test_deliveries_of_a_lost_link_are_not_resumed(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    address = f"/queues/{queue}"
+    client.attach_sender(address)
+    client.transfer(message(b"m"))
+    client.outcomes(1)
+    client.attach_receiver(address, credit=1)
+    tag = client.receive().transfer.delivery_tag or b""
+    client.drop()
+    client = raw_amqp10()
+    client.begin()
+    source, target = p.Source(address), p.Target(address)
+    receiver = p.Attach("receiver-1", 1, c.RECEIVER, source=source, target=p.Target(), unsettled={tag: None})
+    sender = p.Attach(
+        "sender-0", 2, c.SENDER, target=target, unsettled={b"t": p.Received(0, 0)}, initial_delivery_count=0
+    )
+    for attach in (receiver, sender):
+        answer = client.attach(attach)
+        assert (answer.target if attach.role is c.SENDER else answer.source) is None
+        told = client.expect(p.Detach)
+        assert told.error is not None
+        assert (told.closed, told.error.condition) == (True, c.NOT_IMPLEMENTED)
+        client.send(0, p.Detach(attach.handle, True))
+    client.attach_receiver(address, 3, credit=1, name="receiver-1")  # as a new link it gets the message
+    assert client.receive().body == b"m"
+    client.attach_sender(address, 4)
+    client.send(0, p.Transfer(4, 0, b"t", 0, resume=True), message(b"again"))
+    told = client.expect(p.Detach)
+    assert told.error is not None
+    assert told.error.condition == c.NOT_IMPLEMENTED
+
+
 def test_what_a_closed_link_held_returns(raw_amqp10: Connect, queue: str) -> None:
     client = raw_amqp10()
     client.begin()
