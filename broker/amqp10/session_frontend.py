@@ -25,7 +25,7 @@ from broker.amqp10.settling.transactions import Coordinator, Transactions
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.amqp10.topology import dynamic_nodes, jms_topics
 from broker.amqp10.topology.management import Management
-from broker.amqp10.topology.nodes import Nodes
+from broker.amqp10.topology.management_operations import Operations
 from broker.clients.client_consumers import Consumers
 from broker.clients.when_durable import WhenDurable
 from broker.connections.connection_views import ChannelView
@@ -247,7 +247,7 @@ class SessionFrontend:
             raise AmqpError(c.INVALID_FIELD, "Link property 'paired' is not set to boolean value 'true'")
         pair = self._pairs.get(link.name)
         if pair is None or (pair.requests if link.client_sends else pair.replies) is not None:
-            pair = Management(self._session, Nodes(self._session), self._outcomes)
+            pair = Management(self._session, Operations(self._session), self._outcomes)
             self._pairs[link.name] = pair
         link.max_message_size = limits.AMQP10_REQUEST_BYTES_MAX
         self._session.connection.accept_attach(

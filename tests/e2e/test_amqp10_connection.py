@@ -12,7 +12,7 @@ from protocols.amqp10 import performatives as p
 from protocols.amqp10.framing import encode_frame, encode_sasl_frame
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_amqp import RawAmqp
-from tests.e2e.raw_amqp10 import Management, RawAmqp10
+from tests.e2e.raw_amqp10 import Management, RawAmqp10, message
 
 Connect = Callable[..., RawAmqp10]
 
@@ -171,3 +171,40 @@ def test_listings_name_the_protocol_its_sessions_and_its_links(
     assert (theirs["protocol"], theirs["channels"]) == ("AMQP 1.0", 1)
     assert channel["number"] == 3
     assert (consumer["consumer_tag"], consumer["queue"]["name"]) == ("the-link", "listed")
+
+
+def test_metrics_count_what_links_do(
+    own_broker: Callable[..., BrokerProcess], raw_amqp10: Callable[..., RawAmqp10]
+) -> None:
+    broker = own_broker()
+    client = raw_amqp10(broker)
+    client.begin()
+    limits = {"x-max-length": 3, "x-overflow": "reject-publish"}
+    Management(client, begin=False).ask("PUT", "/queues/counted", {"arguments": limits})
+    client.attach_sender("/queues/counted", 2)
+    client.attach_sender("/exchanges/amq.direct/nothing", 3)
+    for handle in (2, 2, 2, 2, 3):
+        client.transfer(message(b"m"), handle)
+    client.outcomes(5)
+    client.attach_receiver("/queues/counted", 4, credit=3)
+    ids = [client.receive().transfer.delivery_id or 0 for _ in range(3)]
+    for number, state in zip(
+        ids, (p.Accepted(), p.Rejected(), p.Modified(delivery_failed=True)), strict=True
+    ):
+        client.settle(number, state)
+    client.give_credit(1, 4, delivery_count=3)
+    client.settle(client.receive().transfer.delivery_id or 0, p.Accepted(), settled=False)
+    client.expect(p.Disposition)
+    with httpx.Client(base_url=broker.http_url, trust_env=False) as http:
+        lines = http.get("/metrics").text.splitlines()
+    counted = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    wanted = {
+        "sluicemq_connections": 1,
+        "sluicemq_messages_published_total": 3,
+        "sluicemq_messages_delivered_total": 4,
+        "sluicemq_messages_settled_total": 2,
+        'sluicemq_messages_dropped_total{reason="refused"}': 1,
+        'sluicemq_messages_dropped_total{reason="unrouted"}': 1,
+        "sluicemq_messages_failed": 1,
+    }
+    assert {name: float(counted[name]) for name in wanted} == wanted

@@ -8,7 +8,7 @@ import structlog
 
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.delivery_outcomes import Outcomes
-from broker.amqp10.topology.nodes import Nodes
+from broker.amqp10.topology.management_operations import Operations
 from broker.amqp10.topology.requests import Answer, Refused, message_id_of, read_request, write_answer
 from config import limits
 from protocols.amqp10 import constants as c
@@ -27,11 +27,11 @@ class Management:
 
     settles = True
 
-    def __init__(self, session: Session, nodes: Nodes, outcomes: Outcomes) -> None:
+    def __init__(self, session: Session, operations: Operations, outcomes: Outcomes) -> None:
         self.requests: Link | None = None
         self.replies: Link | None = None
         self._session = session
-        self._nodes = nodes
+        self._operations = operations
         self._outcomes = outcomes
         self._asked: deque[bytes] = deque()
         self._answers: deque[bytes] = deque()
@@ -78,7 +78,7 @@ class Management:
             payload = self._asked.popleft()
             message_id = message_id_of(payload)
             try:
-                answer = await self._nodes.act(read_request(payload))
+                answer = await self._operations.act(read_request(payload))
             except Refused as refused:
                 answer = Answer(refused.status, refused.reason)
             except AmqpError as error:

@@ -46,7 +46,7 @@ from queue_manager.errors import (
 )
 
 _T = TypeVar("_T")
-_Act = Callable[["Nodes", Request, str], Awaitable[Answer]]
+_Act = Callable[["Operations", Request, str], Awaitable[Answer]]
 
 _QUEUE_FIELDS: Final = {"durable": True, "exclusive": False, "auto_delete": False}
 _EXCHANGE_FIELDS: Final = {"durable": True, "auto_delete": False, "internal": False}
@@ -62,7 +62,7 @@ _STATUSES: Final[dict[type[QueueManagerError], int]] = {
 }
 
 
-class Nodes:
+class Operations:
     """Does what requests of one client ask. All of it is durable when it is answered."""
 
     def __init__(self, session: Session) -> None:
@@ -267,15 +267,15 @@ class Nodes:
 
 _ROUTES: Final[dict[tuple[str, int, str], dict[str, _Act]]] = {
     ("queues", 1, ""): {
-        "PUT": Nodes.declare_queue,
-        "GET": Nodes.look_queue,
-        "DELETE": Nodes.delete_queue,
+        "PUT": Operations.declare_queue,
+        "GET": Operations.look_queue,
+        "DELETE": Operations.delete_queue,
     },
-    ("queues", 2, "messages"): {"DELETE": Nodes.purge_queue},
-    ("exchanges", 1, ""): {"PUT": Nodes.declare_exchange, "DELETE": Nodes.delete_exchange},
-    ("bindings", 0, ""): {"POST": Nodes.bind, "GET": Nodes.list_bindings},
-    ("bindings", 1, ""): {"DELETE": Nodes.unbind},
-    ("auth", 1, ""): {"PUT": Nodes.renew_token},
+    ("queues", 2, "messages"): {"DELETE": Operations.purge_queue},
+    ("exchanges", 1, ""): {"PUT": Operations.declare_exchange, "DELETE": Operations.delete_exchange},
+    ("bindings", 0, ""): {"POST": Operations.bind, "GET": Operations.list_bindings},
+    ("bindings", 1, ""): {"DELETE": Operations.unbind},
+    ("auth", 1, ""): {"PUT": Operations.renew_token},
 }
 
 
