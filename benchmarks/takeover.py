@@ -92,6 +92,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="body bytes")
+    parser.add_argument("--window", type=int, default=5_000, help="unconfirmed ones; 1: each is a commit")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--lease", type=int, default=5, help="seconds")
     parser.add_argument("--put-ms", type=float, default=30.0)
@@ -107,7 +108,13 @@ def main() -> None:
         try:
             owner.start()
             owner.target.declare(QUEUE)
-            load = amqp.AmqpLoad(size=given.size, messages=given.messages, seconds=1_200)
+            load = amqp.AmqpLoad(
+                size=given.size,
+                messages=given.messages,
+                seconds=1_200,
+                window=given.window,
+                batch=min(given.window, 100),
+            )
             amqp.fill(owner.target, load, QUEUE)
             took = []
             for _ in range(given.runs):

@@ -4,6 +4,7 @@ Which one that is stands in the database itself (`log_place`), in its tables, so
 what was confirmed last.
 """
 
+import asyncio
 import contextlib
 import os
 from dataclasses import dataclass
@@ -113,9 +114,10 @@ async def open_located(
     place: Place, look_ms: int = limits.HOLD_LOOK_INTERVAL_MS
 ) -> tuple[Place, DbReader | None]:
     """Find where the log of a database lies, and open a reader; None when there is no database yet."""
-    found = await log_place_in_tables(place)
-    if found is None:
-        return place, None
+    found, reader = await asyncio.gather(log_place_in_tables(place), place.open_reader(look_ms))
+    if found is None or reader is None or found.url == place.log_url:
+        return place, reader
+    await close_reader(reader)
     place = place.with_log(found.url or place.url)
     return place, await place.open_reader(look_ms)
 

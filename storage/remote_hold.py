@@ -97,12 +97,15 @@ async def wait_for_holder(
     try:
         while (found := await _read(reader)) is not None and not _is_dead(found):
             still_s = loop.time() - changed
+            rest_s = look_ms / 1000
             timeout_s = limits.HOLD_TIMEOUT_S if found.lease_ms is None else found.lease_ms / 1000
             if found != last:
                 last, changed, is_fresh = found, loop.time(), False
             elif is_fresh and still_s >= timeout_s:
                 break
-            elif not is_fresh and still_s >= limits.HOLD_FRESH_LOOK_SHARE * timeout_s:
+            elif is_fresh:
+                rest_s = min(rest_s, timeout_s - still_s)
+            elif still_s >= limits.HOLD_FRESH_LOOK_SHARE * timeout_s:
                 again = await _opened_again(open_again)
                 if again is not None:
                     await close_reader(reader)
@@ -110,7 +113,7 @@ async def wait_for_holder(
                     continue
                 changed = loop.time()  # it cannot be seen whether the record stands still
             tell(f"waiting for {found.describe()}, which has {url} open, to stop or fall silent")
-            await asyncio.sleep(look_ms / 1000)
+            await asyncio.sleep(rest_s)
     except BaseException:
         await close_reader(reader)
         raise

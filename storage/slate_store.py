@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 
@@ -110,6 +110,8 @@ class SlateStore:
     _sync_count: int = field(default=0, init=False)  # under way
     _durable_watch: DiskWatch | None = field(default=None, init=False)
     _hold: RemoteHold | None = field(default=None, init=False)
+    _log_objects: int = field(default=0, init=False)  # since a table was last written for their number
+    _shortening: asyncio.Task[None] | None = field(default=None, init=False)
     _lease: StoreLease | None = field(default=None, init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _used_scans: UsedScans = field(default_factory=UsedScans, init=False)
@@ -286,6 +288,7 @@ class SlateStore:
                     if self.sync is not None:
                         await self._sync_commit(self.sync)
                     self._applied = None
+                    self._shorten_log()
         except TimeoutError:
             raise self._late("writing", began, None if watch is None else watch.trouble) from None
         except SLATE_ERRORS as error:
@@ -307,9 +310,10 @@ class SlateStore:
         self._closed = True
         self._used_scans.release()
         began = _now()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for task in (self._sweeper, self._shortening):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         try:
             async with asyncio.timeout(limits.STORE_CLOSE_TIMEOUT_S):
                 await self._let_go()
@@ -339,6 +343,21 @@ class SlateStore:
 
     async def _flush_tables(self) -> None:
         await self._database.flush_with_options(_FLUSH_TABLES)
+
+    def _shorten_log(self) -> None:
+        """Have a table written behind the commits when the log has so many objects that replaying it would
+        hold up whoever takes over.
+        """
+        self._log_objects += 1
+        if self._lease is None or self._log_objects < limits.STORE_LEASED_LOG_OBJECTS_MAX:
+            return
+        if self._shortening is None or self._shortening.done():
+            self._log_objects = 0
+            self._shortening = asyncio.get_running_loop().create_task(self._shorten())
+
+    async def _shorten(self) -> None:
+        with suppress(*SLATE_ERRORS):  # what is wrong with the database is for its own calls to tell
+            await self._flush_tables()
 
     async def _let_go(self) -> None:
         if self._hold is not None:

@@ -1,6 +1,6 @@
 """The lease of a broker on a database in an object store: for how long it may deliver and confirm.
 
-The holder's record is written again every third of the lease. A broker that waits takes the database over
+The holder's record is written again every quarter of the lease. A broker that waits takes the database over
 when it has seen the record stand still for a whole lease, which is later than the holder's own lease ends:
 that one counts, by the clock of its own process, from before the record was written.
 

@@ -72,6 +72,40 @@ async def test_holder_that_stands_still_is_waited_for_only_so_long():
     assert 3 <= len(await waited(reader)) <= 15
 
 
+async def test_reader_that_is_cut_off_from_the_store_is_replaced_before_its_word_is_taken():
+    cut_off, fresh = (
+        Reader(lambda look: ELSEWHERE),
+        Reader(lambda look: ELSEWHERE._replace(beat=look) if look < 30 else None),
+    )
+
+    async def open_again():
+        return fresh
+
+    waiting = wait_for_holder(cut_off, "s3://b/x", lambda doing: None, open_again, 20)
+    assert await asyncio.wait_for(waiting, 5) is fresh
+    assert fresh.looks == 30, "who beats is waited for"
+    assert cut_off.is_closed
+
+
+async def test_start_that_does_not_reach_the_store_takes_nothing_over():
+    reader = Reader(lambda look: ELSEWHERE if look < 60 else None)
+    tries = []
+
+    async def open_again():
+        tries.append(reader.looks)
+        raise StoreUnavailable("away")
+
+    waiting = wait_for_holder(reader, "s3://b/x", lambda doing: None, open_again, 20)
+    assert await asyncio.wait_for(waiting, 10) is reader
+    assert reader.looks == 60
+    assert len(tries) >= 3
+
+
+async def test_lease_of_the_holder_is_what_is_waited_for(monkeypatch):
+    monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 3_600)
+    assert await waited(Reader(lambda look: ELSEWHERE._replace(lease_ms=200)))
+
+
 async def test_another_opening_begins_the_wait_anew():
     reader = Reader(lambda look: ELSEWHERE._replace(token=look))
     clock = LoopClock()

@@ -233,6 +233,24 @@ async def test_commit_without_a_log_object_is_not_confirmed(tmp_path):
     await store.close()
 
 
+async def test_log_is_kept_short_for_who_takes_over_by_a_lease(store, monkeypatch):
+    monkeypatch.setattr(limits, "STORE_LEASED_LOG_OBJECTS_MAX", 5)
+    flushed = []
+
+    async def flush_tables():
+        flushed.append(store._log_objects)
+
+    monkeypatch.setattr(store, "_flush_tables", flush_tables)
+    for number in range(12):
+        await store.write(batch({b"k%d" % number: b"v"}))
+    assert not flushed, "without a lease it is as long as the library likes"
+    await store.hold(60_000)
+    for number in range(12):
+        await store.write(batch({b"k%d" % number: b"v"}))
+    assert len(flushed) == 3
+    await store.close()
+
+
 async def test_store_is_usable_after_a_refused_operation(store):
     ops = batch({b"good": b"1"})
     ops.puts.append((b"", b"an empty key"))
