@@ -180,6 +180,15 @@ class Group:
         assert self._active is not None
         return self._active
 
+    def pass_on(self, consumer: Consumer) -> bool:
+        """Have the next one be active instead of this one, which comes last then; whether it was active."""
+        if not self.queue.settings.single_active or self.active() is not consumer:
+            return False
+        self.consumers.remove(consumer)
+        self.active()
+        self.consumers.append(consumer)
+        return True
+
     def join(self, consumer: Consumer) -> None:
         """A consumer comes; it does not take the place of one that is active."""
         if self.consumers:
@@ -619,10 +628,15 @@ class Queues:
             item.holder.late_until = 0.0
 
     def lease_ended(self, item: Item, lease_s: float, now: float) -> None:
-        """It returns, and who had it stands back for as long as its leases are."""
-        holder = item.holder
-        self.back(item, now)
-        if holder is not None and len(holder.group.consumers) > 1:
+        """It returns, and who had it stands back for as long as its leases are. All that a single active one
+        holds returns, and the next one has its turn.
+        """
+        holder, returning = item.holder, [item]
+        others = holder is not None and holder in holder.group.consumers and len(holder.group.consumers) > 1
+        if holder is not None and others and holder.group.pass_on(holder):
+            returning = [held for held in holder.group.items if held.state == HELD and held.holder is holder]
+        self.all_back(returning, now)
+        if holder is not None and others and not holder.queue.settings.single_active:
             holder.late_until = now + lease_s
 
     def all_back(self, items: Iterable[Item], now: float, *, counted: bool = True) -> None:
@@ -897,6 +911,9 @@ class Queues:
         for queue in gone:
             del self.queues[queue.name]
             queue.ended()
+        if killed:
+            for group in [group for queue in self for group in queue.groups.values()]:
+                self._may_have_been_sent(group)
         for queue in self:
             queue.restarted(killed=killed)
         held = [item for item in self.items() if item.state == HELD]
@@ -918,6 +935,21 @@ class Queues:
                 item.loose = True
         self.all_back(held, now, counted=not killed)  # a crash is an attempt that no limit ends
         self.step += 1
+
+    @staticmethod
+    def _may_have_been_sent(group: Group) -> None:
+        """What is done once it is sent may have been on its way when the broker was killed, and lost."""
+        if group.queue.no_deliver or not group.consumers:
+            return
+        takers = [consumer for consumer in group.able(time.time()) if consumer.credit() > 0]
+        room = sum(consumer.credit() for consumer in takers)
+        if all(consumer.takes != "done" for consumer in takers):
+            return
+        for number, item in enumerate(group.ready()):
+            if number < room:
+                item.required = False
+                if item.either is not None:
+                    item.either.required = False
 
     def _die_in_the_end(self, queue: Queue, now: float) -> None:
         """What is held in a queue that goes with the broker returns to it before, and may die as it does."""
