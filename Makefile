@@ -123,7 +123,7 @@ whole: setup-dev
 	$(BIN)/python -m tests.whole.run --minutes $(or $(MINUTES),60) --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup-dev
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q --timeout 900
 
 bench: setup-dev
 	$(BIN)/python -m benchmarks.compare $(PEERS)
