@@ -938,15 +938,16 @@ class Queues:
 
     @staticmethod
     def _may_have_been_sent(group: Group) -> None:
-        """What is done once it is sent may have been on its way when the broker was killed, and lost."""
+        """What was on its way when the broker was killed was tried, and is done where nobody settles it."""
         if group.queue.no_deliver or not group.consumers:
             return
         takers = [consumer for consumer in group.able(time.time()) if consumer.credit() > 0]
         room = sum(consumer.credit() for consumer in takers)
-        if all(consumer.takes != "done" for consumer in takers):
-            return
-        for number, item in enumerate(group.ready()):
-            if number < room:
+        how = {consumer.takes for consumer in takers}
+        for item in [item for number, item in enumerate(group.ready()) if number < room]:
+            if "hold" in how:
+                item.attempts = (item.attempts[0], item.attempts[1] + 1)
+            if "done" in how:
                 item.required = False
                 if item.either is not None:
                     item.either.required = False
