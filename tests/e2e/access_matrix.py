@@ -451,30 +451,30 @@ RABBITMQ = [
 HTTP = {"mqcore": MQCORE, "http": [*V1, *RABBITMQ]}
 
 
-def _grouped(head: str, rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A table of (what it takes, the answer without that, the operation), alike ones in one row."""
-    operations: dict[tuple[str, str], list[str]] = {}
+def _grouped(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lists of (what it takes, the answer without that, the operation), one for each answer."""
+    answers: dict[str, dict[str, list[str]]] = {}
     for takes, refused, title in rows:
-        operations.setdefault((takes, refused), []).append(title)
-    rule = "|" + "---|" * head.count("|", 1)
-    rows_of_table = [
-        f"| {takes} | {refused} | {'; '.join(titles)} |" for (takes, refused), titles in operations.items()
-    ]
-    return [head, rule, *rows_of_table]
+        answers.setdefault(refused, {}).setdefault(takes, []).append(title)
+    lines = []
+    for refused, operations in answers.items():
+        lines += ["", f"Otherwise {refused}:", ""]
+        lines += [f"- {takes}: {'; '.join(titles)}" for takes, titles in operations.items()]
+    return lines[1:]
 
 
 def rendered_http() -> str:
-    """The table of what is asked for over HTTP, as docs/security.md has it."""
+    """The list of what is asked for over HTTP, as docs/security.md has it."""
     rows = [
         (request.takes, str(request.refused), request.title)
         for requests in HTTP.values()
         for request in requests
     ]
-    return "\n".join(_grouped("| it takes | else | requests |", rows))
+    return "\n".join(_grouped(rows))
 
 
 def rendered() -> str:
-    """The tables of AMQP and MQTT as docs/security.md has them."""
+    """The table and lists of AMQP and MQTT as docs/security.md has them."""
     rows = [(op.takes, f"{op.code}, channel closed", op.title) for op in AMQP]
     rows += [
         (op.takes, f"`{op.code}`: the link is refused, the message rejected, or 403", op.title)
@@ -491,4 +491,4 @@ def rendered() -> str:
         "| anonymous, where nobody is let in so | 403, connection closed | CONNACK 0x87 | CONNACK 5 |",
         "| no permissions entry for the virtual host | 530, connection closed | CONNACK 0x87 | CONNACK 5 |",
     ]
-    return "\n".join([*logins, "", *_grouped("| it takes | else | operations |", rows)])
+    return "\n".join([*logins, "", *_grouped(rows)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.check import check_file
+from config.settings_loader import check_file
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config import limits
-from config.check import check_file
 from config.queue_settings import QueueLimitsSettings, QueueSettings, RetrySettings
 from config.settings import ListenersSettings, QueueManagerSettings
-from config.settings_loader import ConfigError, load_settings
+from config.settings_loader import ConfigError, check_file, load_settings
 
 Problems = Callable[..., list[str]]
 
