@@ -20,12 +20,13 @@ from broker.admin.users import UserAdmin
 from broker.clients.farewell import Farewell, Requests
 from broker.clock import Clock, until_beat_s
 from broker.configured import declare_configured, default_policy
+from broker.connections.registry import Goodbye
 from broker.drivers import Drivers
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
-from broker.mqtt.consuming.temporary_groups import delete_left
+from broker.mqtt.consuming.subscribe_options import delete_left
 from broker.network.listening import AddressInUse, ListenError, Listeners
 from broker.network.tcp_ports import has_port
 from broker.network.tls.contexts import TlsContexts
@@ -403,7 +404,7 @@ class Broker:
         _log.error("storage.failed", reason=error.reason, kind=type(error).__name__)
         self._listeners.close()
         for transport in list(self.hub.transports):
-            transport.fail_storage()
+            transport.send_away(Goodbye.STORE_FAILED)
         self.failed.set()
 
 

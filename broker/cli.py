@@ -31,8 +31,7 @@ from broker.commands import (
 from broker.commands.http_api import with_api
 from broker.process.systemd_unit import systemd
 from broker.version import PRODUCT, VERSION
-from config.check import check_file
-from config.settings_loader import ConfigError, default_file_text, load_settings
+from config.settings_loader import ConfigError, check_file, default_file_text, load_settings
 
 app = typer.Typer(
     name="sluicemq",

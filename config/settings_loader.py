@@ -185,3 +185,25 @@ def sentence(details: ErrorDetails) -> str:
         case "less_than":
             return f"must be less than {context['lt']}"
     return details["msg"]
+
+
+def check_text(text: str, *, queue_check: QueueCheck = nothing_more) -> list[str]:
+    """Check as `check_file`, for the text of a file and no environment."""
+    try:
+        load_text(text, queue_check=queue_check)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def check_file(
+    path: str | os.PathLike[str], env: Mapping[str, str], *, queue_check: QueueCheck = nothing_more
+) -> list[str]:
+    """List every problem of the file at `path` under the `SLUICEMQ_*` variables of `env`, with what
+    `queue_check` finds (see `load_settings`); none: usable.
+    """
+    try:
+        load_settings(path, env, queue_check=queue_check)
+    except ConfigError as error:
+        return error.problems
+    return []

@@ -16,11 +16,11 @@ from queue_manager.queue.queue_groups import Place
 from queue_manager.queue.stream import Stream
 from queue_manager.retained_messages import RetainedMessages
 from queue_manager.routing.consumption import Consumption
+from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import Publisher
 from queue_manager.routing.queue_directory import QueueDirectory
 from queue_manager.rules.stored_window import Key
-from queue_manager.sessions.all_sessions import VhostSessions
-from queue_manager.shard.commit import Commit
+from queue_manager.sessions.vhost_sessions import VhostSessions
 from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS, Context, DuePurge
 from queue_manager.stored_vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
@@ -63,13 +63,15 @@ class QueueManager:
         self.vhosts = StoredVhosts(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour
-        self.plan = self.publisher.plan
+        self.plan = PublishPlan
         self.publish = self.publisher.publish
         self.ack = self.consumption.ack
         self.requeue = self.consumption.requeue
         self.reject = self.consumption.reject
         self.dispatch = self.consumption.dispatch
         self.take_step = self.consumption.take_step
+        self.seal = self.context.seal
+        self.committed = self.context.committed
 
     # commits
 
@@ -85,14 +87,6 @@ class QueueManager:
             return 0
         due_ms = context.state_writes.due_ms
         return None if due_ms is None else max(0, due_ms - now_ms)
-
-    def seal(self, now_ms: int) -> Commit | None:
-        """Close the open commit and give it for writing; None if it is empty. A new one is open then."""
-        return self.context.seal(now_ms)
-
-    def committed(self, commit: Commit) -> None:
-        """`commit` is durable: memory may be let go of."""
-        self.context.committed(commit)
 
     # time
 

@@ -60,7 +60,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A client certificate that was verified, by its names (`broker.network.tls.peers`).
+    """A client certificate that was verified, by its names (`broker.network.tls.gate`).
 
     `is_claim`: the client asked to be let in by it, and not merely had one.
     """

@@ -9,7 +9,7 @@ import httpx
 import structlog
 
 from broker.access.token_keys import TokenKey, read_keys, secret_key
-from broker.access.web import read_bounded, web_client
+from broker.access.web_hook import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
 from config.access_settings import TokenSettings

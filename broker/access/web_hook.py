@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
@@ -13,10 +15,26 @@ from broker.access.accounts_of_file import grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import TAGS, Login
 from broker.access.way import KnownSecrets, seconds_of
-from broker.access.web import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
 from config.access_settings import HookSettings, PermissionSettings, check_user_name
+
+
+async def web_client(timeout_s: float, headers: Mapping[str, str] | None = None) -> httpx.AsyncClient:
+    """Make a client that follows no redirect and minds no proxy of the environment."""
+    context = await asyncio.to_thread(ssl.create_default_context)  # reads hundreds of certificates
+    return httpx.AsyncClient(verify=context, timeout=timeout_s, trust_env=False, headers=headers)
+
+
+async def read_bounded(answer: httpx.Response, bytes_max: int) -> bytes:
+    """Read the body; raises ValueError when it is larger."""
+    data = b""
+    async for part in answer.aiter_bytes():
+        data += part
+        if len(data) > bytes_max:
+            raise ValueError(f"more than {bytes_max} bytes")
+    return data
+
 
 HOOK: Final = "http hook"
 _log: Final = structlog.get_logger("sluicemq.access")

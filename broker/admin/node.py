@@ -6,9 +6,10 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from broker.connections.connection_views import ConnectionView
+from broker.connections.registry import Goodbye
 from broker.process.free_memory import resident_bytes
 from broker.process.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
@@ -67,31 +68,27 @@ class StartView:
     replayed_commits: int
 
 
+@dataclass(eq=False, repr=False)
 class Node:
-    """One broker, as those who operate it see it. There is one per running broker."""
+    """One broker, as those who operate it see it. There is one per running broker.
 
-    def __init__(
-        self,
-        hub: Hub,
-        settings: Settings,
-        storage: str,
-        ports: Callable[[], Mapping[str, int]],
-        lag: Callable[[], Lag],
-        journal: Callable[[], JournalView | None],
-        start: Callable[[], StartView],
-    ) -> None:
-        """`ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop;
-        `journal` what the store holds before the database.
-        """
-        self._hub = hub
-        self._settings = settings
-        self._storage = storage
-        self._ports = ports
-        self.lag = lag
-        self.journal = journal
-        self.start = start
-        self._started_at_ms = hub.clock.now_ms()
-        self._started = hub.clock.monotonic()
+    `ports` gives those of the listeners that are open, by name; `lag` what was seen of the loop; `journal`
+    what the store holds before the database.
+    """
+
+    _hub: Hub
+    _settings: Settings
+    _storage: str
+    _ports: Callable[[], Mapping[str, int]]
+    lag: Callable[[], Lag]
+    journal: Callable[[], JournalView | None]
+    start: Callable[[], StartView]
+    _started_at_ms: int = field(init=False)
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_at_ms = self._hub.clock.now_ms()
+        self._started = self._hub.clock.monotonic()
 
     def view(self) -> NodeView:
         """Return the process as it is now."""
@@ -136,7 +133,7 @@ class Node:
         """Send a client away; whether there is one of that number."""
         async for peer in self._hub.peers():
             if peer.describe().id == connection_id:
-                peer.dismiss(reason)
+                peer.send_away(Goodbye.DISMISSED, reason)
                 return True
         return False
 

@@ -17,6 +17,7 @@ from broker.amqp.connection.shared import Shared
 from broker.amqp.open_channels import OpenChannels
 from broker.clients.entrance import Found, log_in
 from broker.connections.connection_views import Description
+from broker.connections.registry import Goodbye
 from broker.network.frontend_base import Frontend
 from broker.network.transport import Transport
 from broker.version import PRODUCT, VERSION
@@ -38,6 +39,15 @@ SERVER_PROPERTIES: Final[dict[str, Any]] = {
     "platform": f"Python {platform.python_version()}",
     "product": PRODUCT,
     "version": VERSION,
+}
+
+_GOODBYES: Final = {
+    Goodbye.DISMISSED: c.CONNECTION_FORCED,
+    Goodbye.SHUTTING_DOWN: c.CONNECTION_FORCED,
+    Goodbye.STORE_FAILED: c.INTERNAL_ERROR,
+    Goodbye.TOO_SLOW: c.RESOURCE_ERROR,
+    Goodbye.NOT_PERMITTED: c.ACCESS_REFUSED,
+    Goodbye.INTERNAL_ERROR: c.INTERNAL_ERROR,
 }
 
 
@@ -153,23 +163,9 @@ class AmqpFrontend(Frontend):
             channels=self.channels.describe(),
         )
 
-    def dismiss(self, reason: str) -> None:
-        self._fail(c.CONNECTION_FORCED, reason)
-
-    def shut_down(self) -> None:
-        self._end(c.CONNECTION_FORCED, "the broker is shutting down")
-
-    def fail_storage(self) -> None:
-        self._end(c.INTERNAL_ERROR, "the broker's store failed")
-
-    def fail_slow(self, reason: str) -> None:
-        self._fail(c.RESOURCE_ERROR, reason)
-
-    def fail_access(self, reason: str) -> None:
-        self._fail(c.ACCESS_REFUSED, reason)
-
-    def fail_internal(self) -> None:
-        self._end(c.INTERNAL_ERROR, "internal error")
+    def say_goodbye(self, why: Goodbye, reason: str) -> None:
+        end = self._fail if reason else self._end
+        end(_GOODBYES[why], reason or why.value)
 
     def _fail(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection with a reply code; one log line says who and why."""

@@ -22,6 +22,7 @@ from broker.amqp10.connection.amqp10_client import NODE, Amqp10Client
 from broker.amqp10.session_frontend import SessionFrontend
 from broker.clients.entrance import Found, log_in
 from broker.connections.connection_views import Description
+from broker.connections.registry import Goodbye
 from broker.network.frontend_base import Frontend
 from broker.network.transport import Transport
 from broker.version import PRODUCT, VERSION
@@ -56,6 +57,14 @@ _PROPERTIES: Final[dict[Symbol, str]] = {
     }.items()
 }
 _VHOST_PREFIX: Final = "vhost:"
+_GOODBYES: Final = {
+    Goodbye.DISMISSED: c.CONNECTION_FORCED,
+    Goodbye.SHUTTING_DOWN: c.CONNECTION_FORCED,
+    Goodbye.STORE_FAILED: c.INTERNAL_ERROR,
+    Goodbye.TOO_SLOW: c.RESOURCE_LIMIT_EXCEEDED,
+    Goodbye.NOT_PERMITTED: c.UNAUTHORIZED_ACCESS,
+    Goodbye.INTERNAL_ERROR: c.INTERNAL_ERROR,
+}
 
 
 class Amqp10Frontends:
@@ -148,23 +157,9 @@ class Amqp10Frontend(Frontend):
             channels=tuple([session.describe() for session in self._sessions.values()]),
         )
 
-    def dismiss(self, reason: str) -> None:
-        self._fail(c.CONNECTION_FORCED, reason)
-
-    def shut_down(self) -> None:
-        self._end(c.CONNECTION_FORCED, "the broker is shutting down")
-
-    def fail_storage(self) -> None:
-        self._end(c.INTERNAL_ERROR, "the broker's store failed")
-
-    def fail_slow(self, reason: str) -> None:
-        self._fail(c.RESOURCE_LIMIT_EXCEEDED, reason)
-
-    def fail_access(self, reason: str) -> None:
-        self._fail(c.UNAUTHORIZED_ACCESS, reason)
-
-    def fail_internal(self) -> None:
-        self._end(c.INTERNAL_ERROR, "internal error")
+    def say_goodbye(self, why: Goodbye, reason: str) -> None:
+        end = self._fail if reason else self._end
+        end(_GOODBYES[why], reason or why.value)
 
     def _fail(self, condition: str, text: str) -> None:
         """Close the connection with a condition; one log line says who and why."""
@@ -209,7 +204,7 @@ class Amqp10Frontend(Frontend):
             self.connection.refuse_auth(found.told)
             self.client.transport.want_flush()
             return
-        self.client.identify(found)
+        self.client.login = found
         self.handle(self.connection.accept_auth())
 
     def _on_open(self, event: ev.OpenRequested) -> None:

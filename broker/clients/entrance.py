@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from broker.access.credentials import Credentials, LoginRefused
 from broker.access.login import Identity, Login
+from broker.connections.registry import Goodbye
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
+from queue_manager.address import DEFAULT_VHOST
 
 Found = Login | LoginRefused
 
@@ -49,7 +53,7 @@ class Presence:
         self._identity = identity
         hub.vhost.enter()
         try:
-            hub.access.present.enter(identity, transport.send_away)
+            hub.access.present.enter(identity, partial(transport.send_away, Goodbye.NOT_PERMITTED))
         except LoginRefused:
             hub.vhost.leave()
             raise
@@ -58,3 +62,43 @@ class Presence:
         """Leave: the client is gone."""
         self._hub.access.present.leave(self._identity)
         self._hub.vhost.leave()
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class LoggedIn:
+    """A client that logs in first and says then which virtual host it works in.
+
+    `caller` is what the core knows it by; `login` is set once it was let in, `identity` once it is in a
+    virtual host (`vhost`), where its queues and exchanges are. `client_properties` are those it says of
+    itself that are texts for people.
+    """
+
+    hub: Hub
+    transport: Transport
+    caller: str = field(init=False)
+    vhost: str = field(default=DEFAULT_VHOST, init=False)
+    login: Login = field(init=False)
+    identity: Identity = field(init=False)
+    client_properties: dict[str, str] = field(default_factory=dict, init=False)
+    _presence: Presence | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.caller = self.hub.new_caller()
+
+    def enter(self, vhost: str) -> None:
+        """Enter the virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
+        LoginRefused.
+        """
+        hub = self.hub.of_vhost(vhost)
+        self.login = hub.access.current(self.login)  # that was a while ago
+        identity = self.login.enter(vhost)
+        self._presence = Presence(hub, self.transport, identity)
+        self.hub = hub
+        self.identity = identity
+        self.vhost = vhost
+
+    def leave(self) -> None:
+        """Leave: the client is gone."""
+        if self._presence is not None:
+            self._presence.end()
+            self._presence = None

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from broker.connections.registry import Peer
+from broker.connections.registry import Goodbye, Peer
 from broker.vhosts.hub import Hub
 from config import limits
 
@@ -47,7 +47,7 @@ class Farewell:
         """Say it to all clients; `confirms`: what they sent can still be confirmed."""
         drained = await self._drain(hub) if confirms else ()
         for transport in list(hub.transports):
-            transport.shut_down()
+            transport.send_away(Goodbye.SHUTTING_DOWN)
             if transport in drained:
                 transport.reading.release()  # for the answer
         for server in http:

@@ -84,7 +84,7 @@ def done(work: Coroutine[Any, Any, _Found]) -> _Found:
 
 
 async def _repair(settings: StorageSettings) -> tuple[Inspection, int]:
-    from broker.engine.store_repair import repair
+    from broker.engine.ownership import repair
     from storage.open import open_store
     from storage.read_only import open_read_only
 

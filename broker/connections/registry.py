@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import Enum
 from itertools import islice
 from typing import Any, Protocol
 
@@ -13,14 +15,22 @@ from broker.stepping import one_by_one
 from config import limits
 
 
+class Goodbye(Enum):
+    """Why the broker ends a connection: what the client is told where there is no reason of its own."""
+
+    DISMISSED = "closed by an operator"
+    SHUTTING_DOWN = "the broker is shutting down"
+    STORE_FAILED = "the broker's store failed"
+    TOO_SLOW = "a message took too long to come while others waited for room"
+    NOT_PERMITTED = "not permitted any more"
+    INTERNAL_ERROR = "internal error"
+
+
 class Peer(Sender, Protocol):
     """A client's connection, as the broker sees it."""
 
     def describe(self) -> ConnectionView:
         """Return what there is to tell of it."""
-
-    def dismiss(self, reason: str) -> None:
-        """Send the client away, as an operator wants."""
 
     def flush(self) -> None:
         """Write its output."""
@@ -34,41 +44,33 @@ class Peer(Sender, Protocol):
     def end_slow_message(self) -> None:
         """Send the client away: others wait for the room of a message that does not get finished."""
 
-    def shut_down(self) -> None:
-        """Say goodbye: the broker stops."""
-
-    def fail_storage(self) -> None:
-        """Send the client away: the broker's store failed for good."""
+    def send_away(self, why: Goodbye, reason: str = "") -> None:
+        """Say goodbye in the protocol's words, and end the connection."""
 
     def abort(self) -> None:
         """End the transport without waiting for anything."""
 
 
+@dataclass(eq=False, repr=False)
 class Connections:
     """All that hubs share of connections, whatever virtual host these are in."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        settle_left: Callable[[], None],
-        announce: Callable[[], None],
-    ) -> None:
-        """`settle_left` is called once before output is written, for whoever said something in this loop
-        turn, and after it: clients that are gone may have given back. `announce` is called when the first of
-        a turn has said something.
-        """
-        self._loop = loop
-        self._settle_left = settle_left
-        self._announce = announce
-        self.transports: dict[Peer, None] = {}
-        self._flushes: dict[Peer, None] = {}
-        self._answers: dict[Peer, None] = {}
-        self._held_back: list[Peer] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._settle_wanted = False
-        self._end_scheduled = False
-        self._caller_count = 0
-        self._connection_count = 0
+    _loop: asyncio.AbstractEventLoop
+    _settle_left: Callable[[], None]
+    """Called once before output is written, for whoever said something in this loop turn, and after it:
+    clients that are gone may have given back.
+    """
+    _announce: Callable[[], None]
+    """Called when the first of a turn has said something."""
+    transports: dict[Peer, None] = field(default_factory=dict, init=False)
+    _flushes: dict[Peer, None] = field(default_factory=dict, init=False)
+    _answers: dict[Peer, None] = field(default_factory=dict, init=False)
+    _held_back: list[Peer] = field(default_factory=list, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _settle_wanted: bool = field(default=False, init=False)
+    _end_scheduled: bool = field(default=False, init=False)
+    _caller_count: int = field(default=0, init=False)
+    _connection_count: int = field(default=0, init=False)
 
     def connected(self, transport: Peer) -> int:
         """Note a client that connected; gives the number of its connection."""

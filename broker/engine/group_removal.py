@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from broker.engine.deleting import Deleting
 from broker.engine.log_steps import FittingSteps, scan_prefix
 from config import limits
-from queue_manager.claims.bucket_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.log.removals import GroupRemoval
 from queue_manager.queue.part import Part
+from queue_manager.queue.queue_record_types import ACTIVE_TYPE, DONE_TYPE, FAILED_TYPE
 from queue_manager.shard.record_types import HeldPayloads
 from storage import layout
 from storage.envelope import SHARED, read_head

@@ -1,4 +1,4 @@
-"""The loop of time: leases end, and whatever the manager's timers wait for."""
+"""The loops of time, where leases end and timers fire, and of work too large for one turn, in steps."""
 
 from __future__ import annotations
 
@@ -46,3 +46,28 @@ class LeaseLoop:
             except TimeoutError:
                 self._manager.fire_timers(self._clock.now_ms())
                 self._wakeups.wake()
+
+
+class StepLoop:
+    """Takes one step of the manager's in each turn of the loop, so that clients are read from in between."""
+
+    def __init__(self, manager: QueueManager, clock: Clock, wakeups: Wakeups) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._wakeups = wakeups
+
+    async def run(self) -> None:
+        """Take steps whenever there are any."""
+        wake = self._wakeups.step
+        while True:
+            await wake.wait()
+            wake.clear()
+            while self._manager.take_step(self._clock.now_ms()):
+                self._wakeups.wake()
+                await asyncio.sleep(0)
+
+    def finish(self) -> None:
+        """Take all steps that are left, but for what a start finds by itself."""
+        self._manager.context.discards.end()
+        while self._manager.take_step(self._clock.now_ms()):
+            pass

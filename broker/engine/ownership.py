@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from config import limits
 from queue_manager.address import VHOST_SEPARATOR
 from queue_manager.log.range_set import RangeSet
 from queue_manager.queue.queue_record_types import LOG_TYPES, PLACE_TYPES
 from queue_manager.shard.record_types import RecordType
 from queue_manager.spec_records import AWAITS_HISTORY, StoredQueue
 from storage import layout, metadata_log
+from storage.batch import WriteOps
 from storage.envelope import SHARED, read_head
 from storage.errors import CorruptRecord, FormatTooNew
+from storage.inspection import Inspection, inspect
 from storage.records import (
     NO_LOG,
     TO_EXCHANGE,
@@ -53,6 +56,7 @@ from storage.records import (
 from storage.records.fields import queue_id_of
 from storage.records.special_codecs import EXPIRED, EXPIRED_OFFSETS, PART_OFFSETS
 from storage.spilled import SortedOnDisk
+from storage.store import Store
 
 Change = tuple[bytes, bytes | None]
 """A key and its new value; None: it is deleted."""
@@ -371,3 +375,34 @@ class Ownership:
         clear = [group for group in groups if group not in self._unclear | self._going]
         positions = [self._positions.get(group, head) for group in clear]
         log.need(max(head, min(positions)) if positions else 1 << 64, passed)
+
+
+async def repair(store: Store, tell: Callable[[int], None]) -> tuple[Inspection, int]:
+    """Delete payloads that nothing holds, and lower counts of references to the queues that hold a message.
+
+    Gives what problems are left, and how many were repaired. Where a record cannot be read, or belongs to
+    what is not there, nothing is changed: it may be what holds a payload. `tell` is given the number of
+    records seen. Raises StorageError, OSError.
+    """
+    ownership = Ownership()
+    found = await inspect(store, verify=True, tell=tell, beside=ownership.note)
+    is_sound = not found.problem_count
+    ops = WriteOps()
+    repaired_count = 0
+    for problem in ownership.problems():  # those of payloads come last
+        is_sound = is_sound and problem.key.startswith((payload.prefix(), payload_refs.prefix()))
+        if not (is_sound and problem.repair):
+            found.complain(problem.key, problem.what)
+            continue
+        for key, value in problem.repair:
+            if value is None:
+                ops.delete(key)
+            else:
+                ops.put(key, value)
+        repaired_count += 1
+        if len(ops) >= limits.STORE_REPAIRS_PER_WRITE_MAX:
+            await store.write(ops)
+            ops = WriteOps()
+    if len(ops):
+        await store.write(ops)
+    return found, repaired_count

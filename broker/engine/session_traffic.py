@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from queue_manager.sessions.bounds import Bounds
-from queue_manager.sessions.common import Losses
+from queue_manager.sessions.common import Bounds, Losses
 from queue_manager.sessions.session import Delivery, Link
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from queue_manager.sessions.vhost_sessions import Totals

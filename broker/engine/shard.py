@@ -11,15 +11,13 @@ import structlog
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.commit_stats import CommitStats
-from broker.engine.done_records import DoneRecords
-from broker.engine.lease_loop import LeaseLoop
-from broker.engine.loading import Loader
+from broker.engine.lease_loop import LeaseLoop, StepLoop
+from broker.engine.loading import DoneRecords, Loader
 from broker.engine.log_reader import LogReader
 from broker.engine.payload_references import PayloadReferences
 from broker.engine.recovery import start
 from broker.engine.removing import Removals
 from broker.engine.shard_ending import Ending
-from broker.engine.step_loop import StepLoop
 from broker.engine.store_retry import StoreRetry
 from broker.engine.sweeper import Sweeper
 from broker.engine.wakeups import Wakeups

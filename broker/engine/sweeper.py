@@ -9,8 +9,8 @@ from typing import Final
 
 from broker.clock import Clock, until_beat_s
 from broker.engine.commit_loop import CommitLoop
-from broker.engine.done_records import DoneRecords
 from broker.engine.lease_loop import LeaseLoop
+from broker.engine.loading import DoneRecords
 from broker.engine.payload_references import PayloadReferences
 from broker.engine.removing import Removals
 from broker.engine.shard_ending import Ending, resolve

@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.access.login import ADMINISTRATOR, Identity
 from broker.access.rights import Action, Kind
-from broker.http.bodies import body_of
 from broker.http.guard import check_operator, identity_of
 from broker.http.lasting import run_lasting
 from broker.http.problems import Problem, answer_of
+from broker.http.values import body_of
 from broker.version import PRODUCT, VERSION
 from config import limits
 

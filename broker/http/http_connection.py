@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
-from broker.network.tls.peers import certificate_names
+from broker.network.tls.gate import certificate_names
 from config import limits
 
 CERTIFICATE: Final = "certificate"

@@ -7,7 +7,7 @@ import math
 from broker.admin.admin import Admin
 from broker.admin.admin_views import QueueView
 from broker.admin.node import Node
-from broker.http.rates import RateMeter
+from broker.http.totals import RateMeter
 from broker.vhosts.hub import Hub
 from config import limits
 

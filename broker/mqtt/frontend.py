@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.connections.connection_views import Description
+from broker.connections.registry import Goodbye
 from broker.mqtt.admission import Admission
-from broker.mqtt.connection.mqtt_client import MqttClient
-from broker.mqtt.connection.rate import Rate
+from broker.mqtt.connection.mqtt_client import MqttClient, Rate
 from broker.mqtt.consuming.subscribe import Subscriptions
 from broker.mqtt.publishing import publish
 from broker.mqtt.sessions.session_link import SessionLink
@@ -22,6 +22,15 @@ from protocols.mqtt import constants as c
 from protocols.mqtt import events as ev
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.properties import Properties
+
+_GOODBYES: Final = {
+    Goodbye.DISMISSED: c.ADMINISTRATIVE_ACTION,
+    Goodbye.SHUTTING_DOWN: c.SERVER_SHUTTING_DOWN,
+    Goodbye.STORE_FAILED: c.SERVER_SHUTTING_DOWN,
+    Goodbye.TOO_SLOW: c.QUOTA_EXCEEDED,
+    Goodbye.NOT_PERMITTED: c.NOT_AUTHORIZED,
+    Goodbye.INTERNAL_ERROR: c.UNSPECIFIED_ERROR,
+}
 
 
 class MqttFrontends:
@@ -146,28 +155,14 @@ class MqttFrontend(Frontend):
             subscriptions=() if self._subscriptions is None else self._subscriptions.views(),
         )
 
-    def dismiss(self, reason: str) -> None:
-        self.client.disconnect(c.ADMINISTRATIVE_ACTION, reason)
-
-    def shut_down(self) -> None:
+    def say_goodbye(self, why: Goodbye, reason: str) -> None:
         reference = self._settings.server_reference
-        if reference:
-            properties = Properties(server_reference=reference)
-            self.client.end(c.USE_ANOTHER_SERVER, "the broker is shutting down", properties)
+        if reason:
+            self.client.disconnect(_GOODBYES[why], reason)
+        elif why is Goodbye.SHUTTING_DOWN and reference:
+            self.client.end(c.USE_ANOTHER_SERVER, why.value, Properties(server_reference=reference))
         else:
-            self.client.end(c.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-
-    def fail_storage(self) -> None:
-        self.client.end(c.SERVER_SHUTTING_DOWN, "the broker's store failed")
-
-    def fail_slow(self, reason: str) -> None:
-        self.client.disconnect(c.QUOTA_EXCEEDED, reason)
-
-    def fail_access(self, reason: str) -> None:
-        self.client.disconnect(c.NOT_AUTHORIZED, reason)
-
-    def fail_internal(self) -> None:
-        self.client.end(c.UNSPECIFIED_ERROR, "internal error")
+            self.client.end(_GOODBYES[why], why.value)
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:
         if not event.by_peer:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from broker.connections.connection_views import Description
+from broker.connections.registry import Goodbye
 from protocols.sans_io_connection import Connection
 
 
@@ -54,25 +55,5 @@ class Frontend(ABC):
         """Return who the client is, and what it does."""
 
     @abstractmethod
-    def dismiss(self, reason: str) -> None:
-        """Close in the protocol's words, as an operator wants, and log it."""
-
-    @abstractmethod
-    def shut_down(self) -> None:
-        """Say goodbye in the protocol's words: the broker stops."""
-
-    @abstractmethod
-    def fail_storage(self) -> None:
-        """Close in the protocol's words, without details: the broker's store failed for good."""
-
-    @abstractmethod
-    def fail_slow(self, reason: str) -> None:
-        """Close in the protocol's words, as what the client began to send takes too long, and log it."""
-
-    @abstractmethod
-    def fail_access(self, reason: str) -> None:
-        """Close in the protocol's words, as the client may be in no more, and log it."""
-
-    @abstractmethod
-    def fail_internal(self) -> None:
-        """Close in the protocol's words, without details: the broker failed at this client's request."""
+    def say_goodbye(self, why: Goodbye, reason: str) -> None:
+        """Close in the protocol's words; with a `reason` of this client's own it is logged."""

@@ -18,10 +18,10 @@ from broker.access.address_limits import Addresses
 from broker.clock import Clock
 from broker.logs.log_pace import LogPace
 from broker.network.proxy_protocol import Proxied, read_header
+from broker.network.tcp_ports import bind_unix, unlink_unix
 from broker.network.tls.contexts import TlsContexts
 from broker.network.tls.gate import drive
 from broker.network.transport import peer_text
-from broker.network.unix_sockets import bind_unix, unlink_unix
 from broker.process.descriptors import ConnectionRoom
 from config import limits
 from config.access_settings import AccessSettings

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from config import limits
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Output:
     """Output of a connection that is too large to be written in one turn of the loop waits here: a bounded
     part of it is written in each turn, and only while the transport has room.
@@ -16,18 +18,13 @@ class Output:
     `pending_bytes`: how much waits; what comes behind that has to wait, too.
     """
 
-    __slots__ = ("_caught_up", "_is_scheduled", "_loop", "_parts", "_transport", "pending_bytes")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, caught_up: Callable[[], None]
-    ) -> None:
-        """`caught_up` is called when all was written that did not fit at once."""
-        self._loop = loop
-        self._transport = transport
-        self._caught_up = caught_up
-        self._parts: deque[bytes | memoryview] | None = None  # once there were some
-        self._is_scheduled = False
-        self.pending_bytes = 0
+    _loop: asyncio.AbstractEventLoop
+    _transport: asyncio.Transport
+    _caught_up: Callable[[], None]
+    """Called when all was written that did not fit at once."""
+    _parts: deque[bytes | memoryview] | None = field(default=None, init=False)  # once there were some
+    _is_scheduled: bool = field(default=False, init=False)
+    pending_bytes: int = field(default=0, init=False)
 
     def write_in_steps(self, parts: Iterable[bytes | memoryview]) -> None:
         """Write these behind what waits."""

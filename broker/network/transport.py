@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import structlog
@@ -12,9 +13,10 @@ from broker.access.credentials import Peer, peer_of
 from broker.connections.body_room import BodyRoom
 from broker.connections.connection_views import ConnectionView
 from broker.connections.read_holds import Reading
+from broker.connections.registry import Goodbye
 from broker.network.frontend_base import Frontend
 from broker.network.output import Output
-from broker.network.tls.peers import certificate_names
+from broker.network.tls.gate import certificate_names
 from broker.vhosts.hub import Hub
 from config import limits
 
@@ -26,6 +28,7 @@ def peer_text(name: object) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name or "unix")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Transport(asyncio.Protocol):
     """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
 
@@ -35,49 +38,30 @@ class Transport(asyncio.Protocol):
     Implements `broker.network.proxy_protocol.Proxied` and `Peer`.
     """
 
-    __slots__ = (
-        "_asked_for",
-        "_connected_at_ms",
-        "_dissolved",
-        "_ended",
-        "_flush_wanted",
-        "_hub",
-        "_later",
-        "_lost",
-        "_make",
-        "_monotonic",
-        "_number",
-        "_room",
-        "frontend",
-        "output",
-        "paused",
-        "peer",
-        "reading",
-        "transport",
-    )
+    _hub: Hub
+    _make: Callable[[Transport], Frontend]
+    _lost: Callable[[], None]
+    _monotonic: Callable[[], float] = field(init=False)
+    _asked_for: str = field(default="", init=False)
+    _room: BodyRoom[Any] | None = field(default=None, init=False)
+    """Where a large message that has come in part was announced."""
+    _dissolved: bool = field(default=False, init=False)
+    _ended: bool = field(default=False, init=False)
+    _flush_wanted: bool = field(default=False, init=False)
+    _later: list[Any] = field(default_factory=list, init=False)  # events that have yet to have their turn
+    _number: int = field(default=0, init=False)
+    _connected_at_ms: int = field(init=False)
+    paused: bool = field(default=False, init=False)
+    peer: str = field(default="", init=False)
+    frontend: Frontend = field(init=False)
+    output: Output = field(init=False)
+    reading: Reading = field(init=False)
+    transport: asyncio.Transport = field(init=False)
 
-    def __init__(
-        self, hub: Hub, make_frontend: Callable[[Transport], Frontend], lost: Callable[[], None]
-    ) -> None:
+    def __post_init__(self) -> None:
         """Drive what `make_frontend` makes; `lost` is called once the connection is lost."""
-        self._hub = hub
-        self._lost = lost
-        self._make = make_frontend
-        self._monotonic = hub.clock.monotonic
-        self._asked_for = ""
-        self._room: BodyRoom[Any] | None = None  # where a large message that has come in part was announced
-        self._dissolved = False
-        self._ended = False
-        self._flush_wanted = False
-        self._later: list[Any] = []  # events that have yet to have their turn
-        self._number = 0
-        self._connected_at_ms = hub.clock.now_ms()
-        self.paused = False
-        self.peer = ""
-        self.frontend: Frontend
-        self.output: Output
-        self.reading: Reading
-        self.transport: asyncio.Transport
+        self._monotonic = self._hub.clock.monotonic
+        self._connected_at_ms = self._hub.clock.now_ms()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a peer that connected."""
@@ -319,20 +303,8 @@ class Transport(asyncio.Protocol):
             description=self.frontend.describe(),
         )
 
-    def dismiss(self, reason: str) -> None:
-        self.guard(self.frontend.dismiss, reason)
-        self.flush()
-
-    def shut_down(self) -> None:
-        self.frontend.shut_down()
-        self.flush()
-
-    def fail_storage(self) -> None:
-        self.guard(self.frontend.fail_storage)
-
-    def send_away(self, reason: str) -> None:
-        """Send the client away, as it may be in no more."""
-        self.guard(self.frontend.fail_access, reason)
+    def send_away(self, why: Goodbye, reason: str = "") -> None:
+        self.guard(self.frontend.say_goodbye, why, reason)
         self.want_flush()
 
     def abort(self) -> None:
@@ -358,13 +330,13 @@ class Transport(asyncio.Protocol):
     def _fail(self) -> None:
         _log.exception("connection.internal_error", peer=self.peer)
         if not self._dissolved:
-            self.frontend.fail_internal()
+            self.frontend.say_goodbye(Goodbye.INTERNAL_ERROR, "")
 
     def end_slow_message(self) -> None:
         if self.reading.is_blocked:  # our fault, then
             return
         self._forget_unfinished()
-        self.guard(self.frontend.fail_slow, "a message took too long to come while others waited for room")
+        self.send_away(Goodbye.TOO_SLOW, Goodbye.TOO_SLOW.value)
 
     def store_caught_up(self) -> None:
         if self.reading.unblock() and not self._dissolved:

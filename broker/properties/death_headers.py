@@ -20,7 +20,7 @@ from broker.properties import amqp, amqp10, templates
 from broker.properties.neutral_model import Header, HeaderMap, HeaderValue
 from config import limits
 from queue_manager.address import local_name
-from queue_manager.cursor.reasons import REJECTED
+from queue_manager.cursor.failures import REJECTED
 from queue_manager.rules.dead_letters import Death, Origin, Stamped
 from storage.envelope import PROPERTIES_AMQP, PROPERTIES_AMQP10, EnvelopeTemplate
 

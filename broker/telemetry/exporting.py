@@ -16,7 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
-from broker.telemetry.spans import Span
+from broker.telemetry.trace_context import Span
 from broker.version import VERSION
 from config import limits
 

@@ -11,8 +11,7 @@ import structlog
 
 from broker.clock import Clock
 from broker.engine.client import ShardClient
-from broker.telemetry.spans import Spans
-from broker.telemetry.trace_context import Sampling
+from broker.telemetry.trace_context import Sampling, Spans
 from broker.telemetry.traced import TracedClient
 from config import limits
 from config.settings import TelemetrySettings

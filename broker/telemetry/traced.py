@@ -15,8 +15,7 @@ from broker.engine.client import ShardClient
 from broker.engine.client.commits import CommitClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient
 from broker.engine.traffic import Claim, Consumer, Judgement, Message, PublishPlan, Sink, Source
-from broker.telemetry.spans import Operation, Span, Spans
-from broker.telemetry.trace_context import Sampling, TraceContext
+from broker.telemetry.trace_context import Operation, Sampling, Span, Spans, TraceContext
 from queue_manager.address import local_name
 from queue_manager.options import PLAIN
 from queue_manager.outcomes import ACCEPTED, REASONS

@@ -16,7 +16,7 @@ from broker.connections.body_room import BodyRoom
 from broker.connections.registry import Connections, Peer
 from broker.engine.client import ShardClient
 from broker.engine.vhost_client import VhostClient
-from broker.logs.refusal_log import RefusalLog
+from broker.logs.log_pace import RefusalLog
 from broker.process.counters import Counters
 from broker.vhosts.vhost import Vhost, VhostNotFound
 from config import limits

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import structlog
 from pydantic import ValidationError
 
+from broker.connections.registry import Goodbye
 from broker.engine.client import ShardClient
 from broker.engine.client.sessions import SessionClient
 from broker.stepping import in_steps, one_by_one
@@ -150,7 +151,7 @@ class VhostDirectory:
     async def _send_away(self, name: str) -> None:
         async for peer in self._hub.peers():
             if peer.describe().description.vhost == name:
-                peer.dismiss(f"vhost '{name}' is deleted")
+                peer.send_away(Goodbye.DISMISSED, f"vhost '{name}' is deleted")
 
 
 def _settings(name: str, kept: StoredVhost) -> VhostSettings:

@@ -11,9 +11,8 @@ from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091 import handshake
-from protocols.amqp091.body_part import BodyPart
-from protocols.amqp091.channels import Channels
-from protocols.amqp091.ending import CLOSE, Ending
+from protocols.amqp091.channels import BodyPart, Channels
+from protocols.amqp091.handshake import CLOSE, Ending
 from protocols.amqp091.methods import decode_method, encode_method, is_known
 from protocols.amqp091.publishes import PublishReader
 from protocols.errors import LocalProtocolError, ProtocolError

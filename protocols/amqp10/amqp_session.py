@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, NamedTuple
 
 from config import limits
@@ -33,70 +34,48 @@ class _WaitingTransfer(NamedTuple):
     part: memoryview
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Session:
     """A session. Raises AmqpError with the scope of what must end."""
 
-    __slots__ = (
-        "_drained",
-        "_events",
-        "_payload_max",
-        "_handle_max",
-        "_incoming_window",
-        "_next_incoming_id",
-        "_next_outgoing_id",
-        "_output",
-        "_pattern",
-        "_pattern_link",
-        "_reader",
-        "_remote_window",
-        "_run",
-        "_totals",
-        "_waiting",
-        "channel",
-        "is_ending",
-        "links",
-        "next_delivery_id",
-    )
+    channel: int
+    asked: InitVar[p.Begin]
+    _output: list[Any]
+    _reader: TransferReader
+    _handle_max: int
+    frame_max: InitVar[int]
+    _totals: LinkTotals
+    _payload_max: int = field(init=False)
+    links: dict[int, Link] = field(default_factory=dict, init=False)
+    is_ending: bool = field(default=False, init=False)
+    next_delivery_id: int = field(default=0, init=False)
+    _next_incoming_id: int = field(init=False)
+    _incoming_window: int = field(default=limits.AMQP10_INCOMING_WINDOW, init=False)
+    _next_outgoing_id: int = field(default=0, init=False)
+    _remote_window: int = field(init=False)
+    _waiting: deque[_WaitingTransfer] = field(default_factory=deque, init=False)
+    _drained: dict[Link, None] = field(
+        default_factory=dict, init=False
+    )  # whose clients are told so behind these
+    _events: list[Any] = field(default_factory=list, init=False)
+    _run: ev.TransferRun | None = field(default=None, init=False)
+    _pattern: TransferPattern | None = field(default=None, init=False)
+    _pattern_link: Link | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        channel: int,
-        begin: p.Begin,
-        output: list[Any],
-        reader: TransferReader,
-        handle_max: int,
-        frame_max: int,
-        totals: LinkTotals,
-    ) -> None:
-        self.channel = channel
-        self._output = output
-        self._reader = reader
-        self._handle_max = handle_max
+    def __post_init__(self, asked: p.Begin, frame_max: int) -> None:
         # of a frame: a little less than frame-max, so that any larger one is judged by the decoder
         self._payload_max = frame_max - limits.AMQP10_TRANSFER_HEAD_BYTES_MAX
-        self.links: dict[int, Link] = {}
-        self.is_ending = False
-        self.next_delivery_id = 0
-        self._next_incoming_id = int(begin.next_outgoing_id)
-        self._incoming_window = limits.AMQP10_INCOMING_WINDOW
-        self._next_outgoing_id = 0
-        self._remote_window = int(begin.incoming_window)
-        self._waiting: deque[_WaitingTransfer] = deque()
-        self._drained: dict[Link, None] = {}  # whose clients are told so behind these
-        self._totals = totals
-        self._events: list[Any] = []
-        self._run: ev.TransferRun | None = None
-        self._pattern: TransferPattern | None = None
-        self._pattern_link: Link | None = None
-        output.append(
+        self._next_incoming_id = int(asked.next_outgoing_id)
+        self._remote_window = int(asked.incoming_window)
+        self._output.append(
             encode_frame(
-                channel,
+                self.channel,
                 p.Begin(
-                    channel,
+                    self.channel,
                     0,
                     limits.AMQP10_INCOMING_WINDOW,
                     c.UINT_MAX,
-                    min(handle_max, begin.handle_max),
+                    min(self._handle_max, asked.handle_max),
                 ),
             )
         )
@@ -248,7 +227,6 @@ class Session:
         self._count(link)
         run = self._run
         message_format = tail.message_format or 0
-        settle_first = (tail.rcv_settle_mode or link.rcv_settle_mode) == c.RECEIVER_FIRST
         if (
             run is None
             or run.link is not link
@@ -256,12 +234,9 @@ class Session:
             or run.settled is not settled
             or run.message_format != message_format
             or run.state is not tail.state
-            or run.settle_first is not settle_first
             or (run.first_id + len(run.tags) & _MASK) != delivery_id
         ):
-            self._run = run = ev.TransferRun(
-                link, delivery_id, settled, message_format, tail.state, settle_first
-            )
+            self._run = run = ev.TransferRun(link, delivery_id, settled, message_format, tail.state)
             self._events.append(run)
         run.tags.append(tag)
         run.payloads.append(payload)

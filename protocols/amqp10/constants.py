@@ -14,7 +14,6 @@ DOFF_MIN: Final = 2  # in words of four octets
 HEARTBEAT_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 FRAME_BYTES_MIN: Final = 512  # the smallest max-frame-size (2.8.19, MIN-MAX-FRAME-SIZE)
 UINT_MAX: Final = 0xFFFFFFFF
-ULONG_MAX: Final = 0xFFFFFFFFFFFFFFFF
 
 # error conditions (2.8.15 to 2.8.18, 4.5.8)
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -28,23 +27,15 @@ NOT_IMPLEMENTED: Final = "amqp:not-implemented"
 RESOURCE_LOCKED: Final = "amqp:resource-locked"
 PRECONDITION_FAILED: Final = "amqp:precondition-failed"
 RESOURCE_DELETED: Final = "amqp:resource-deleted"
-ILLEGAL_STATE: Final = "amqp:illegal-state"
-FRAME_SIZE_TOO_SMALL: Final = "amqp:frame-size-too-small"
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
-CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
 WINDOW_VIOLATION: Final = "amqp:session:window-violation"
-ERRANT_LINK: Final = "amqp:session:errant-link"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
-DETACH_FORCED: Final = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
-LINK_REDIRECT: Final = "amqp:link:redirect"
-STOLEN: Final = "amqp:link:stolen"
 UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
 TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
-TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 
 # roles (2.8.1)
 SENDER: Final = False
@@ -62,6 +53,3 @@ WEBSOCKET_SUBPROTOCOLS: Final = ("amqp",)  # AMQP WebSocket Binding 1.0, 2.1
 # outcomes of SASL (5.3.3.6)
 SASL_OK: Final = 0
 SASL_AUTH: Final = 1
-SASL_SYS: Final = 2
-SASL_SYS_PERM: Final = 3
-SASL_SYS_TEMP: Final = 4

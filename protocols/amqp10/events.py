@@ -74,8 +74,7 @@ class TransferRun:
     """Whole deliveries that came one behind the other on one link, alike but for tags and payloads.
 
     Their IDs are `first_id` and what follows on it, modulo 2**32. `state` is a state that the client gave
-    them, such as that of a transaction. `settle_first` is whether the receiver settles without waiting for
-    the sender to have done so. The credit that they took is given anew by `grant`.
+    them, such as that of a transaction. The credit that they took is given anew by `grant`.
     """
 
     link: Link
@@ -83,7 +82,6 @@ class TransferRun:
     settled: bool
     message_format: int
     state: Any
-    settle_first: bool
     tags: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
 

@@ -26,7 +26,6 @@ _MASK: Final = 0xFFFFFFFF
 TRANSFER: Final = b"\x00\x53\x14"
 _TRANSFER_8: Final = TRANSFER + b"\xc0"
 DISPOSITION: Final = b"\x00\x53\x15"
-FLOW: Final = b"\x00\x53\x13"
 _DISPOSITION_8: Final = DISPOSITION + b"\xc0"
 _LIST_8: Final = 0xC0
 _NULL: Final = 0x40

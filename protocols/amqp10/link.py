@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from config import limits
@@ -26,6 +27,7 @@ class LinkTotals:
         self.unfinished_bytes = 0
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Link:
     """A link.
 
@@ -34,48 +36,35 @@ class Link:
     here, as it does on the wire.
     """
 
-    __slots__ = (
-        "_totals",
-        "attach",
-        "channel",
-        "client_sends",
-        "credit",
-        "credit_end",
-        "delivery_count",
-        "drain",
-        "encoder",
-        "first_transfer",
-        "handle",
-        "max_message_size",
-        "name",
-        "part_bytes",
-        "parts",
-        "rcv_settle_mode",
-        "snd_settle_mode",
-        "state",
-    )
+    channel: int
+    attach: Attach
+    max_message_size: int
+    _totals: LinkTotals
+    handle: int = field(init=False)
+    name: str = field(init=False)
+    client_sends: bool = field(init=False)
+    snd_settle_mode: int = field(init=False)
+    rcv_settle_mode: int = field(init=False)
+    state: int = field(default=ATTACHING, init=False)
+    credit: int = field(default=0, init=False)
+    delivery_count: int = field(init=False)
+    credit_end: int = field(init=False)
+    drain: bool = field(default=False, init=False)
+    # a delivery that has come in part
+    first_transfer: Any = field(default=None, init=False)
+    parts: list[bytes] = field(default_factory=list, init=False)
+    part_bytes: int = field(default=0, init=False)
+    encoder: Any = field(default=None, init=False)  # of deliveries
 
-    def __init__(self, channel: int, attach: Attach, max_message_size: int, totals: LinkTotals) -> None:
-        totals.link_count += 1
-        self._totals = totals
-        self.channel = channel
-        self.handle = int(attach.handle)
-        self.name = attach.name
-        self.attach = attach
-        self.client_sends = attach.role is c.SENDER
-        self.snd_settle_mode = attach.snd_settle_mode
-        self.rcv_settle_mode = attach.rcv_settle_mode
-        self.max_message_size = max_message_size
-        self.state = ATTACHING
-        self.credit = 0
-        self.delivery_count = (attach.initial_delivery_count or 0) if self.client_sends else 0
+    def __post_init__(self) -> None:
+        self._totals.link_count += 1
+        self.handle = int(self.attach.handle)
+        self.name = self.attach.name
+        self.client_sends = self.attach.role is c.SENDER
+        self.snd_settle_mode = self.attach.snd_settle_mode
+        self.rcv_settle_mode = self.attach.rcv_settle_mode
+        self.delivery_count = (self.attach.initial_delivery_count or 0) if self.client_sends else 0
         self.credit_end = self.delivery_count  # the highest count that the client was ever allowed to reach
-        self.drain = False
-        # a delivery that has come in part
-        self.first_transfer: Any = None
-        self.parts: list[bytes] = []
-        self.part_bytes = 0
-        self.encoder: Any = None  # of deliveries
 
     @property
     def is_attached(self) -> bool:

@@ -1,6 +1,7 @@
 """The server's side of a WebSocket that carries the bytes of another protocol in binary frames."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,39 +25,29 @@ NORMAL: Final = int(CloseReason.NORMAL_CLOSURE)
 _ANY_ORIGIN: Final = "*"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class WebSocketServer:
-    """One connection. `output` are bytes to write; `is_open`: the handshake is done; `closed`: nothing more
+    """One connection, for requests for `path` that offer one of `subprotocols`, of which the first is best.
+    `origins` are those of pages that may connect beside pages of the host they connect to; `*`: of any.
+
+    `output` are bytes to write; `is_open`: the handshake is done; `closed`: nothing more
     is taken, the connection is to be closed once `output` is written. `reason`: why it was refused, or ended
     over what the client sent. `asked_for`: the host that a page asked for which is only let in because it
     stands at that host; it may have had its own name changed into the broker's address.
     """
 
-    __slots__ = (
-        "_connection",
-        "_origins",
-        "_path",
-        "_subprotocols",
-        "asked_for",
-        "closed",
-        "is_open",
-        "output",
-        "reason",
-    )
+    _path: str
+    _subprotocols: Sequence[str]
+    _origins: Sequence[str] = ()
+    _connection: WSConnection = field(init=False)
+    output: list[bytes] = field(default_factory=list, init=False)
+    is_open: bool = field(default=False, init=False)
+    closed: bool = field(default=False, init=False)
+    reason: str = field(default="", init=False)
+    asked_for: str = field(default="", init=False)
 
-    def __init__(self, path: str, subprotocols: Sequence[str], origins: Sequence[str] = ()) -> None:
-        """Serve requests for `path` that offer one of `subprotocols`, the first of which is preferred.
-
-        `origins` are those of pages that may connect beside pages of the host they connect to; `*`: of any.
-        """
+    def __post_init__(self) -> None:
         self._connection = WSConnection(ConnectionType.SERVER)
-        self._path = path
-        self._subprotocols = subprotocols
-        self._origins = origins
-        self.output: list[bytes] = []
-        self.is_open = False
-        self.closed = False
-        self.reason = ""
-        self.asked_for = ""
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take bytes from the client; gives what it sent in binary frames. Never raises."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Final, NotRequired, Protocol, TypedDict
+from typing import Final, NamedTuple, NotRequired, Protocol, TypedDict
 
 from config import limits
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -431,6 +431,17 @@ class Sink(Protocol):
         """Tell the client that its consumer is gone, because its queue or group is."""
 
 
+class Verdict(NamedTuple):
+    """The way in which claims come back: after `delay_ms`, or, with None, as the retry policy says; for good
+    (`failed`). `is_spared`: in a quorum queue they do not count as attempts.
+    """
+
+    now_ms: int
+    failed: bool = False
+    delay_ms: int | None = None
+    is_spared: bool = False
+
+
 class ConsumerGroup(Protocol):
     """The group of a consumer."""
 
@@ -477,9 +488,6 @@ class ConsumerGroup(Protocol):
     def remove(self, consumer: Consumer, now_ms: int) -> None:
         """Forget the consumer; what it holds returns at once."""
 
-    def has_exclusive(self) -> bool:
-        """Whether a consumer keeps others out."""
-
     def drain(self, consumer: Consumer) -> None:
         """Serve a consumer that pulls messages one by one."""
 
@@ -492,15 +500,7 @@ class ConsumerGroup(Protocol):
     def when_loaded(self, call: Callable[[int], None]) -> None:
         """Have `call(now_ms)` called once something was read back, or nothing will be."""
 
-    def give_back(
-        self,
-        claims: list[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
+    def give_back(self, claims: list[Claim], verdict: Verdict) -> None:
         """Return claims to their place, or fail them."""
 
     def counted_attempts(self, claim: Claim) -> int:

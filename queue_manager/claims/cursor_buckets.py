@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from config import limits
-from queue_manager.claims.attempts import NO_ATTEMPTS, Attempt, AttemptLog
+from queue_manager.claims.attempts import NO_ATTEMPTS, AttemptLog
 from queue_manager.claims.claim import AVAILABLE, DONE, IN_FLIGHT, RETURNING, Bucket, Claim, Consumer
 from queue_manager.log.payloads import Run, add_to_runs
 from queue_manager.log.queue_log import QueueLog
@@ -118,22 +118,11 @@ class Buckets(dict[int, Bucket]):
 
     # attempts
 
-    def _use_attempt_log(self) -> AttemptLog:
+    def use_attempt_log(self) -> AttemptLog:
+        """Return the log of attempts, which begins with the first that is noted."""
         if self.attempt_log is NO_ATTEMPTS:
             self.attempt_log = AttemptLog()
         return self.attempt_log
-
-    def note_attempt(self, message_id: int, claimed_at_ms: int, consumer_id: str) -> None:
-        """Remember an attempt that ended without success."""
-        self._use_attempt_log().add(message_id, claimed_at_ms, consumer_id)
-
-    def spare(self, message_id: int) -> None:
-        """Have the attempt that was noted just now not count."""
-        self._use_attempt_log().spare(message_id)
-
-    def restore_attempts(self, message_id: int, attempts_before: Sequence[Attempt], spared: int) -> None:
-        """Take in what was written of a message's attempts before the start."""
-        self._use_attempt_log().restore(message_id, attempts_before, spared)
 
     def erase_attempts(self, message_id: int, commit: Commit) -> None:
         """Forget the attempts of a message, and delete their record."""

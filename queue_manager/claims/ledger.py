@@ -1,8 +1,9 @@
-"""The claims of one cursor: made, ended, put back."""
+"""The claims of one cursor: made, ended, put back, and waiting at their places again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import attrgetter
 
@@ -21,10 +22,60 @@ from queue_manager.claims.claim import (
 )
 from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.delays import NOTHING_DELAYED, Delays
-from queue_manager.claims.returned import Returned
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
+
+
+class Returned:
+    """A `heap` by offset, so that they go out before anything newer. Some may have ended since."""
+
+    __slots__ = ("heap",)
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[int, Claim]] = []
+
+    def add(self, claim: Claim) -> None:
+        """Have an available claim wait at its place."""
+        heappush(self.heap, (claim.message.offset, claim))
+
+    def add_all(self, claims: Iterable[Claim]) -> None:
+        """Have all of these wait at their places."""
+        self.heap += [(claim.message.offset, claim) for claim in claims]
+        heapify(self.heap)
+
+    def first(self) -> Claim | None:
+        """Return the first in order of offsets."""
+        return self.heap[0][1] if self.heap else None
+
+    def pop(self) -> Claim:
+        """Take the first out."""
+        return heappop(self.heap)[1]
+
+    def take_all(self) -> list[Claim]:
+        """Take all of them out, in no particular order."""
+        claims = self.available()
+        self.heap = []
+        return claims
+
+    def take_unless(self, keeps: Callable[[Message], bool]) -> list[Claim]:
+        """Take out those that `keeps` says no to."""
+        taken = [item for item in self.heap if not keeps(item[1].message)]
+        if taken:
+            self.heap = [item for item in self.heap if keeps(item[1].message)]
+            heapify(self.heap)
+        return [claim for _, claim in taken]
+
+    def available(self) -> list[Claim]:
+        """Return those that have not ended, in no particular order."""
+        return [claim for _, claim in self.heap if claim.state == AVAILABLE]
+
+    def forget_ended(self) -> None:
+        """Let go of those that have."""
+        kept = [item for item in self.heap if item[1].state == AVAILABLE]
+        if len(kept) < len(self.heap):
+            heapify(kept)
+            self.heap = kept
 
 
 def _expect(claim: Claim, *states: int) -> None:
@@ -165,7 +216,7 @@ class Claims:
         new = self._replace(claim, claim.attempts, now_ms)
         if tried and claim.bucket is not None:
             holder = "" if consumer is None else consumer.consumer_id
-            self.buckets.note_attempt(claim.message.message_id, claim.at_ms, holder)
+            self.buckets.use_attempt_log().add(claim.message.message_id, claim.at_ms, holder)
         return new
 
     def part_with(self, claims: Iterable[Claim]) -> list[Claim]:

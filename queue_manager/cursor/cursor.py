@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Final, Protocol
 
 from config import limits
-from queue_manager.claims.claim import DONE, IN_FLIGHT, Claim, Consumer
+from queue_manager.claims.claim import DONE, IN_FLIGHT, Claim, Consumer, Verdict
 from queue_manager.claims.consumers import Consumers
 from queue_manager.claims.cursor_buckets import Buckets
 from queue_manager.claims.ledger import Claims
@@ -303,7 +303,7 @@ class Cursor:
         finally:
             claims = self.claims.claim(messages, consumer, state, now_ms)
             if state == IN_FLIGHT and not consumer.active:
-                self.returning.requeue(claims, now_ms, delay_ms=0)
+                self.returning.requeue(claims, Verdict(now_ms, delay_ms=0))
 
     def hand_out(self, consumer: Consumer, claims: list[Claim]) -> None:
         """Deliver claims that were made again; those of a `no_ack` consumer are done once its sink

@@ -8,7 +8,7 @@ from typing import Generic
 from queue_manager.claims.claim import Bucket
 from queue_manager.claims.ledger import Claims
 from queue_manager.claims.purge import NO_BUCKET, Purge
-from queue_manager.claims.shared_release import release_noted
+from queue_manager.claims.unowned import release_noted
 from queue_manager.cursor.owning_cursor import H
 from queue_manager.log.payloads import Run, runs_of
 from queue_manager.log.removals import Row

@@ -1,10 +1,10 @@
-"""The failures of a cursor: messages rejected, tried too often, expired, or one too many."""
+"""The failures of a cursor, and their reasons: rejected, tried too often, expired, or one too many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Final, Generic, Protocol
 
 from queue_manager.claims.claim import Bucket, Claim
 from queue_manager.claims.ledger import Claims
@@ -13,6 +13,13 @@ from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.shard.discards import Discards
+
+REJECTED: Final = "rejected"
+EXPIRED: Final = "expired"
+DELIVERY_LIMIT: Final = "delivery_limit"
+MAXLEN: Final = "maxlen"
+UNMATCHED: Final = "unmatched"  # no group of the queue wanted it
+RETENTION: Final = ""  # no group came for it in time: there are no dead letters
 
 
 class DeadLetters(Protocol):

@@ -10,7 +10,7 @@ from config import limits
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.stored_state import StoredState
-from queue_manager.log.log_target import LogTarget
+from queue_manager.log.queue_log import LogTarget
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message

@@ -11,27 +11,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from config import limits
-from queue_manager.claims.claim import IN_FLIGHT, RETURNING, Bucket, Claim
+from queue_manager.claims.claim import IN_FLIGHT, RETURNING, Bucket, Claim, Verdict
 from queue_manager.claims.ledger import Claims
 from queue_manager.cursor import backoff
-from queue_manager.cursor.failures import Failures
+from queue_manager.cursor.failures import DELIVERY_LIMIT, REJECTED, Failures
 from queue_manager.cursor.owning_cursor import H
-from queue_manager.cursor.reasons import DELIVERY_LIMIT, REJECTED
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
-
-
-class Verdict(NamedTuple):
-    """The verdict on claims: see `Returning.requeue`."""
-
-    now_ms: int
-    failed: bool
-    delay_ms: int | None
-    is_spared: bool
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -52,22 +42,14 @@ class Returning(Generic[H]):
     _put_count: int = field(default=0, init=False)  # since the state of the cursor was written
     _is_paused: bool = field(default=False, init=False)
 
-    def requeue(
-        self,
-        claims: Sequence[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
-        """Return claims to their original place, or fail them (`failed`, or attempts used up).
+    def requeue(self, claims: Sequence[Claim], verdict: Verdict) -> None:
+        """Return claims to their original place, or fail them (by the verdict, or attempts used up).
 
-        They wait there for `delay_ms`; None: as the retry policy says. `is_spared`: in a quorum queue they do
-        not count as attempts. Claims that are not in flight (any more) are passed over. Of very many only the
-        first are there at once.
+        Claims that are not in flight (any more) are passed over. Of very many only the first are there at
+        once.
         """
-        verdict = Verdict(now_ms, failed, delay_ms, is_spared and self._log.policy.quorum)
+        if verdict.is_spared and not self._log.policy.quorum:
+            verdict = verdict._replace(is_spared=False)
         is_much = len(claims) > limits.RETURNED_PER_STEP_MAX
         if is_much:
             claims = self._claims.part_with(claims)
@@ -138,7 +120,7 @@ class Returning(Generic[H]):
         """Return how many attempts at the message count, with the one that ends now unless it is spared."""
         buckets = self._claims.buckets
         if is_spared:
-            buckets.spare(claim.message.message_id)
+            buckets.use_attempt_log().spare(claim.message.message_id)
         return claim.attempts - buckets.attempt_log.spared(claim.message.message_id)
 
     # very many

@@ -19,8 +19,8 @@ from types import CodeType, FunctionType
 from typing import Any, Final, cast
 
 from queue_manager.filters import field_values, inline, like
-from queue_manager.filters.code_templates import expression, fill
 from queue_manager.filters.field_access import Fields
+from queue_manager.filters.inline import expression, fill
 from queue_manager.filters.tree import (
     And,
     Between,

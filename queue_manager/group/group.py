@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass, field
 
 from queue_manager.address import local_name
-from queue_manager.claims.claim import Claim, Consumer
+from queue_manager.claims.claim import Claim, Consumer, Verdict
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.backlog import Wanted
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.group.condition import condition_of
 from queue_manager.group.serving import Serving
 from queue_manager.log.levels import priority_of
@@ -119,7 +119,7 @@ class Group:
         """Forget the consumer; what it holds returns at once."""
         self.consumers.remove(consumer)
         self._stop(consumer)
-        self.requeue(list(consumer.in_flight.values()), now_ms, delay_ms=0)
+        self.requeue(list(consumer.in_flight.values()), Verdict(now_ms, delay_ms=0))
         self.serving.leave(consumer)
         self._wait_for_durability()
         self.want_dispatch()  # others may have stood back for it
@@ -248,30 +248,14 @@ class Group:
 
     # what comes back
 
-    def give_back(
-        self,
-        claims: list[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
+    def give_back(self, claims: list[Claim], verdict: Verdict) -> None:
         """Give claims back as `requeue`, asked for by a client."""
-        self.requeue(claims, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
+        self.requeue(claims, verdict)
 
-    def requeue(
-        self,
-        claims: list[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
+    def requeue(self, claims: list[Claim], verdict: Verdict) -> None:
         """Return claims to their original place, or fail them; see `Returning.requeue`."""
         for cursor, part in self._by_cursor(claims):
-            cursor.returning.requeue(part, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
+            cursor.returning.requeue(part, verdict)
 
     def counted_attempts(self, claim: Claim) -> int:
         """Return which attempt a claim is of those that count."""
@@ -309,9 +293,9 @@ class Group:
             if self.consumers.active is consumer and self.consumers.pass_on():
                 ended = set(expired)
                 held = [claim for claim in consumer.in_flight.values() if claim not in ended]
-            self.requeue(expired, now_ms, is_spared=True)
+            self.requeue(expired, Verdict(now_ms, is_spared=True))
             if held:
-                self.requeue(held, now_ms, delay_ms=0)  # no fault of theirs
+                self.requeue(held, Verdict(now_ms, delay_ms=0))  # no fault of theirs
             self.consumers.lease_ended(consumer, now_ms)
             consumer.sink.revoked(consumer, expired + held)
         self.consumers.forget_drained()

@@ -13,9 +13,8 @@ from typing import Final
 from config import limits
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.failures import DeadLetters
-from queue_manager.cursor.reasons import UNMATCHED
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.cursor.failures import UNMATCHED, DeadLetters
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.dispatch.filter_views import EVERYTHING, View, Views
 from queue_manager.dispatch.view_scan import OFFSET_END, Scan, Scanning
 from queue_manager.group.group import Group

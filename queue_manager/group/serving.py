@@ -9,9 +9,8 @@ from typing import Final
 from queue_manager.claims.claim import Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.dispatch.by_key.binding_table import KeyedGroup
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf, KeyedGroup
 from queue_manager.dispatch.by_key.by_key import ByKey
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_selector import BySelector
 from queue_manager.dispatch.in_order import InOrder
 from queue_manager.filters.consumer_filter import ConsumerFilter

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from config import limits
-from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer
+from queue_manager.claims.claim import IN_FLIGHT, Claim, Consumer, Verdict
 from queue_manager.cursor.stream_cursor import StreamCursor
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.condition import both, condition_of_filter
 from queue_manager.group.group import Group
@@ -79,34 +79,18 @@ class StreamGroup(Group):
         """See `Group`: what a stream keeps does not go by what waits for its groups."""
         return False
 
-    def give_back(
-        self,
-        claims: list[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
+    def give_back(self, claims: list[Claim], verdict: Verdict) -> None:
         """Have what is nacked wait for the group again. Reject settles, and so does a reader by itself.
 
-        With `delay_ms` (the client did not mean it as a verdict) messages return to that reader, too.
+        With a delay (the client did not mean it as a verdict) messages return to that reader, too.
         """
-        if failed or (self.is_anonymous and delay_ms is None):
+        if verdict.failed or (self.is_anonymous and verdict.delay_ms is None):
             self._finish(claims)
             self.want_dispatch()
             return
-        self.requeue(claims, now_ms)
+        self.requeue(claims, verdict)
 
-    def requeue(
-        self,
-        claims: list[Claim],
-        now_ms: int,
-        *,
-        failed: bool = False,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> None:
+    def requeue(self, claims: list[Claim], verdict: Verdict) -> None:
         """Have other consumers of the group given these messages, before anything newer."""
         if self.is_anonymous and not self.consumers.members:
             self._finish(claims)
@@ -118,7 +102,7 @@ class StreamGroup(Group):
             for claim in claims
             if claim.message.offset < cursor.position and (wants is None or wants(claim.message))
         ]
-        cursor.returning.requeue(again, now_ms, delay_ms=0)
+        cursor.returning.requeue(again, Verdict(verdict.now_ms, delay_ms=0))
         self._finish(claims)  # behind the position: read again anyway; or not wanted any more
         if not self.consumers.members:
             self._limit_returned()

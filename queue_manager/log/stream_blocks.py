@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from config import limits
-from queue_manager.log.log_target import LogTarget
+from queue_manager.log.queue_log import LogTarget
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.model import Message

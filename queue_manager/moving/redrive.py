@@ -7,6 +7,7 @@ the queue it came from and done in the dead-letter queue, in one commit: a crash
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from config import limits
@@ -102,6 +103,7 @@ Append = Callable[[Message, int], bool]
 """Puts a copy of a message where it is to go, with the time; False: it cannot go there."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Drain:
     """The messages that wait in a group, to another queue.
 
@@ -109,25 +111,20 @@ class Drain:
     Implements `queue_manager.claims.claim.Sink`.
     """
 
-    __slots__ = ("_append", "_end_offsets", "_held", "_manager", "_queue", "_taken", "consumer", "left")
+    _manager: QueueManager
+    _queue: Queue
+    _append: Append
+    left: int
+    group: InitVar[Group | None] = None
+    _end_offsets: dict[QueueLog, int] = field(init=False)
+    _held: list[Claim] = field(default_factory=list, init=False)
+    _taken: list[tuple[Message, Claim]] = field(default_factory=list, init=False)
+    consumer: Consumer = field(init=False)
 
-    def __init__(
-        self,
-        manager: QueueManager,
-        queue: Queue,
-        append: Append,
-        limit: int,
-        group: Group | None = None,
-    ) -> None:
-        self._manager = manager
-        self._queue = queue
-        self._append = append
-        self.left = limit
-        self._end_offsets: dict[QueueLog, int] = {part.log: part.log.next_offset for part in queue.parts}
-        self._held: list[Claim] = []
-        self._taken: list[tuple[Message, Claim]] = []
-        self.consumer = manager.consumption.puller(
-            queue, self, "redrive", lease_ms=CLAIM_LEASE_MS, group=group
+    def __post_init__(self, group: Group | None) -> None:
+        self._end_offsets = {part.log: part.log.next_offset for part in self._queue.parts}
+        self.consumer = self._manager.consumption.puller(
+            self._queue, self, "redrive", lease_ms=CLAIM_LEASE_MS, group=group
         )
 
     def step(self, count: int, now_ms: int) -> int | None:

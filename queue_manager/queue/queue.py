@@ -9,7 +9,7 @@ from typing import Final
 from config import limits
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.group.group import Group
 from queue_manager.log.payloads import store_payloads
 from queue_manager.log.queue_log import QueueLog

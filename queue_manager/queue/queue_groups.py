@@ -9,7 +9,7 @@ from config import limits
 from queue_manager.address import local_name
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.reset_keep import keep_passed
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidAddress, LimitReached, PreconditionFailed
 from queue_manager.group.group import Group, group_id_of
 from queue_manager.group.group_audience import Audience

@@ -5,28 +5,72 @@ Walked by what restores queues at a start and by what takes away the records of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from queue_manager.claims.bucket_record_types import BUCKET_TYPES
+from config import limits
 from queue_manager.queue.queue import Queue
 from queue_manager.rules.deduplication import IDENTITY_TYPES, restore_identities
 from queue_manager.rules.schedule import SCHEDULE_TYPES
 from queue_manager.rules.staging.stage_restoring import STAGE_TYPES, restore_stage
-from queue_manager.shard.record_types import RecordType, Row
+from queue_manager.shard.record_types import HeldPayloads, RecordType, Row
 from storage import layout
+from storage.envelope import SHARED, read_head
 from storage.records import (
     ACCOUNT_BYTES,
     AccountBytes,
+    active,
     attempts,
     claimed_bitmap,
+    done,
     expiry,
+    failed,
     group_removal,
     queue_account,
+    settlements,
     skipped_offsets,
     stream_chunk,
 )
 from storage.records.special_codecs import APPENDED, EXPIRED, EXPIRED_OFFSETS, TAKEN
+
+
+def _held(message_id: int, metadata: bytes) -> HeldPayloads:
+    flags, offset, _ = read_head(metadata)
+    return HeldPayloads(message_id, 1, bool(flags & SHARED), offset)
+
+
+def held_by_active(row: Row) -> Iterable[HeldPayloads]:
+    """Return what an active record holds."""
+    available, in_flight = active.decode(row[1])
+    return [
+        *(_held(message.message_id, message.metadata) for message in available),
+        *(_held(message.message_id, message.metadata) for message in in_flight),
+    ]
+
+
+def held_by_settled(row: Row) -> Iterable[HeldPayloads]:
+    """Return what a done or failed record holds."""
+    return [_held(message.message_id, message.metadata) for message in done.decode(row[1])]
+
+
+def held_by_settlements(row: Row) -> Iterable[HeldPayloads]:
+    """Return what a record of what was settled since holds."""
+    return [_held(message.message_id, message.metadata) for message in settlements.decode(row[1]).done]
+
+
+ACTIVE_TYPE: Final = RecordType(
+    record=active, held=held_by_active, rows_per_step=limits.REMOVAL_ENTRIES_PER_STEP
+)
+DONE_TYPE: Final = RecordType(
+    record=done, held=held_by_settled, rows_per_step=limits.REMOVAL_ENTRIES_PER_STEP
+)
+SETTLEMENTS_TYPE: Final = RecordType(
+    record=settlements, held=held_by_settlements, rows_per_step=limits.REMOVAL_ENTRIES_PER_STEP
+)
+FAILED_TYPE: Final = RecordType(
+    record=failed, held=held_by_settled, rows_per_step=limits.REMOVAL_ENTRIES_PER_STEP
+)
+BUCKET_TYPES: Final = (ACTIVE_TYPE, DONE_TYPE, SETTLEMENTS_TYPE, FAILED_TYPE)
 
 
 class RuleRecords(NamedTuple):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from queue_manager.rules.deduplication import Identities
-from queue_manager.rules.host import Host
 from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.stage import Stage
-from queue_manager.rules.stored_window import Key
+from queue_manager.rules.stored_window import Host, Key
 from storage.envelope import EnvelopeTemplate
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from config import limits
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.stream_cursor import StreamCursor
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf
 from queue_manager.errors import GroupNotFound, InvalidArgument, LimitReached
 from queue_manager.group.group import Group
 from queue_manager.group.stream_group import StreamGroup

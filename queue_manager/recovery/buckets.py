@@ -112,7 +112,7 @@ def _add_active(
         if isinstance(message, AvailableMessage):
             metadata, delays[number] = without_visible_at(metadata)
         else:
-            buckets.note_attempt(message.message_id, message.claimed_at_ms, "")
+            buckets.use_attempt_log().add(message.message_id, message.claimed_at_ms, "")
         slots[number] = _claim(bucket, templates, message, message.attempts, metadata, AVAILABLE)
     return delays
 

@@ -15,6 +15,7 @@ from queue_manager.claims.claim import (
     ConsumerGroup,
     ConsumerOptions,
     Sink,
+    Verdict,
 )
 from queue_manager.claims.ledger import acknowledge
 from queue_manager.errors import (
@@ -263,11 +264,11 @@ class Consumption:
         None: after the back-off of the queue's retry policy, if it has one. `is_spared`: they do not count as
         attempts in a quorum queue.
         """
-        return self._give_back(claims, now_ms, failed=False, delay_ms=delay_ms, is_spared=is_spared)
+        return self._give_back(claims, Verdict(now_ms, delay_ms=delay_ms, is_spared=is_spared))
 
     def reject(self, claims: Iterable[Claim], now_ms: int) -> int:
         """Fail claims for good; give how many came too late."""
-        return self._give_back(claims, now_ms, failed=True)
+        return self._give_back(claims, Verdict(now_ms, failed=True))
 
     def release(self, claims: Iterable[Claim], now_ms: int, *, delay_ms: int | None = None) -> int:
         """Return claims to their places after `delay_ms`, which is no attempt; give how many came too late.
@@ -279,9 +280,9 @@ class Consumption:
         for group, part in by_group.items():
             policy = group.log.policy
             if policy.stream:
-                group.give_back(part, now_ms)
+                group.give_back(part, Verdict(now_ms))
             elif policy.quorum:
-                group.give_back(part, now_ms, delay_ms=delay_ms, is_spared=True)
+                group.give_back(part, Verdict(now_ms, delay_ms=delay_ms, is_spared=True))
             else:
                 group.unclaim(part, now_ms, delay_ms=delay_ms or 0)
         return late_count
@@ -303,18 +304,10 @@ class Consumption:
             if claim.consumer is not None and claim.state == IN_FLIGHT:
                 claim.consumer.group.unclaim([claim], now_ms)
 
-    def _give_back(
-        self,
-        claims: Iterable[Claim],
-        now_ms: int,
-        *,
-        failed: bool,
-        delay_ms: int | None = None,
-        is_spared: bool = False,
-    ) -> int:
+    def _give_back(self, claims: Iterable[Claim], verdict: Verdict) -> int:
         by_group, late_count = self._by_group(claims)
         for group, part in by_group.items():
-            group.give_back(part, now_ms, failed=failed, delay_ms=delay_ms, is_spared=is_spared)
+            group.give_back(part, verdict)
         return late_count
 
     def _by_group(self, claims: Iterable[Claim]) -> tuple[dict[ConsumerGroup, list[Claim]], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf, no_key
+from queue_manager.dispatch.by_key.binding_table import GroupKeyOf, no_key
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.stream_log import StreamLog
 from queue_manager.queue.priority import PriorityQueue

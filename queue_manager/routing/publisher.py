@@ -9,7 +9,7 @@ from queue_manager import address
 from queue_manager.errors import QueueNotFound
 from queue_manager.log.payloads import store_payloads
 from queue_manager.model import MessageBatch
-from queue_manager.options import PLAIN, PublishOptions
+from queue_manager.options import PLAIN
 from queue_manager.outcomes import (
     ACCEPTED,
     FULL,
@@ -46,18 +46,6 @@ class Publisher:
         self._context = context
         self._directory = directory
         self.repeated_count = 0
-
-    def plan(
-        self,
-        topic: str,
-        properties_kind: int,
-        properties: bytes,
-        persistent: bool,
-        options: PublishOptions = PLAIN,
-        exchange: str = "",
-    ) -> PublishPlan:
-        """Return a plan for publishes of this topic, properties, options; to be aimed."""
-        return PublishPlan(topic, properties_kind, properties, persistent, options, exchange)
 
     def aim(self, plan: PublishPlan, route: Route, keys: Sequence[str] = ()) -> None:
         """Point a plan at the queues of a route, and at the subscribers of the topics it meets: those of

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
-from queue_manager.address import is_reserved, local_name, vhost_of
-from queue_manager.audience import TopicSpaces
+from queue_manager.address import is_reserved, local_name, qualified_name, vhost_of
+from queue_manager.audience import Audience, TopicSpaces
 from queue_manager.effective_policy import CLASSIC, QUORUM, STREAM, Effective, Policies, Policy, joined
 from queue_manager.errors import (
     InUse,
@@ -20,20 +20,46 @@ from queue_manager.errors import (
 )
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval
+from queue_manager.outcomes import REASONS, REFUSED_SESSION
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import EphemeralMemory, Queue
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
-from queue_manager.routing.deleted_names import Removing
+from queue_manager.routing.exchange import TOPICS
 from queue_manager.routing.exchange_directory import Exchanges
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.maker import QueueMaker
-from queue_manager.routing.topic_subscribers import TopicSubscribers
-from queue_manager.routing.watched_names import WatchedNames
+from queue_manager.routing.watched_names import Removing, WatchedNames
 from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition, is_quorum
 from storage.envelope import EnvelopeTemplate
+
+
+class TopicSubscribers:
+    """As `queue_manager.rules.dead_letters.Target`: those that messages reach through `amq.topic` in a
+    virtual host, by these routing keys. `name` is that of the exchange, which no queue has: one that is named
+    as an exchange on the way would look like a loop.
+    """
+
+    __slots__ = ("_audience", "_keys", "_topics", "_vhost", "name")
+
+    def __init__(self, topics: TopicSpaces, vhost: str, keys: Sequence[str], audience: Audience) -> None:
+        """`audience` are the subscribers of the message as it was before it died."""
+        self._topics = topics
+        self._vhost = vhost
+        self._keys = keys
+        self._audience = audience
+        self.name = qualified_name(vhost, TOPICS)
+
+    def why_not(self, body_bytes: int, now_ms: int) -> str:
+        return "" if self._audience.has_room(1, body_bytes) else REASONS[REFUSED_SESSION]
+
+    def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
+        audience = self._topics.audience(self._vhost, self._keys, template)
+        if audience is not None:
+            audience.hear([body])
+
 
 HeadersOf = Callable[[EnvelopeTemplate], Headers]
 """The headers of messages of a template, by name."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from config import limits
 from queue_manager import address
-from queue_manager.cursor.reasons import EXPIRED, MAXLEN, REJECTED
+from queue_manager.cursor.failures import EXPIRED, MAXLEN, REJECTED
 from queue_manager.errors import InvalidAddress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
@@ -114,15 +114,13 @@ class Directory(Protocol):
 class DeadLetterBook:
     """The account of dead-lettering so far.
 
-    `refused_count` messages stayed failed where they were, `dropped_count` went round a loop in which no
-    consumer rejected them, had become too many, or were too much for their queue and led to no other.
-    `on_trouble` is called when a queue begins not to pass on what it should, or for another reason than
+    `dropped_count` messages went round a loop in which no consumer rejected them, had become too many, or
+    were too much for their queue and led to no other. `on_trouble` is called when a queue begins not to pass
+    on what it should, or for another reason than
     before; not for each message.
     """
 
-    sent_count: int = field(default=0, init=False)
     dropped_count: int = field(default=0, init=False)
-    refused_count: int = field(default=0, init=False)
     stamp: Stamp = field(init=False)
     origin_of: OriginOf = field(init=False)
     copies_of: CopiesOf = field(init=False)
@@ -149,8 +147,7 @@ class DeadLetterBook:
         self.on_trouble = on_trouble
 
     def refused(self, queue: str, reason: str) -> None:
-        """Count a message that could not be passed on."""
-        self.refused_count += 1
+        """Note a message that could not be passed on, and stays failed."""
         self._tell(queue, reason, is_kept=True)
 
     def dropped(self) -> None:
@@ -168,8 +165,7 @@ class DeadLetterBook:
             self.on_trouble(queue, reason, is_kept)
 
     def sent(self, queue: str) -> None:
-        """Count a message that was passed on."""
-        self.sent_count += 1
+        """Note a message that was passed on."""
         self._trouble.pop(queue, None)
 
     def forget(self, queue: str) -> None:

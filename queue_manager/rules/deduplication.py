@@ -13,7 +13,7 @@ from typing import Final
 from config import limits
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, REFUSED_WINDOW
-from queue_manager.rules.host import Host
+from queue_manager.rules.stored_window import Host
 from queue_manager.shard.record_types import RecordType, Row
 from storage.records import DIGEST_BYTES, NONE_TAKEN, Identified, ProducerProgress, identified, producer
 

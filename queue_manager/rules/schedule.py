@@ -12,8 +12,7 @@ from typing import Final
 
 from config import limits
 from queue_manager.model import Message, MessageBatch
-from queue_manager.rules.host import Host
-from queue_manager.rules.stored_window import EVERYTHING, Key, Window
+from queue_manager.rules.stored_window import EVERYTHING, Host, Key, Window
 from queue_manager.shard.loads import BodiesLoad
 from queue_manager.shard.record_types import HeldPayloads, RecordType, Row
 from storage.envelope import SHARED, EnvelopeTemplate, read_head

@@ -6,14 +6,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.rules.host import Host
+from queue_manager.model import MessageBatch
+from queue_manager.policy import QueuePolicy
+from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad
 from storage.encoding import prefix_end
 from storage.envelope import TemplateCache
 from storage.records.fields import Record
+
+
+class Host(Protocol):
+    """A queue."""
+
+    name: str
+    durable: bool
+    deleted: bool
+    policy: QueuePolicy
+    context: Context
+
+    def has_room(self, count: int, body_bytes: int) -> bool:
+        """Return whether it takes so many messages of so many bytes in all."""
+
+    def store(self, bodies: list[bytes], body_bytes: int) -> int:
+        """Store payloads of messages to come; give the first of their IDs."""
+
+    def append_stored(self, batch: MessageBatch) -> None:
+        """Append messages whose payloads were stored before."""
+
 
 Key = tuple[int, int]  # a time in ms, and what tells the records of that time apart
 EVERYTHING: Final[Key] = (1 << 63, 0)

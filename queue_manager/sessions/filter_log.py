@@ -19,7 +19,7 @@ from queue_manager.sessions.blocks import (
     Found,
     message_id_of,
 )
-from queue_manager.sessions.bounds import Bounds
+from queue_manager.sessions.common import Bounds
 from queue_manager.shard.commit import OnceDurable
 from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad

@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import cast
 
 from queue_manager.audience import NOTHING_AHEAD, SessionsAhead
-from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT
-from queue_manager.sessions.common import Common
+from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Common
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.session_subscription import SessionSubscription

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from queue_manager.sessions.bounds import NEWEST, OLDEST, Bounds
-from queue_manager.sessions.common import Common
+from queue_manager.sessions.common import NEWEST, OLDEST, Bounds, Common
 from queue_manager.sessions.merging import Merged
 
 

@@ -11,10 +11,8 @@ from queue_manager.sessions.blocks import END
 from queue_manager.sessions.common import Common, Losses
 from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
-from queue_manager.sessions.matching import Matched, Matching
-from queue_manager.sessions.merging import Merged, merge
-from queue_manager.sessions.received import Received
-from queue_manager.sessions.sent import Unfinished
+from queue_manager.sessions.merging import Matched, Matching, Merged, merge
+from queue_manager.sessions.sent import Received, Unfinished
 from queue_manager.sessions.session_subscription import SessionSubscription
 from queue_manager.shard.commit import Commit, OnceDurable
 from queue_manager.shard.context import Context

@@ -1,5 +1,5 @@
-"""The sessions of a virtual host that outlive their connections, and the logs of what they are subscribed
-to.
+"""The sessions of each virtual host that outlive their connections, the logs of what they are subscribed to,
+and wills that are due a while after their client has gone.
 """
 
 from __future__ import annotations
@@ -8,18 +8,53 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from queue_manager.address import qualified_name
-from queue_manager.sessions.bounds import OLDEST, Bounds
-from queue_manager.sessions.common import Common, Losses
+from queue_manager.address import local_name, qualified_name, vhost_of
+from queue_manager.sessions.common import OLDEST, Bounds, Common, Losses
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.filter_logs import FilterLogs
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.session_subscription import SessionSubscription, SubscriptionOptions, options_of
-from queue_manager.sessions.wills import KeptWills
+from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate
-from storage.records import CONNECTED, SessionValue, SubscriptionValue
+from storage.records import CONNECTED, SessionValue, SubscriptionValue, WillValue, session_will
 from storage.records import session as session_record
 from storage.records.special_codecs import Sent
+
+
+class KeptWills:
+    """Wills of a virtual host, by the number of their session; who publishes one lets go of it in the same
+    commit.
+    """
+
+    def __init__(self, context: Context, vhost: str) -> None:
+        self._context = context
+        self._vhost = vhost
+        self._by_session: dict[int, WillValue] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_session)
+
+    @property
+    def all(self) -> dict[int, WillValue]:
+        """The wills that are kept."""
+        return dict(self._by_session)
+
+    def keep(self, session: int, will: WillValue) -> None:
+        """Have a session's will; durable with the open commit, for which nobody has to wait."""
+        if self._by_session.get(session) != will:
+            self._by_session[session] = will
+            stored = will._replace(client_id=qualified_name(self._vhost, will.client_id))
+            self._context.commit.put(session_will.key(session), session_will.encode(*stored))
+
+    def let_go(self, session: int) -> None:
+        """Note that the session has none any more."""
+        if self._by_session.pop(session, None) is not None:
+            self._context.commit.delete(session_will.key(session))
+
+    def restore(self, session: int, will: WillValue) -> None:
+        """Restore a will that was stored."""
+        self._by_session[session] = will
+
 
 _ENDS_PER_TURN_MAX: Final = 1_000
 
@@ -243,3 +278,46 @@ class Sessions:
         self.logs.restored()
         for session in list(self._by_client.values()):
             self._watch(session, now_ms)
+
+
+class VhostSessions:
+    """Sessions by virtual host: nothing of one sees what is of another."""
+
+    def __init__(self, context: Context) -> None:
+        self._common = Common(context)
+        self._by_vhost: dict[str, Sessions] = {}
+
+    def of(self, vhost: str) -> Sessions:
+        """Return those of a virtual host."""
+        sessions = self._by_vhost.get(vhost)
+        if sessions is None:
+            sessions = self._by_vhost[vhost] = Sessions(self._common, vhost)
+        return sessions
+
+    def drop(self, vhost: str) -> None:
+        """Forget a virtual host that is deleted; none of its sessions may be left."""
+        self._by_vhost.pop(vhost, None)
+
+    # after a start
+
+    def restore(
+        self,
+        name: str,
+        value: SessionValue,
+        progress: tuple[int, Sequence[Sent]] | None,
+        received: Sequence[int],
+        now_ms: int,
+    ) -> tuple[Sessions, Session]:
+        """Restore a session that was stored under that name, and where it belongs."""
+        sessions = self.of(vhost_of(name))
+        return sessions, sessions.restore(local_name(name), value, progress, received, now_ms)
+
+    def restore_will(self, number: int, will: WillValue) -> None:
+        """Restore a will that was stored for the session of that number."""
+        wills = self.of(vhost_of(will.client_id)).wills
+        wills.restore(number, will._replace(client_id=local_name(will.client_id)))
+
+    def restored(self, now_ms: int) -> None:
+        """Have those sessions end whose time is over: all are there."""
+        for sessions in self._by_vhost.values():
+            sessions.restored(now_ms)

@@ -16,7 +16,7 @@ from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import FOREVER, QueuePolicy
 from queue_manager.rules.staging.attempt import Attempt
-from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.rules.staging.sweeps import Sweep
 from queue_manager.rules.stored_window import EVERYTHING
 from queue_manager.spec_records import QueueDefinition
 from queue_manager.stage_tags import EpochPart, StageTag

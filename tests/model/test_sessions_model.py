@@ -14,7 +14,7 @@ import pytest
 
 from broker.engine.shard import Shard
 from protocols.mqtt.topic_filters import matches
-from queue_manager.sessions.bounds import REJECT, Bounds
+from queue_manager.sessions.common import REJECT, Bounds
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate

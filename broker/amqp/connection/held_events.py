@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.clients.when_durable import WhenDurable
+from broker.connections.read_holds import Reading
 from broker.engine.answers import Answer
+from broker.engine.client.commits import CommitClient
 from config import limits
 
 T = TypeVar("T")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class HeldEvents:
     """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
 
@@ -24,33 +27,22 @@ class HeldEvents:
     client has read what was sent to it. `_is_behind_replies`: until it was told all that is promised.
     """
 
-    __slots__ = (
-        "_channel",
-        "_commits",
-        "_events",
-        "_handle",
-        "_is_behind_replies",
-        "_is_let_off",
-        "_is_unread",
-        "_promised_count",
-        "_reading",
-        "has_promised",
-        "is_holding",
-    )
+    _channel: AmqpChannel
+    _handle: Callable[[Any], None]
+    _commits: CommitClient = field(init=False)
+    _reading: Reading = field(init=False)
+    _events: deque[Any] = field(default_factory=deque, init=False)
+    _is_unread: bool = field(default=False, init=False)
+    _is_behind_replies: bool = field(default=False, init=False)
+    _promised_count: int = field(default=0, init=False)
+    _is_let_off: bool = field(default=False, init=False)  # the client waits for no answers any more
+    has_promised: bool = field(default=False, init=False)
+    is_holding: bool = field(default=False, init=False)
 
-    def __init__(self, channel: AmqpChannel, handle: Callable[[Any], None]) -> None:
+    def __post_init__(self) -> None:
         """`handle` takes the events once they may go on."""
-        self._channel = channel
-        self._commits = channel.core.commits
-        self._reading = channel.transport.reading
-        self._handle = handle
-        self._events: deque[Any] = deque()
-        self._is_unread = False
-        self._is_behind_replies = False
-        self._promised_count = 0
-        self._is_let_off = False  # the client waits for no answers any more
-        self.has_promised = False
-        self.is_holding = False
+        self._commits = self._channel.core.commits
+        self._reading = self._channel.transport.reading
 
     def add(self, event: Any) -> None:
         """Keep an event; `is_holding`."""

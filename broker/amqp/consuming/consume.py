@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -13,13 +14,13 @@ from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error, connection_error
 from broker.amqp.connection.held_events import HeldEvents
 from broker.amqp.consuming.consume_arguments import ConsumerArguments, consumer_arguments
-from broker.amqp.consuming.delivery import AmqpConsumer
-from broker.amqp.consuming.stream_delivery import AmqpStreamConsumer
+from broker.amqp.consuming.delivery import AmqpConsumer, AmqpStreamConsumer
 from broker.amqp.publishing.direct_replies import DirectReplies
 from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology.bad_arguments import BadArgument
 from broker.clients.client_consumers import Consumers, find_or_create
 from broker.connections.connection_views import ChannelView
+from broker.engine.client.message_flow import ConsumingClient
 from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
 from protocols.amqp091 import constants as c
@@ -30,36 +31,27 @@ from queue_manager.errors import InvalidAddress, InvalidArgument, LimitReached
 from queue_manager.patterns import MATCH_ALL
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Consuming:
     """The consumers of a channel by consumer tag, those of basic.get by queue, and the credit they have.
 
     The methods raise QueueManagerError for what is refused, and ProtocolError.
     """
 
-    __slots__ = (
-        "_calls",
-        "_channel",
-        "_consumers",
-        "_held",
-        "_pool",
-        "_prefetch",
-        "_pullers",
-        "_replies",
-        "_unacked",
-    )
+    _channel: AmqpChannel
+    _held: HeldEvents
+    _unacked: Unacked
+    _replies: DirectReplies
+    _calls: ConsumingClient = field(init=False)
+    _consumers: Consumers = field(init=False)
+    _pullers: Consumers = field(init=False)
+    _prefetch: int = field(default=0, init=False)
+    _pool: Credit | None = field(default=None, init=False)
 
-    def __init__(
-        self, channel: AmqpChannel, held: HeldEvents, unacked: Unacked, replies: DirectReplies
-    ) -> None:
-        self._channel = channel
-        self._calls = channel.core.consuming
-        self._held = held
-        self._unacked = unacked
-        self._replies = replies
-        self._consumers = Consumers(channel.hub, is_paused=channel.transport.paused)
-        self._pullers = Consumers(channel.hub)
-        self._prefetch = 0
-        self._pool: Credit | None = None
+    def __post_init__(self) -> None:
+        self._calls = self._channel.core.consuming
+        self._consumers = Consumers(self._channel.hub, is_paused=self._channel.transport.paused)
+        self._pullers = Consumers(self._channel.hub)
 
     def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
         """Return the channel as its consumers have it, with what the other parts of it know."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+import structlog
 from pamqp import commands
 
 from broker.amqp.connection import header_names as names
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.settling.unacked import Unacked
 from broker.clients.client_consumers import Consumers
+from broker.engine.client.message_flow import ConsumingClient
 from broker.engine.traffic import Claim, Consumer, Message
+from broker.network.transport import Transport
 from broker.properties.amqp import routing_key
 from broker.properties.templates import as_amqp
 from config import limits
+from protocols.amqp091.connection import AmqpConnection
 from protocols.amqp091.constants import FRAME_OVERHEAD_BYTES
 from protocols.amqp091.content import NumberAppender, append_headers
 from protocols.amqp091.hot import (
@@ -30,6 +35,7 @@ from protocols.amqp091.methods import BasicDeliver, BasicGetOk
 from storage.envelope import PROPERTIES_AMQP, EnvelopeTemplate
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class AmqpConsumer:
     """The sink of one consumer, which is one of `consumers` by its `name`. That of basic.get has `tag` "".
 
@@ -37,46 +43,28 @@ class AmqpConsumer:
     Implements `broker.clients.client_consumers.ConsumerSink` and `broker.engine.traffic.Sink`.
     """
 
-    __slots__ = (
-        "_addresses",
-        "_appender",
-        "_calls",
-        "_channel",
-        "_connection",
-        "_consumers",
-        "_last",
-        "_last_template",
-        "_name",
-        "_named",
-        "_numbered",
-        "_numbered_names",
-        "_tag",
-        "_transport",
-        "_unacked",
-        "_unflushed_bytes",
-        "consumer",
-    )
+    _channel: AmqpChannel
+    _unacked: Unacked
+    _consumers: Consumers
+    _name: str
+    _tag: str
+    _calls: ConsumingClient = field(init=False)
+    _connection: AmqpConnection = field(init=False)
+    _transport: Transport = field(init=False)
+    consumer: Consumer = field(init=False)
+    _last_template: EnvelopeTemplate | None = field(default=None, init=False)
+    _last: DeliverTemplate | None = field(default=None, init=False)
+    _numbered: NumberedTemplate | None = field(default=None, init=False)
+    _named: list[tuple[str, object]] = field(default_factory=list, init=False)
+    _numbered_names: list[str] = field(default_factory=list, init=False)
+    _addresses: dict[tuple[str, str], DeliverAddress] = field(default_factory=dict, init=False)
+    _appender: NumberAppender | None = field(default=None, init=False)
+    _unflushed_bytes: int = field(default=0, init=False)
 
-    def __init__(
-        self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, name: str, tag: str
-    ) -> None:
-        self._channel = channel
-        self._calls = channel.core.consuming
-        self._connection = channel.connection
-        self._transport = channel.transport
-        self._unacked = unacked
-        self._consumers = consumers
-        self._name = name
-        self._tag = tag
-        self.consumer: Consumer
-        self._last_template: EnvelopeTemplate | None = None
-        self._last: DeliverTemplate | None = None
-        self._numbered: NumberedTemplate | None = None
-        self._named: list[tuple[str, object]] = []
-        self._numbered_names: list[str] = []
-        self._addresses: dict[tuple[str, str], DeliverAddress] = {}
-        self._appender: NumberAppender | None = None
-        self._unflushed_bytes = 0
+    def __post_init__(self) -> None:
+        self._calls = self._channel.core.consuming
+        self._connection = self._channel.connection
+        self._transport = self._channel.transport
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -303,3 +291,65 @@ class AmqpConsumer:
             # many gets in one chunk: the transport has to see how much the client leaves unread
             self._unflushed_bytes = 0
             self._transport.flush()
+
+
+_log: Final = structlog.get_logger("sluicemq.amqp")
+
+ADDED_BYTES_MAX: Final = 384  # frame, content header and all that a delivery adds but the names of groups
+
+
+class AmqpStreamConsumer(AmqpConsumer):
+    """The sink of one consumer of a stream."""
+
+    __slots__ = ()
+
+    def attach(self, consumer: Consumer) -> None:
+        super().attach(consumer)
+        self._numbered_names += [names.STREAM_TIMESTAMP, names.STREAM_OFFSET]
+
+    def _numbers(self, messages: Sequence[Message]) -> list[list[int]]:
+        offsets = [message.offset for message in messages]
+        numbers = [[message.received_at_ms for message in messages], offsets]
+        return [offsets, *numbers] if self._named else numbers
+
+    def _deliver_first(self, tag: int, messages: Sequence[Message]) -> None:
+        if self._calls.gap(self.consumer):
+            self._deliver_alone(tag, messages[0], [(names.STREAM_GAP, self._take_gap())])
+            tag += 1
+            messages = messages[1:]
+        if self._calls.primary_group(self.consumer):
+            for index, message in enumerate(messages):
+                self._deliver_alone(tag + index, message)
+        else:
+            super()._deliver_first(tag, messages)
+
+    def _headers(self, message: Message, added: Sequence[tuple[str, object]] = ()) -> bytes:
+        primary_group = self._calls.primary_group(self.consumer)
+        if primary_group:
+            committed = self._calls.primary_committed(self.consumer)
+            added = [
+                (names.WORK_GROUP, primary_group),
+                (names.WORK_COMMITTED, committed),
+                (names.WORK_ACKED, message.offset < committed),
+                *added,
+            ]
+        return super()._headers(message, added)
+
+    def _properties_max(self) -> int:
+        consumer = self.consumer
+        primary_group = self._calls.primary_group(consumer)
+        group_names = consumer.group.group_id + primary_group
+        added_bytes = ADDED_BYTES_MAX + len(group_names.encode())
+        return self._connection.frame_max - added_bytes
+
+    def _take_gap(self) -> int:
+        group = self.consumer.group
+        gap = self._calls.take_gap(self.consumer)
+        _log.warning(
+            "stream.gap",
+            peer=self._transport.peer,
+            queue=group.queue_name,
+            group=group.group_id,
+            skipped=gap,
+        )
+        return gap

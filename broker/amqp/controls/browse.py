@@ -9,23 +9,58 @@ the `correlation_id`.
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, cast
 
 import structlog
 
 from broker.amqp.connection.shared import Room
-from broker.amqp.controls.replying import publish_json, publish_replies
 from broker.properties.amqp import bare, routing_key
 from broker.properties.templates import as_amqp
 from broker.vhosts.hub import Hub
 from config import limits
+from protocols.amqp091 import content
 from protocols.amqp091.content import append_encoded
 from protocols.amqp091.tables import encode_entry, encode_name
 from queue_manager import stage_tags as tags
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, QueueManagerError
+from queue_manager.outcomes import ACCEPTED
+from storage.envelope import PROPERTIES_AMQP, vary
 from storage.errors import StorageError
+
+
+def publish_reply(hub: Hub, reply_to: str, properties: bytes, body: bytes) -> bool:
+    """Publish to that queue; False if it is not there any more, or does not take it."""
+    publishing = hub.client.publishing
+    targets = publishing.named(reply_to)
+    if not targets:
+        return False
+    plan = publishing.plan(reply_to, PROPERTIES_AMQP, properties, False)
+    publishing.aim(plan, targets)
+    return publishing.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED
+
+
+def publish_replies(hub: Hub, reply_to: str, properties: list[bytes], bodies: list[bytes]) -> bool:
+    """Publish as `publish_reply`, several messages; all of them or none are taken."""
+    publishing = hub.client.publishing
+    targets = publishing.named(reply_to)
+    if not targets:
+        return False
+    plan = publishing.plan(reply_to, PROPERTIES_AMQP, b"", False)
+    publishing.aim(plan, targets)
+    templates = vary(plan.template, properties, [False] * len(properties))
+    return publishing.publish(plan, bodies, hub.clock.now_ms(), templates) == ACCEPTED
+
+
+def publish_json(hub: Hub, reply_to: str, correlation_id: str, answer: dict[str, object]) -> bool:
+    """Publish as `publish_reply`, an answer with the correlation-id of what it answers."""
+    properties = content.Properties(content_type="application/json", correlation_id=correlation_id)
+    raw = content.encode_properties(properties)
+    return publish_reply(hub, reply_to, raw, json.dumps(answer).encode())
+
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -59,31 +94,24 @@ _ID: Final = encode_name("x-browse-id") + _TEXT
 _TOLD: Final = struct.Struct(f">{len(_OFFSET)}sq{len(_ATTEMPTS)}sq{len(_TIMESTAMP)}sq{len(_ID)}sI")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Browse:
     """One page of a listing, on its way to who asked for it."""
 
-    __slots__ = ("_caller", "_correlation_id", "_hub", "_queue", "_reply_to", "_request", "_slots")
+    _hub: Hub
+    _slots: Room
+    _queue: str
+    _caller: str
+    headers: InitVar[dict[str, Any]]
+    _reply_to: str
+    _correlation_id: str
+    _request: BrowseRequest = field(init=False)
 
-    def __init__(
-        self,
-        hub: Hub,
-        slots: Room,
-        queue: str,
-        caller: str,
-        headers: dict[str, Any],
-        reply_to: str,
-        correlation_id: str,
-    ) -> None:
+    def __post_init__(self, headers: dict[str, Any]) -> None:
         """Begin a page. Raises QueueManagerError when it cannot be answered."""
-        if not reply_to:
+        if not self._reply_to:
             raise InvalidArgument("$browse needs a reply_to: the queue where the messages are to go")
-        slots.check()
-        self._hub = hub
-        self._slots = slots
-        self._queue = queue
-        self._caller = caller
-        self._reply_to = reply_to
-        self._correlation_id = correlation_id
+        self._slots.check()
         state = headers.get(STATE, "ready")
         if state not in STATES:
             raise InvalidArgument(f"{STATE} is one of {', '.join(STATES)}, not {state!r}")

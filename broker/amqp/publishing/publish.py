@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -10,7 +11,7 @@ from broker.access.login import NotPermitted
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error
 from broker.amqp.connection.held_events import HeldEvents
-from broker.amqp.controls import control_topics, offset_commits, staging
+from broker.amqp.controls import control_topics, staging
 from broker.amqp.publishing.direct_replies import (
     DirectReplies,
     may_want_direct_reply,
@@ -19,11 +20,13 @@ from broker.amqp.publishing.direct_replies import (
 from broker.amqp.settling.confirms import Confirms
 from broker.amqp.settling.unacked import Unacked
 from broker.engine.answers import Answer
+from broker.engine.client.message_flow import PublishingClient
 from broker.engine.traffic import Judgement, PublishPlan, Source
 from broker.properties import amqp
 from broker.properties.amqp import PERSISTENT_MODE, may_ask
 from broker.publication import with_properties as publication
 from broker.publication.publish_addresses import check_publish
+from broker.vhosts.hub import Hub
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
 from protocols.amqp091.events import PublishAddress, PublishRun, PublishShape, VariedPublishRun
@@ -49,27 +52,22 @@ class _Planned(NamedTuple):
     wanted: tuple[PublishPlan, list[bytes], list[EnvelopeTemplate] | None] | None
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Publisher:
     """The publishing half of a channel."""
 
-    __slots__ = ("_channel", "_confirms", "_held", "_hub", "_publishing", "_replies", "_staged", "_unacked")
+    _channel: AmqpChannel
+    _held: HeldEvents
+    _confirms: Confirms
+    _unacked: Unacked
+    _replies: DirectReplies
+    _hub: Hub = field(init=False)
+    _publishing: PublishingClient = field(init=False)
+    _staged: staging.StagedProperties | None = field(default=None, init=False)  # only of who stages
 
-    def __init__(
-        self,
-        channel: AmqpChannel,
-        held: HeldEvents,
-        confirms: Confirms,
-        unacked: Unacked,
-        replies: DirectReplies,
-    ) -> None:
-        self._channel = channel
-        self._held = held
-        self._hub = channel.hub
-        self._publishing = channel.core.publishing
-        self._confirms = confirms
-        self._unacked = unacked
-        self._replies = replies
-        self._staged: staging.StagedProperties | None = None  # only of who stages
+    def __post_init__(self) -> None:
+        self._hub = self._channel.hub
+        self._publishing = self._channel.core.publishing
 
     def publish(self, run: PublishRun) -> None:
         """Take a run of publishes; raises QueueManagerError, or a channel error."""
@@ -79,7 +77,7 @@ class Publisher:
         plan: PublishPlan | None = shape.context
         now_ms = hub.clock.now_ms()
         if plan is None or not publishing.is_current(plan):
-            if offset_commits.is_commit(shape.address.exchange, shape.address.routing_key):
+            if control_topics.is_commit(shape.address.exchange, shape.address.routing_key):
                 self._commit(run)
                 return
             if control_topics.is_call(shape):
@@ -165,7 +163,7 @@ class Publisher:
         Raises QueueManagerError, or a channel error, for what will not be taken.
         """
         shape = run.shape
-        if offset_commits.is_commit(
+        if control_topics.is_commit(
             shape.address.exchange, shape.address.routing_key
         ) or control_topics.is_call(shape):
             return False
@@ -307,7 +305,7 @@ class Publisher:
         """Return where these go, if that is to queues and nothing else has to be known."""
         key = address.routing_key
         publishing = self._publishing
-        if offset_commits.is_commit(address.exchange, key):
+        if control_topics.is_commit(address.exchange, key):
             return None
         check_publish(self._channel.client.identity, address.exchange, key)
         if address.exchange:
@@ -419,7 +417,7 @@ class Publisher:
         """
         answer: Answer[None]
         try:
-            answer = offset_commits.commit(self._channel, run.shape)
+            answer = control_topics.commit(self._channel, run.shape)
         except NotPermitted:
             raise
         except QueueManagerError as error:
@@ -433,7 +431,7 @@ class Publisher:
             self._hub.counters.refuse_control(count)
             if not self._confirms.is_on:
                 raise
-            offset_commits.log_refused(self._channel, error)
+            control_topics.log_refused(self._channel, error)
             self._confirms.nack(count)
         else:
             self._confirms.confirm(count, durable=True)

@@ -7,6 +7,7 @@ at once. tx.commit does all of it within one commit of the store, in order, or n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pamqp import commands
@@ -14,6 +15,7 @@ from pamqp import commands
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error
 from broker.amqp.connection.held_events import HeldEvents
+from broker.amqp.connection.shared import Room
 from broker.amqp.publishing.publish import Publisher
 from broker.amqp.settling.confirms import Confirms
 from broker.amqp.settling.unacked import Settlement, Unacked
@@ -23,42 +25,24 @@ from protocols.amqp091.events import PublishRun, SettleRun, VariedPublishRun
 from queue_manager.errors import LimitReached
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Transaction:
     """The transactions of a channel, one after the other; `is_on` from tx.select on."""
 
-    __slots__ = (
-        "_channel",
-        "_confirms",
-        "_held",
-        "_operation_count",
-        "_publisher",
-        "_room",
-        "_runs",
-        "_settlements",
-        "_taken_bytes",
-        "_unacked",
-        "is_on",
-    )
+    _channel: AmqpChannel
+    _held: HeldEvents
+    _confirms: Confirms
+    _publisher: Publisher
+    _unacked: Unacked
+    _room: Room = field(init=False)
+    _runs: list[PublishRun | VariedPublishRun] = field(default_factory=list, init=False)
+    _settlements: list[Settlement] = field(default_factory=list, init=False)
+    _taken_bytes: int = field(default=0, init=False)
+    _operation_count: int = field(default=0, init=False)
+    is_on: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        channel: AmqpChannel,
-        held: HeldEvents,
-        confirms: Confirms,
-        publisher: Publisher,
-        unacked: Unacked,
-    ) -> None:
-        self._channel = channel
-        self._room = channel.client.shared.transaction_room
-        self._held = held
-        self._confirms = confirms
-        self._publisher = publisher
-        self._unacked = unacked
-        self._runs: list[PublishRun | VariedPublishRun] = []
-        self._settlements: list[Settlement] = []
-        self._taken_bytes = 0
-        self._operation_count = 0
-        self.is_on = False
+    def __post_init__(self) -> None:
+        self._room = self._channel.client.shared.transaction_room
 
     def select(self, method: commands.Tx.Select) -> None:
         """Have what follows wait for tx.commit; raises a channel error."""

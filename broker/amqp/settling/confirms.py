@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.clients.when_durable import WhenDurable
+from broker.engine.client.commits import CommitClient
 from protocols.amqp091 import hot
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Confirms:
     """In confirm mode publishes are numbered from 1; everything up to a number is confirmed at once when the
     commit holding it is durable.
@@ -18,25 +21,17 @@ class Confirms:
     the commits whose answers, confirms or nacks, are still to come.
     """
 
-    __slots__ = (
-        "_channel",
-        "_commits",
-        "_confirmed",
-        "_nack_waiter",
-        "_pending_nacks",
-        "_sequence",
-        "_waiting",
-        "is_on",
-    )
+    _channel: AmqpChannel
+    _commits: CommitClient = field(init=False)
+    is_on: bool = field(default=False, init=False)
+    _sequence: int = field(default=0, init=False)
+    _confirmed: int = field(default=0, init=False)
+    _waiting: int = field(default=0, init=False)
+    _pending_nacks: deque[int] = field(default_factory=deque, init=False)
+    _nack_waiter: WhenDurable = field(init=False)
 
-    def __init__(self, channel: AmqpChannel) -> None:
-        self._channel = channel
-        self._commits = channel.core.commits
-        self.is_on = False
-        self._sequence = 0
-        self._confirmed = 0
-        self._waiting = 0
-        self._pending_nacks: deque[int] = deque()
+    def __post_init__(self) -> None:
+        self._commits = self._channel.core.commits
         # the commits of refusals may hold no publish that `self` waits for
         self._nack_waiter = WhenDurable(self._nacks_committed)
 

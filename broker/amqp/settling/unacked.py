@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error
+from broker.engine.client.message_flow import SettlingClient
 from broker.engine.traffic import Claim, Consumer
+from broker.process.counters import Counters
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -26,6 +29,7 @@ class Settlement(NamedTuple):
     claims: list[Claim]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Unacked:
     """Claims by delivery tag, in order of delivery; `_late`: tags whose lease ended, with their consumers.
 
@@ -33,28 +37,20 @@ class Unacked:
     leases.
     """
 
-    __slots__ = (
-        "_aside",
-        "_channel",
-        "_claims",
-        "_counters",
-        "_late",
-        "_lost_count",
-        "_next_tag",
-        "_now_ms",
-        "_settling",
-    )
+    _channel: AmqpChannel
+    _counters: Counters = field(init=False)
+    _settling: SettlingClient = field(init=False)
+    _now_ms: Callable[[], int] = field(init=False)
+    _claims: dict[int, Claim] = field(default_factory=dict, init=False)
+    _late: dict[int, Consumer] = field(default_factory=dict, init=False)
+    _aside: dict[int, Claim] = field(default_factory=dict, init=False)
+    _lost_count: int = field(default=0, init=False)
+    _next_tag: int = field(default=1, init=False)
 
-    def __init__(self, channel: AmqpChannel) -> None:
-        self._channel = channel
-        self._counters = channel.hub.counters
-        self._settling = channel.core.settling
-        self._now_ms = channel.hub.clock.now_ms
-        self._claims: dict[int, Claim] = {}
-        self._late: dict[int, Consumer] = {}
-        self._aside: dict[int, Claim] = {}
-        self._lost_count = 0
-        self._next_tag = 1
+    def __post_init__(self) -> None:
+        self._counters = self._channel.hub.counters
+        self._settling = self._channel.core.settling
+        self._now_ms = self._channel.hub.clock.now_ms
 
     def __len__(self) -> int:
         return len(self._claims)

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
 from broker.engine.traffic import Claim, Consumer, LinkCredit, Message
+from broker.network.transport import Transport
 from broker.properties.amqp import ACQUIRED_COUNT_HEADER, DELIVERY_COUNT_HEADER
 from broker.properties.templates import as_amqp10, first_amqp10
 from protocols.amqp10 import constants as c
+from protocols.amqp10.connection import Amqp10Connection
 from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.link import Link
 
 _OFFSET: Final = "x-stream-offset"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class LinkSink:
     """The sink of the consumer of a link.
 
     Implements `broker.clients.client_consumers.ConsumerSink` and `broker.engine.traffic.Sink`.
     """
 
-    __slots__ = (
-        "_connection",
-        "_consumers",
-        "_is_stream",
-        "_link",
-        "_name",
-        "_session",
-        "_transport",
-        "_unsettled",
-        "consumer",
-    )
+    _session: Session
+    _unsettled: Unsettled
+    _consumers: Consumers
+    _name: str
+    _link: Link
+    _connection: Amqp10Connection = field(init=False)
+    _transport: Transport = field(init=False)
+    _is_stream: bool = field(default=False, init=False)
+    consumer: Consumer = field(init=False)
 
-    def __init__(
-        self, session: Session, unsettled: Unsettled, consumers: Consumers, name: str, link: Link
-    ) -> None:
-        self._session = session
-        self._connection = session.connection
-        self._transport = session.transport
-        self._unsettled = unsettled
-        self._consumers = consumers
-        self._name = name
-        self._link = link
-        self._is_stream = False
-        self.consumer: Consumer
+    def __post_init__(self) -> None:
+        self._connection = self._session.connection
+        self._transport = self._session.transport
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer

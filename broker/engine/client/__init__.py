@@ -8,19 +8,17 @@ shard has stopped or its store has failed.
 
 from __future__ import annotations
 
-from broker.engine.client.backups import BackupClient
-from broker.engine.client.commits import CommitClient
+from broker.engine.client.commits import BackupClient, CommitClient
 from broker.engine.client.epochs import EpochClient
 from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.groups import GroupClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.client.messages import MessageClient
-from broker.engine.client.policies import PolicyClient
+from broker.engine.client.policies import PolicyClient, VhostRecords
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
 from broker.engine.client.streams import StreamClient
-from broker.engine.client.vhosts import VhostRecords
 from broker.engine.shard import Shard
 
 

@@ -1,4 +1,4 @@
-"""Commits of a shard in this process, for who waits for them."""
+"""Commits of a shard in this process, for who waits for them, and cuts of its storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from broker.engine.commit_stats import CommitStats
 from broker.engine.shard import Shard
+from queue_manager.errors import LimitReached, PreconditionFailed
 from queue_manager.shard.commit import Waiter
+from storage.cuts import Cut, Cuts, TooManyCuts
 from storage.errors import StorageError
 
 
@@ -47,3 +49,40 @@ class CommitClient:
     def on_committed(self, call: Callable[[], None]) -> None:
         """Have `call` called after each commit."""
         self._shard.commits.on_committed(call)
+
+
+class BackupClient:
+    """Cuts of the storage, which other processes copy. Of all virtual hosts."""
+
+    def __init__(self, shard: Shard, commits: CommitClient) -> None:
+        self._shard = shard
+        self._commits = commits
+
+    async def cut(self) -> Cut:
+        """Return a cut with everything done so far, kept for `limits.CUT_LIFETIME_S`.
+
+        Raises PreconditionFailed where the storage is in memory, LimitReached where too many are kept.
+        """
+        cuts = self._cuts()
+        self._shard.manager.context.state_writes.make_due()  # settlements wait for nobody else
+        await self._commits.durable()
+        try:
+            return await cuts.make()
+        except TooManyCuts as error:
+            raise LimitReached(error.reason) from None
+
+    async def keep(self, cut_id: str) -> bool:
+        """Keep a cut for as long again; False if it is not there."""
+        return await self._cuts().keep(cut_id)
+
+    async def drop(self, cut_id: str) -> bool:
+        """Let go of a cut; False if it is not there."""
+        return await self._cuts().drop(cut_id)
+
+    def _cuts(self) -> Cuts:
+        cuts = self._shard.store.cuts
+        if cuts is None:
+            raise PreconditionFailed(
+                "the storage is in memory: there is nothing that another process can copy"
+            )
+        return cuts

@@ -18,8 +18,7 @@ from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, StreamStart
 from queue_manager.claims.claim import Claim, Consumer, ConsumerGroup, CreditPool
-from queue_manager.claims.link_credit import LinkCredit
-from queue_manager.claims.places import Places
+from queue_manager.claims.places import LinkCredit, Places
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.options import PLAIN, PublishOptions
@@ -45,12 +44,6 @@ class _Publish(Protocol):
         now_ms: int,
         templates: list[EnvelopeTemplate] | None = None,
     ) -> int: ...
-
-
-class _Ack(Protocol):
-    """See `SettlingClient.ack`."""
-
-    def __call__(self, claims: Iterable[traffic.Claim], now_ms: int) -> int: ...
 
 
 class PublishingClient:
@@ -349,7 +342,7 @@ class SettlingClient:
     def __init__(self, shard: Shard) -> None:
         self._manager = shard.manager
         # without a detour, for each run
-        self.ack = cast("_Ack", shard.manager.ack)
+        self.ack = cast("Callable[[Iterable[traffic.Claim], int], int]", shard.manager.ack)
 
     def requeue(
         self,

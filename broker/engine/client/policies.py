@@ -1,11 +1,13 @@
-"""Policies of a virtual host in a shard of this process."""
+"""Virtual hosts and their policies in a shard of this process."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from broker.engine.shard import Shard
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import Policy
+from queue_manager.api import Policy, StoredVhost
 from queue_manager.errors import LimitReached
 
 
@@ -47,3 +49,26 @@ class PolicyClient:
         self._queues.clear_policy(policy)
         self._shard.wake()
         return True
+
+
+class VhostRecords:
+    """The records of the virtual hosts that administration made; durable with the open commit."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._vhosts = shard.manager.vhosts
+        self._shard = shard
+
+    def kept(self) -> Mapping[str, StoredVhost]:
+        """Return all of them, by name."""
+        return dict(self._vhosts.by_name)
+
+    def keep(self, name: str, vhost: StoredVhost) -> None:
+        """Have one kept so."""
+        self._vhosts.keep(name, vhost)
+        self._shard.wake()
+
+    def forget(self, name: str) -> None:
+        """Keep one no more; nothing of it may be left."""
+        self._vhosts.forget(name)
+        self._shard.manager.sessions.drop(name)
+        self._shard.wake()

@@ -15,7 +15,7 @@ from queue_manager.address import DEFAULT_VHOST
 from queue_manager.audience import SessionsAhead
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.session import Session
-from queue_manager.sessions.wills import KeptWills
+from queue_manager.sessions.vhost_sessions import KeptWills
 from storage.envelope import EnvelopeTemplate
 
 

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from broker.access.login import Identity
 from broker.access.rights import Action
 from broker.admin.admin import Admin
-from broker.http.bodies import UnfinishedBodies, body_of
 from broker.http.endpoints import Endpoints, openapi_of, routes_of, served
 from broker.http.guard import DEFAULT_VHOST
 from broker.http.lasting import run_lasting
@@ -26,6 +25,7 @@ from broker.http.mqcore import property_headers
 from broker.http.mqcore.queues import Queues
 from broker.http.problems import Problem
 from broker.http.station import Delivery
+from broker.http.values import UnfinishedBodies, body_of
 from broker.vhosts.hub import Hub
 from config import limits, units
 from queue_manager.api import OPERATOR

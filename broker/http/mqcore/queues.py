@@ -7,9 +7,9 @@ from typing import Final
 
 from broker.admin.admin import Admin
 from broker.engine.traffic import PublishPlan
-from broker.http.bodies import UnfinishedBodies
 from broker.http.problems import Problem, unavailable
 from broker.http.station import Delivery, Station
+from broker.http.values import UnfinishedBodies
 from broker.publication import with_properties
 from broker.vhosts.hub import Hub
 from config import limits

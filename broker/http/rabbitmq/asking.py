@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from broker.access.credentials import VhostRefused
 from broker.access.login import Identity, Login
 from broker.access.rights import Action, Kind
-from broker.http.bodies import body_of
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
+from broker.http.values import body_of
 from broker.stepping import in_steps
 from broker.vhosts.vhost import VhostNotFound
 from config import limits

@@ -13,9 +13,8 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
 from broker.http.rabbitmq.listing import listing
-from broker.http.rates import NO_RATES, Rates
 from broker.http.site import Site
-from broker.http.totals import QueueTotals, totals_of
+from broker.http.totals import NO_RATES, QueueTotals, Rates, totals_of
 from broker.version import PRODUCT, VERSION
 from queue_manager.api import EXCHANGE_TYPES, QueueView
 

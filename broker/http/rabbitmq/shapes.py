@@ -8,8 +8,7 @@ import socket
 from typing import Any, Final
 
 from broker.connections.connection_views import ChannelView, ConnectionView, ConsumerView
-from broker.http.rates import Rates
-from broker.http.totals import QueueTotals
+from broker.http.totals import QueueTotals, Rates
 from queue_manager.api import BindingDefinition, ExchangeView, QueueView
 
 USER: Final = "sluicemq"

@@ -11,7 +11,7 @@ from broker.engine.group_settings import problems_of
 from broker.http.endpoints import Endpoints
 from broker.http.site import Site
 from config import limits
-from config.check import check_text
+from config.settings_loader import check_text
 
 configuration: Final = Endpoints("configuration")
 

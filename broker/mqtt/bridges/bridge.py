@@ -15,8 +15,7 @@ from broker.engine.session_traffic import NEVER_S, Session, SubscriptionOptions
 from broker.mqtt.bridges.bridge_connection import BridgeConnection, BridgeLost, VersionRefused
 from broker.mqtt.bridges.bridge_link import BRIDGE_USER
 from broker.mqtt.bridges.bridge_publisher import BridgePublisher
-from broker.mqtt.bridges.bridge_topics import local_filter
-from broker.mqtt.bridges.dialect import Dialects
+from broker.mqtt.bridges.bridge_topics import Dialects, local_filter
 from broker.mqtt.topology.pubsub import PubSub
 from broker.vhosts.hub import Hub
 from config import limits

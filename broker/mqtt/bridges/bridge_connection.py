@@ -12,8 +12,7 @@ from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import NEVER_S, Session
 from broker.mqtt.bridges.bridge_link import BridgeLink
 from broker.mqtt.bridges.bridge_publisher import BridgePublisher
-from broker.mqtt.bridges.bridge_topics import echoing, has_passed, inward, remote_filter, with_bridge
-from broker.mqtt.bridges.dialect import Dialect
+from broker.mqtt.bridges.bridge_topics import Dialect, echoing, has_passed, inward, remote_filter, with_bridge
 from broker.mqtt.publishing import publish
 from broker.vhosts.hub import Hub
 from config import limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.session_traffic import Delivery, Matched, Session
@@ -18,38 +19,22 @@ from protocols.mqtt import hot
 from protocols.mqtt.events import PublishRun
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class BridgeLink:
     """A `broker.engine.session_traffic.Link` whose client is another broker."""
 
-    __slots__ = (
-        "_hub",
-        "_identifier",
-        "_packet_bytes_max",
-        "_rules",
-        "_version",
-        "_writer",
-        "session",
-        "window",
-    )
+    _hub: Hub
+    session: Session
+    _rules: Sequence[BridgeTopicSettings]
+    _identifier: str
+    _version: int
+    _writer: asyncio.StreamWriter
+    _packet_bytes_max: int = field(default=c.REMAINING_LENGTH_MAX, init=False)
+    window: OutboundWindow = field(init=False)
 
-    def __init__(
-        self,
-        hub: Hub,
-        session: Session,
-        rules: Sequence[BridgeTopicSettings],
-        identifier: str,
-        version: int,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self._hub = hub
-        self.session = session
-        self._rules = rules
-        self._identifier = identifier
-        self._version = version
-        self._writer = writer
-        self._packet_bytes_max = c.REMAINING_LENGTH_MAX
+    def __post_init__(self) -> None:
         self.window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
-        self.window.occupy(session.unfinished.packet_ids(), session.unfinished.unreceived())
+        self.window.occupy(self.session.unfinished.packet_ids(), self.session.unfinished.unreceived())
 
     def limit(self, receive_maximum: int, packet_bytes_max: int) -> None:
         """Set what the other broker takes."""

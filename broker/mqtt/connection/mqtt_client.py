@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
@@ -11,6 +12,8 @@ from broker.access.login import Identity
 from broker.clients.client_consumers import Consumers
 from broker.clients.entrance import Presence
 from broker.clients.when_durable import WhenDurable
+from broker.clock import Clock
+from broker.engine.client import ShardClient
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
@@ -23,42 +26,33 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 NOBODY: Final[Mapping[str, Any]] = {}
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class MqttClient:
     """The client, how it is spoken to, and its consumers of queues by topic filter.
 
     `caller` is what the core knows it by, `core` the way there, `vhost` where its queues and topics are.
     """
 
-    __slots__ = (
-        "_is_end_logged",
-        "_presence",
-        "caller",
-        "client_id",
-        "clock",
-        "connection",
-        "consumers",
-        "core",
-        "has_assigned_id",
-        "hub",
-        "identity",
-        "transport",
-        "vhost",
-    )
+    hub: Hub
+    transport: Transport
+    connection: MqttConnection
+    core: ShardClient = field(init=False)
+    clock: Clock = field(init=False)
+    caller: str = field(init=False)
+    consumers: Consumers = field(init=False)
+    vhost: str = field(init=False)
+    identity: Identity = field(init=False)
+    client_id: str = field(default="", init=False)
+    has_assigned_id: bool = field(default=False, init=False)
+    _is_end_logged: bool = field(default=False, init=False)
+    _presence: Presence | None = field(default=None, init=False)
 
-    def __init__(self, hub: Hub, transport: Transport, connection: MqttConnection) -> None:
-        self.hub = hub
-        self.core = hub.client
-        self.clock = hub.clock
-        self.caller = hub.new_caller()
-        self.transport = transport
-        self.connection = connection
-        self.consumers = Consumers(hub)
-        self.vhost = hub.vhost.name
-        self.identity: Identity
-        self.client_id = ""
-        self.has_assigned_id = False
-        self._is_end_logged = False
-        self._presence: Presence | None = None
+    def __post_init__(self) -> None:
+        self.core = self.hub.client
+        self.clock = self.hub.clock
+        self.caller = self.hub.new_caller()
+        self.consumers = Consumers(self.hub)
+        self.vhost = self.hub.vhost.name
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
         """Note who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
@@ -168,3 +162,23 @@ class Clients:
         """Leave: the client is gone."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]
+
+
+class Rate:
+    """A bucket that fills with `per_s` a second and holds as many."""
+
+    __slots__ = ("_left", "_per_s", "_seen_at")
+
+    def __init__(self, per_s: int, now: float) -> None:
+        self._per_s = per_s
+        self._left = float(per_s)
+        self._seen_at = now
+
+    def take(self, count: int, now: float) -> bool:
+        """Return whether so many are allowed now; if not, none are taken."""
+        self._left = min(self._per_s, self._left + (now - self._seen_at) * self._per_s)
+        self._seen_at = now
+        if count > self._left:
+            return False
+        self._left -= count
+        return True

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final
+
+import structlog
 
 from broker.engine.traffic import Claim, Consumer, Message
 from broker.mqtt.connection.mqtt_client import MqttClient
@@ -17,6 +21,7 @@ from queue_manager.address import routing_key
 from storage.envelope import EnvelopeTemplate
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class MqttConsumer:
     """The sink of one `$queue` subscription.
 
@@ -24,39 +29,21 @@ class MqttConsumer:
     Implements `broker.clients.client_consumers.ConsumerSink` and `broker.engine.traffic.Sink`.
     """
 
-    __slots__ = (
-        "_addresses",
-        "_client",
-        "_constant",
-        "_message_id",
-        "_outbound",
-        "_topic_filter",
-        "consumer",
-        "explicit",
-        "filter",
-        "identifiers",
-        "qos",
-    )
+    _client: MqttClient
+    _outbound: Outbound
+    filter: str
+    qos: int
+    _: KW_ONLY
+    explicit: bool
+    identifiers: bytes
+    consumer: Consumer = field(init=False)
+    _topic_filter: str = field(init=False)
+    _message_id: bytes = field(init=False)
+    _constant: bytes = field(init=False)
+    _addresses: dict[str, tuple[bytes, bytes]] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        client: MqttClient,
-        outbound: Outbound,
-        topic_filter: str,
-        qos: int,
-        *,
-        explicit: bool,
-        identifiers: bytes,
-    ) -> None:
-        self._client = client
-        self._outbound = outbound
-        self.filter = topic_filter
-        self.qos = qos
-        self.explicit = explicit
-        self.identifiers = identifiers
-        self.consumer: Consumer
-        self._topic_filter = split_shared(topic_filter)[1]
-        self._addresses: dict[str, tuple[bytes, bytes]] = {}
+    def __post_init__(self) -> None:
+        self._topic_filter = split_shared(self.filter)[1]
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -173,3 +160,47 @@ class MqttConsumer:
 def _valid(topic: str) -> str:
     """Return the topic without what AMQP routing keys may hold and topics may not."""
     return topic.replace("+", "%2B").replace("#", "%23").replace("\0", "%00")
+
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class MqttStreamConsumer(MqttConsumer):
+    """The sink of one subscription to a stream."""
+
+    __slots__ = ()
+
+    def _deliver(self, messages: Sequence[Message], claims: Sequence[Claim] | None) -> None:
+        consuming = self._client.core.consuming
+        is_first = claims is None or claims[0].attempts == 1
+        if is_first and (gap := consuming.gap(self.consumer)):
+            group = self.consumer.group
+            _log.warning(
+                "stream.gap",
+                client=self._client.client_id,
+                queue=group.queue_name,
+                group=group.group_id,
+                skipped=gap,
+            )
+        super()._deliver(messages, claims)
+        if is_first:
+            consuming.take_gap(self.consumer)  # MQTT 3.1.1 has only the log line
+
+    def _added(self, message: Message, offset: bytes, attempts: int, original_topic: bytes) -> bytes:
+        consuming = self._client.core.consuming
+        parts = [
+            encode_user_property(b"x-stream-offset", offset),
+            encode_user_property(b"x-stream-timestamp", str(message.received_at_ms).encode()),
+            original_topic,
+        ]
+        primary_group = consuming.primary_group(self.consumer)
+        if primary_group:
+            committed = consuming.primary_committed(self.consumer)
+            parts += (
+                encode_user_property(b"x-work-group", primary_group.encode()),
+                encode_user_property(b"x-work-committed-offset", str(committed).encode()),
+                encode_user_property(b"x-work-acked", b"true" if message.offset < committed else b"false"),
+            )
+        if attempts == 1 and (gap := consuming.take_gap(self.consumer)):
+            parts.append(encode_user_property(b"x-stream-gap", str(gap).encode()))
+        return b"".join(parts)

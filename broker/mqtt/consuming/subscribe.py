@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -16,12 +17,16 @@ from broker.engine.session_traffic import SubscriptionOptions
 from broker.engine.traffic import UNLIMITED, RetainedMessage
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
-from broker.mqtt.consuming.delivery import MqttConsumer
+from broker.mqtt.consuming.delivery import MqttConsumer, MqttStreamConsumer
 from broker.mqtt.consuming.retained_sending import RetainedSending, RetainedTurns
-from broker.mqtt.consuming.stream_delivery import MqttStreamConsumer
-from broker.mqtt.consuming.subscribe_options import EXPLICIT, PROPERTIES, SubscribeOptions, read_options
+from broker.mqtt.consuming.subscribe_options import (
+    EXPLICIT,
+    PROPERTIES,
+    SubscribeOptions,
+    TemporaryGroups,
+    read_options,
+)
 from broker.mqtt.consuming.system_topics import SystemTopics
-from broker.mqtt.consuming.temporary_groups import TemporaryGroups
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.sessions.shares import KeptShares
 from broker.mqtt.settling.outbound import Outbound
@@ -43,48 +48,29 @@ from storage.envelope import EnvelopeTemplate
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Subscriptions:
     """The subscriptions of a client: plain filters are kept here, consumers by the client."""
 
-    __slots__ = (
-        "_after",
-        "_client",
-        "_codes",
-        "_link",
-        "_outbound",
-        "_temporary",
-        "_plain",
-        "_pubsub",
-        "_reasons",
-        "_retained",
-        "_shares",
-        "_system",
-    )
+    _client: MqttClient
+    _outbound: Outbound
+    _pubsub: PubSub
+    _system: SystemTopics
+    _shares: KeptShares
+    turns: InitVar[RetainedTurns]
+    _link: SessionLink | None
+    _plain: dict[str, Subscription] = field(default_factory=dict, init=False)
+    _temporary: TemporaryGroups = field(init=False)
+    # of the packet whose filters come just now
+    _codes: list[int] = field(default_factory=list, init=False)
+    _reasons: list[str] = field(default_factory=list, init=False)
+    _after: list[Callable[[], None]] = field(default_factory=list, init=False)
+    _retained: RetainedSending = field(init=False)
 
-    def __init__(
-        self,
-        client: MqttClient,
-        outbound: Outbound,
-        pubsub: PubSub,
-        system: SystemTopics,
-        shares: KeptShares,
-        turns: RetainedTurns,
-        link: SessionLink | None,
-    ) -> None:
+    def __post_init__(self, turns: RetainedTurns) -> None:
         """`link` is the way to the client's lasting session, if it has one."""
-        self._client = client
-        self._outbound = outbound
-        self._pubsub = pubsub
-        self._system = system
-        self._shares = shares
-        self._plain: dict[str, Subscription] = {}
-        self._temporary = TemporaryGroups(client.hub)
-        self._link = link
-        # of the packet whose filters come just now
-        self._codes: list[int] = []
-        self._reasons: list[str] = []
-        self._after: list[Callable[[], None]] = []
-        self._retained = RetainedSending(turns, outbound)
+        self._temporary = TemporaryGroups(self._client.hub)
+        self._retained = RetainedSending(turns, self._outbound)
 
     def resume(self) -> None:
         """Take up what the lasting session is subscribed to beside its logs."""

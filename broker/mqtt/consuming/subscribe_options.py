@@ -6,11 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from broker.clients.consumer_filters import NAMES as FILTER_PROPERTIES
 from broker.clients.consumer_filters import Filters, filters_of
+from broker.engine.client.groups import GroupClient
+from broker.engine.shard_ending import BrokerStopped
 from broker.properties.single import aliased_value, single_values
+from broker.vhosts.hub import Hub
 from config import limits
-from queue_manager.errors import InvalidArgument
+from queue_manager.address import PASSING_GROUP_PREFIX
+from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.log.stream_start import NAME as START_PROPERTY
 from queue_manager.log.stream_start import StreamStart, parse_start
 
@@ -108,3 +114,47 @@ def _flag(name: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidArgument(f"user property {name} is 'true' or 'false', not {text!r}")
     return text == "true"
+
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
+
+
+class TemporaryGroups:
+    """The groups that one client made, by queue and group ID."""
+
+    __slots__ = ("_hub", "_made")
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._made: set[tuple[str, str]] = set()
+
+    def name_for(self, client_id: str) -> str:
+        """Return the name of the client's own group."""
+        return PASSING_GROUP_PREFIX + client_id
+
+    def note(self, queue: str, group_id: str) -> None:
+        """Note that the client is in a group of its own."""
+        self._made.add((queue, group_id))
+
+    def end(self) -> None:
+        """End the client's groups: it is gone."""
+        if self._made:
+            self._hub.spawn(_delete(self._hub.client.groups, self._made))
+            self._made = set()
+
+
+async def _delete(groups: GroupClient, made: set[tuple[str, str]]) -> None:
+    for queue, group_id in made:
+        try:
+            await groups.delete(queue, group_id, force=True)
+        except QueueManagerError as error:  # the queue went first
+            _log.debug("mqtt.group_left", queue=queue, group=group_id, reason=error.reason)
+        except BrokerStopped:  # the next start sees to it
+            return
+
+
+async def delete_left(groups: GroupClient) -> None:
+    """Delete the groups of clients that were connected when the broker was killed."""
+    count = await groups.delete_passing()
+    if count:
+        _log.info("mqtt.groups_deleted", count=count)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
+from broker.engine.client.retained import RetainedClient
+from broker.engine.client.sessions import SessionClient
 from broker.engine.session_traffic import Log, Session
-from broker.mqtt.sessions.logged import LoggedFilter
+from broker.mqtt.sessions.lasting_sessions import LoggedFilter
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
 from broker.properties.templates import of_mqtt
@@ -19,6 +22,7 @@ _NEVER_FOUND = Version()
 _NEVER_FOUND.expire()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Audience:
     """As `queue_manager.audience.Audience`, of publishes of one shape.
 
@@ -26,55 +30,32 @@ class Audience:
     rewritten, `_groups` those that choose among their members, `_logged` the filters that keep them for
     lasting sessions; all of that holds for one version of the subscriptions. `is_retained`: the last message
     was, where the shape says so.
+
+    `subscriber` and `session` are those of the publisher, for subscriptions that are not for its own
+    publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not.
     """
 
-    __slots__ = (
-        "_groups",
-        "_logged",
-        "_others",
-        "_protocol_version",
-        "_pubsub",
-        "_retained",
-        "_run",
-        "_session",
-        "_sessions",
-        "_shape",
-        "_subscriber",
-        "_template",
-        "_version",
-        "direct",
-        "is_retained",
-    )
+    hub: InitVar[Hub]
+    _pubsub: PubSub
+    _shape: PublishShape
+    _: KW_ONLY
+    subscriber: Subscriber | None = None
+    session: Session | None = None
+    protocol_version: int = 0
+    _sessions: SessionClient = field(init=False)
+    _retained: RetainedClient = field(init=False)
+    _template: EnvelopeTemplate | None = field(default=None, init=False)
+    _run: PublishRun | None = field(default=None, init=False)
+    _version: Version = field(default=_NEVER_FOUND, init=False)
+    direct: list[Subscriber] = field(default_factory=list, init=False)
+    _others: list[Subscription] = field(default_factory=list, init=False)
+    _groups: tuple[ShareGroup, ...] = field(default=(), init=False)
+    _logged: tuple[LoggedFilter, ...] = field(default=(), init=False)
+    is_retained: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        hub: Hub,
-        pubsub: PubSub,
-        shape: PublishShape,
-        *,
-        subscriber: Subscriber | None = None,
-        session: Session | None = None,
-        protocol_version: int = 0,
-    ) -> None:
-        """Take the publisher: `subscriber` and `session` are those of the publisher, for subscriptions that
-        are not for its own publishes; `protocol_version` that of the publishes as they came by wire, 0 if
-        they did not.
-        """
+    def __post_init__(self, hub: Hub) -> None:
         self._sessions = hub.client.sessions
         self._retained = hub.client.retained
-        self._pubsub = pubsub
-        self._shape = shape
-        self._subscriber = subscriber
-        self._session = session
-        self._protocol_version = protocol_version
-        self._template: EnvelopeTemplate | None = None
-        self._run: PublishRun | None = None
-        self._version = _NEVER_FOUND
-        self.direct: list[Subscriber] = []
-        self._others: list[Subscription] = []
-        self._groups: tuple[ShareGroup, ...] = ()
-        self._logged: tuple[LoggedFilter, ...] = ()
-        self.is_retained = False
 
     @property
     def version(self) -> Version:
@@ -139,10 +120,10 @@ class Audience:
         """Give publishes to lasting sessions: of QoS 0 those hear them that are connected."""
         shape = self._shape
         if not shape.qos:
-            heard = [logged.forward_from(self._session, run) for logged in self._logged]
+            heard = [logged.forward_from(self.session, run) for logged in self._logged]
             return HEARD if any(heard) else UNHEARD
         logs = [logged.log for logged in self._logged]
-        self._sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self._session, run.payloads)
+        self._sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self.session, run.payloads)
         return STORED
 
     def _has_members(self) -> bool:
@@ -158,7 +139,7 @@ class Audience:
     def _find(self) -> None:
         """Find the subscribers as they are now."""
         pubsub = self._pubsub
-        shape, version = self._shape, self._protocol_version
+        shape, version = self._shape, self.protocol_version
         self._version = pubsub.version
         routes = [pubsub.route(topic) for topic in shape.topics]
         found: Iterable[Subscription] = routes[0].subscriptions
@@ -174,7 +155,7 @@ class Audience:
             else:
                 plain.append(subscription)
         self._logged = tuple(logged)
-        wanted = one_for_each_client(plain, self._subscriber)
+        wanted = one_for_each_client(plain, self.subscriber)
         self.direct = [one.subscriber for one in wanted if one.takes_as_is(shape, version)]
         self._others = [one for one in wanted if not one.takes_as_is(shape, version)]
         # those that are kept have it from the log of their filter

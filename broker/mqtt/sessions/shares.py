@@ -6,11 +6,14 @@ Such a group has a session of its own, subscribed to the filter; members that ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final
 
 import structlog
 
+from broker.clock import Clock
+from broker.engine.client.sessions import SessionClient
 from broker.engine.session_traffic import NEVER_S, Delivery, Matched, Session, SubscriptionOptions
 from broker.mqtt.settling.window import OutboundWindow
 from broker.mqtt.topology.pubsub import PubSub
@@ -32,28 +35,23 @@ _OPTIONS: Final = SubscriptionOptions(1, False, True, 2, 0, b"")
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class KeptShare:
     """One such group: a `ShareBacklog`, and the `Link` of its session."""
 
-    __slots__ = (
-        "_clock",
-        "_deliveries",
-        "_group",
-        "_members",
-        "_sessions",
-        "_undelivered",
-        "_window",
-        "session",
-    )
+    hub: InitVar[Hub]
+    session: Session
+    _sessions: SessionClient = field(init=False)
+    _clock: Clock = field(init=False)
+    _members: set[int] = field(default_factory=set, init=False)
+    _group: ShareGroup | None = field(default=None, init=False)
+    _deliveries: dict[PublishRun, Delivery] = field(default_factory=dict, init=False)
+    _undelivered: list[PublishRun] = field(default_factory=list, init=False)
+    _window: OutboundWindow = field(init=False)
 
-    def __init__(self, hub: Hub, session: Session) -> None:
-        self.session = session
+    def __post_init__(self, hub: Hub) -> None:
         self._sessions = hub.client.sessions
         self._clock = hub.clock
-        self._members: set[int] = set()
-        self._group: ShareGroup | None = None
-        self._deliveries: dict[PublishRun, Delivery] = {}
-        self._undelivered: list[PublishRun] = []
         self._window = OutboundWindow(limits.MQTT_SESSION_INFLIGHT_MAX)
 
     def admit(self, session: int) -> bool:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from broker.access.rights import Action, Kind
+from broker.engine.client.message_flow import SettlingClient
 from broker.engine.session_traffic import Session
 from broker.engine.traffic import Claim, Places, RetainedMessage
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.outgoing import Outgoing, WaitingRoom
 from broker.mqtt.settling.window import OutboundWindow
 from broker.mqtt.topology.subscription import ShareGroup, Subscription
+from broker.process.counters import Counters
 from broker.properties.templates import as_mqtt_at
 from config import limits
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.aliases import OutboundAliases, encode_alias
+from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.events import AckRun, PublishRun
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -28,6 +32,7 @@ _HELD_BYTES: Final = 1 << 62
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # section 3.1.2.11.3
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Outbound:
     """The sending half of a client; a `Subscriber`.
 
@@ -36,46 +41,33 @@ class Outbound:
     identifier. Implements `Subscriber`.
     """
 
-    __slots__ = (
-        "_aliases",
-        "_client",
-        "_connection",
-        "_counters",
-        "_held",
-        "_held_bytes",
-        "_is_stall_noted",
-        "_on_room",
-        "_places",
-        "_session",
-        "_settling",
-        "_shared",
-        "_unchecked_bytes",
-        "_unsent_bytes_max",
-        "_waiting",
-        "_want_flush",
-        "claims",
-        "window",
-    )
+    _client: MqttClient
+    _connection: MqttConnection = field(init=False)
+    _counters: Counters = field(init=False)
+    _settling: SettlingClient = field(init=False)
+    _want_flush: Callable[[], None] = field(init=False)
+    _is_stall_noted: bool = field(default=False, init=False)
+    _on_room: Callable[[], None] | None = field(default=None, init=False)
+    window: OutboundWindow = field(init=False)
+    claims: dict[int, Claim] = field(default_factory=dict, init=False)
+    _places: Places | None = field(default=None, init=False)
+    _shared: dict[int, tuple[ShareGroup, PublishRun, int]] = field(default_factory=dict, init=False)
+    _aliases: OutboundAliases | None = field(default=None, init=False)
+    _session: Session | None = field(default=None, init=False)
+    _waiting: WaitingRoom = field(init=False)
+    _unchecked_bytes: int = field(default=0, init=False)
+    _held: deque[tuple[PublishRun, Subscription | None]] | None = field(default=None, init=False)
+    _held_bytes: int = field(default=0, init=False)
+    _unsent_bytes_max: int = field(init=False)
 
-    def __init__(self, client: MqttClient) -> None:
-        self._client = client
-        self._connection = client.connection
-        self._counters = client.hub.counters
-        self._settling = client.core.settling
-        self._want_flush = client.transport.want_flush
-        self._is_stall_noted = False
-        self._on_room: Callable[[], None] | None = None
+    def __post_init__(self) -> None:
+        self._connection = self._client.connection
+        self._counters = self._client.hub.counters
+        self._settling = self._client.core.settling
+        self._want_flush = self._client.transport.want_flush
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
-        self.claims: dict[int, Claim] = {}
-        self._places: Places | None = None
-        self._shared: dict[int, tuple[ShareGroup, PublishRun, int]] = {}
-        self._aliases: OutboundAliases | None = None
-        self._session: Session | None = None
-        self._waiting = WaitingRoom(client.clock.now_ms)
-        self._unchecked_bytes = 0
-        self._held: deque[tuple[PublishRun, Subscription | None]] | None = None
-        self._held_bytes = 0
-        self._unsent_bytes_max = client.hub.settings.mqtt.max_unsent_bytes
+        self._waiting = WaitingRoom(self._client.clock.now_ms)
+        self._unsent_bytes_max = self._client.hub.settings.mqtt.max_unsent_bytes
 
     @property
     def protocol_version(self) -> int:

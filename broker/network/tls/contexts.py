@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
+from config.settings import TlsSettings
 from config.settings_loader import ConfigError
-from config.tls_settings import TlsSettings
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption only; those of 1.3 all are so."""

@@ -11,8 +11,17 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.dispatch.by_key.key_binding import Binding, Placed, Seat, rank
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.log.levels import priority_of
+from storage.envelope import EnvelopeTemplate
+
+GroupKeyOf = Callable[[EnvelopeTemplate], tuple[str, bool]]
+"""Gives the key of a message group, "" for none, and whether this message closes the group."""
+
+
+def no_key(template: EnvelopeTemplate) -> tuple[str, bool]:
+    """Return no key, for queue managers without a front-end."""
+    return "", False
+
 
 REBALANCE: Final = "rebalance"
 

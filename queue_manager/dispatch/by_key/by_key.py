@@ -13,9 +13,8 @@ from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim, Consumer
 from queue_manager.claims.consumers import Consumers
 from queue_manager.cursor.cursor import Cursor, Dispatcher
-from queue_manager.dispatch.by_key.binding_table import REBALANCE, BindingTable, KeyedGroup
+from queue_manager.dispatch.by_key.binding_table import REBALANCE, BindingTable, GroupKeyOf, KeyedGroup
 from queue_manager.dispatch.by_key.key_binding import NEVER, Seat, rank
-from queue_manager.dispatch.by_key.message_keys import GroupKeyOf
 from queue_manager.dispatch.by_key.round import Round
 from queue_manager.log.levels import priority_of
 from queue_manager.model import Message

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.log.log_target import LogTarget
-from queue_manager.log.queue_log import QueueLog
+from queue_manager.log.queue_log import LogTarget, QueueLog
 from queue_manager.model import Message
 from queue_manager.rules.expiry.front import Holder
 from queue_manager.rules.expiry.fronts import Fronts

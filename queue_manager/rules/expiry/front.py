@@ -7,8 +7,8 @@ from collections.abc import Callable
 from queue_manager.claims.unowned import Unowned
 from queue_manager.cursor.cursor import Cursor
 from queue_manager.cursor.failures import DeadLetters
-from queue_manager.log.log_target import LogTarget
 from queue_manager.log.progress import Progress
+from queue_manager.log.queue_log import LogTarget
 from queue_manager.log.reader import Reader
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message

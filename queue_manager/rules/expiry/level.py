@@ -5,15 +5,13 @@ from __future__ import annotations
 from config import limits
 from queue_manager.claims.claim import AVAILABLE, Claim
 from queue_manager.cursor.cursor import Cursor, Rules
-from queue_manager.cursor.failures import DeadLetters
-from queue_manager.cursor.reasons import EXPIRED
+from queue_manager.cursor.failures import EXPIRED, DeadLetters
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message
 from queue_manager.rules.expiry.byte_count import ByteCount
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.fronts import Fronts, Source
-from queue_manager.rules.expiry.oldest import Oldest
-from queue_manager.rules.expiry.waiting_claims import WaitingClaims
+from queue_manager.rules.expiry.waiting_claims import Oldest, WaitingClaims
 from queue_manager.shard.discards import Discards
 
 

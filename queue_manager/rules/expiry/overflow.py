@@ -9,7 +9,7 @@ from typing import Final
 from config import limits
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.reasons import RETENTION
+from queue_manager.cursor.failures import RETENTION
 from queue_manager.dispatch.view_scan import OFFSET_END
 from queue_manager.model import Message
 from queue_manager.rules.expiry.front import Front, Holder

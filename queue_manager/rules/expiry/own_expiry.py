@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from config import limits
-from queue_manager.cursor.reasons import EXPIRED
+from queue_manager.cursor.failures import EXPIRED
 from queue_manager.model import Message, MessageBatch
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level

@@ -6,7 +6,7 @@ It ends in the order of the log, so each group only looks at what is next for it
 from __future__ import annotations
 
 from config import limits
-from queue_manager.cursor.reasons import EXPIRED, RETENTION
+from queue_manager.cursor.failures import EXPIRED, RETENTION
 from queue_manager.rules.expiry.front import Holder
 from queue_manager.rules.expiry.level import Level
 

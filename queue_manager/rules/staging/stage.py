@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from config import limits
 from queue_manager.errors import InvalidArgument, LimitReached, PreconditionFailed
-from queue_manager.rules.host import Host
 from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.staging.attempt import Attempt
-from queue_manager.rules.staging.sweep import Sweep
-from queue_manager.rules.staging.sweeps import Sweeps
+from queue_manager.rules.staging.sweeps import Sweep, Sweeps
+from queue_manager.rules.stored_window import Host
 from queue_manager.stage_tags import EpochPart, StageTag
 from storage.envelope import EnvelopeTemplate
 from storage.records import CommittedEpoch, committed_epoch, staged_rows

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from config import limits
 from queue_manager.rules.staging.attempt import Attempt
 from queue_manager.rules.staging.stage import Stage
-from queue_manager.rules.staging.sweep import Sweep
+from queue_manager.rules.staging.sweeps import Sweep
 from queue_manager.shard.record_types import HeldPayloads, RecordType, Row
 from queue_manager.stage_tags import StageTag
 from storage.records import committed_epoch, staged_rows

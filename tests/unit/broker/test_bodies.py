@@ -1,4 +1,4 @@
-"""broker.http.bodies: a body comes whole, or the request is refused; what came in part is counted."""
+"""broker.http.values: a body comes whole, or the request is refused; what came in part is counted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from broker.http.bodies import UnfinishedBodies, body_of
 from broker.http.problems import Problem
+from broker.http.values import UnfinishedBodies, body_of
 from config import limits
 
 DISCONNECT = {"type": "http.disconnect"}

@@ -38,12 +38,11 @@ from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.sessions.common import Losses
 from queue_manager.sessions.filter_log import FilterLog
-from queue_manager.sessions.matching import Matched
-from queue_manager.sessions.received import Received
-from queue_manager.sessions.sent import Unfinished
+from queue_manager.sessions.merging import Matched
+from queue_manager.sessions.sent import Received, Unfinished
 from queue_manager.sessions.session import Delivery, Session
 from queue_manager.sessions.session_subscription import SessionSubscription
-from queue_manager.sessions.wills import KeptWills
+from queue_manager.sessions.vhost_sessions import KeptWills
 from storage.envelope import EnvelopeTemplate
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_mqtt import (

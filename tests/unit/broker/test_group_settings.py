@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 from broker.app import Broker
 from broker.cli import app
 from broker.engine.group_settings import problems_of
-from config.check import check_file
 from config.queue_settings import GroupSettings, QueueSettings
 from config.settings import ListenersSettings, MqttListenerSettings, Settings, StorageSettings
+from config.settings_loader import check_file
 from queue_manager.errors import InvalidArgument
 
 FILE = """\

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.engine.ownership import Ownership
+from broker.engine.ownership import Ownership, repair
 from broker.engine.shard import Shard
-from broker.engine.store_repair import repair
 from config import limits
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_IN_PART

@@ -1,6 +1,6 @@
-"""broker.mqtt.connection.rate: a bucket that fills by the second."""
+"""broker.mqtt.connection.mqtt_client: a bucket that fills by the second."""
 
-from broker.mqtt.connection.rate import Rate
+from broker.mqtt.connection.mqtt_client import Rate
 
 
 def test_so_many_a_second_and_as_many_at_once():

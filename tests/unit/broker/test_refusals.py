@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from broker.logs.refusal_log import RefusalLog
+from broker.logs.log_pace import RefusalLog
 from config import limits
 
 

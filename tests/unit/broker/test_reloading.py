@@ -10,8 +10,8 @@ from config.settings import (
     QueueManagerSettings,
     Settings,
     StorageSettings,
+    TlsSettings,
 )
-from config.tls_settings import TlsSettings
 
 
 def settings(**changed):

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.app import Broker
-from broker.http.bodies import UnfinishedBodies
 from broker.http.mqcore.queues import Queues
 from broker.http.station import Station
+from broker.http.values import UnfinishedBodies
 from tests.waiting import LoopClock, turns
 
 

@@ -5,9 +5,9 @@ import ssl
 import pytest
 
 from broker.network.tls.contexts import make_context
+from broker.network.tls.gate import certificate_names
 from broker.network.tls.making import Authority, write_pair
-from broker.network.tls.peers import certificate_names
-from config.tls_settings import TlsSettings
+from config.settings import TlsSettings
 
 HOSTS = ("broker.example", "other.example", "any.wild.example")
 

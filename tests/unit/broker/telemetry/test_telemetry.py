@@ -16,9 +16,8 @@ from structlog.testing import capture_logs
 from broker.app import Broker
 from broker.clock import Clock
 from broker.telemetry.exporting import Exporter
-from broker.telemetry.spans import Span, Spans
 from broker.telemetry.telemetry import Telemetry, telemetry_of
-from broker.telemetry.trace_context import Sampling
+from broker.telemetry.trace_context import Sampling, Span, Spans
 from config import limits
 from config.settings import Settings, TelemetrySettings
 from config.settings_loader import ConfigError

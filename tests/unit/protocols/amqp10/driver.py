@@ -98,7 +98,6 @@ def flat(events: list[Any]) -> list[tuple[Any, ...]]:
                 event.settled,
                 event.message_format,
                 event.state,
-                event.settle_first,
             )
             result += [
                 (name, *what, event.first_id + at, tag, payload)

@@ -556,7 +556,7 @@ def test_a_handshake_that_does_not_end_is_given_up():
 
 def test_flat_takes_runs_apart():
     conn = running(begin(), attach_sender(0))
-    assert flat(feed(conn, transfer(0))) == [("TransferRun", 0, False, 0, None, True, 0, b"0000", b"x")]
+    assert flat(feed(conn, transfer(0))) == [("TransferRun", 0, False, 0, None, 0, b"0000", b"x")]
 
 
 def test_a_drain_is_told_behind_what_waits_for_the_window():

@@ -1,11 +1,11 @@
-"""queue_manager.claims.link_credit: credit that is spent by what is sent, and drains."""
+"""queue_manager.claims.places: credit that is spent by what is sent, and drains."""
 
 from __future__ import annotations
 
 import pytest
 
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
-from queue_manager.claims.link_credit import LinkCredit
+from queue_manager.claims.places import LinkCredit
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue

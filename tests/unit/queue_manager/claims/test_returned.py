@@ -1,7 +1,7 @@
 """The order in which claims that came back go out again."""
 
 from queue_manager.claims.claim import AVAILABLE, DONE, Claim
-from queue_manager.claims.returned import Returned
+from queue_manager.claims.ledger import Returned
 from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 

@@ -4,8 +4,7 @@ import pytest
 
 from queue_manager.claims.claim import DONE, FAILED, Claim
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.failures import Failures
-from queue_manager.cursor.reasons import EXPIRED, REJECTED
+from queue_manager.cursor.failures import EXPIRED, REJECTED, Failures
 from queue_manager.model import Message
 from tests.unit.queue_manager.managers import NOW_MS, consume, make_manager, make_queue, publish
 

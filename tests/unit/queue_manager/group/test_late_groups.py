@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.client.messages import MessageClient
-from queue_manager.claims.claim import UNLIMITED
+from queue_manager.claims.claim import UNLIMITED, Verdict
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.group.group import Group
 from queue_manager.manager import QueueManager
@@ -57,7 +57,7 @@ def test_group_is_given_what_came_back_to_another(way: str, monkeypatch: pytest.
     consumer, first = consume(manager, queue, "first")
     manager.dispatch(NOW_MS)
     manager.consumption.unsubscribe(consumer, NOW_MS, keep_claims=True)
-    consumer.group.requeue(first.claims, NOW_MS, delay_ms=5_000 if way == "delayed" else 0)  # type: ignore[attr-defined]
+    consumer.group.requeue(first.claims, Verdict(NOW_MS, delay_ms=5_000 if way == "delayed" else 0))  # type: ignore[attr-defined]
     assert offsets_of(manager, queue) == [0, 1, 2]
     assert queue.groups.find("first").waiting_count() == 3
 

@@ -4,7 +4,7 @@ import pytest
 
 from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import QueueRemoval
-from queue_manager.routing.deleted_names import Removing
+from queue_manager.routing.watched_names import Removing
 from queue_manager.spec_records import QueueDefinition
 from storage.records import removal
 from tests.unit.queue_manager.managers import make_manager, make_policy

@@ -3,7 +3,7 @@
 import pytest
 
 from config import limits
-from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
+from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Bounds
 from queue_manager.sessions.session import Delivery
 from queue_manager.sessions.session_subscription import SubscriptionOptions
 from storage.envelope import EnvelopeTemplate

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from queue_manager.sessions.bounds import NEWEST, OLDEST, REJECT, Bounds
-from queue_manager.sessions.common import Common
+from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Bounds, Common
 from queue_manager.sessions.giving_way import GivingWay
 
 
