@@ -15,8 +15,8 @@ ROW_BYTES = 400_000
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A filesystem of 24 MiB."""
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)]
+    """A filesystem of 28 MiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=28m", "tmpfs", str(tmp_path)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -30,7 +30,7 @@ async def test_full_and_free_again(small_disk, monkeypatch):
     monkeypatch.setattr(limits, "STORE_CLOSE_TIMEOUT_S", 3)
     monkeypatch.setattr(limits, "JOURNAL_SEGMENT_BYTES", limits.MIB)
     filler = small_disk / "filler"
-    filler.write_bytes(bytes(6 * limits.MIB))
+    filler.write_bytes(bytes(10 * limits.MIB))
     settings = StorageSettings(url=str(small_disk / "data"))
     store = await open_store(settings)
     written = 0

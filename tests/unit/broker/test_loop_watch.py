@@ -35,9 +35,8 @@ async def test_short_stall_is_counted_and_not_logged(watch, monkeypatch):
     monkeypatch.setattr(limits, "LOOP_WATCH_IDLE_INTERVAL_MS", limits.LOOP_WATCH_INTERVAL_MS)
     with capture_logs() as logged:
         stall(0.12)
-        await noticed(watch, 60)
+        await until_so(lambda: watch.lag.longest_ms >= 60)  # a busy machine may stall the loop, too
     assert watch.lag.stall_count >= 1
-    assert watch.lag.longest_ms >= 60
     assert watch.lag.stalled_ms >= watch.lag.longest_ms
     assert logged == []
 
