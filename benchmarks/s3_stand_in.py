@@ -70,9 +70,11 @@ class Objects:
         if method == "PUT":
             return self._put(request) if "/" in key else Answer(HTTPStatus.OK)
         if method == "POST":
-            for found in re.findall(r"<Key>(.*?)</Key>", request.body.decode()):
-                self._delete(f"{key.partition('/')[0]}/{found}")
-            return Answer(HTTPStatus.OK, b"<DeleteResult></DeleteResult>")
+            found = re.findall(r"<Key>(.*?)</Key>", request.body.decode())
+            for each in found:
+                self._delete(f"{key.partition('/')[0]}/{each}")
+            told = "".join(f"<Deleted><Key>{each}</Key></Deleted>" for each in found)
+            return Answer(HTTPStatus.OK, f"<DeleteResult>{told}</DeleteResult>".encode())
         if method == "DELETE":
             self._delete(key)
             return Answer(HTTPStatus.NO_CONTENT)
@@ -203,7 +205,10 @@ class Server:
             return _encoded(Answer(HTTPStatus.OK, body))
         self._objects.requests[request.method] += 1
         await asyncio.sleep(self._put_s if request.method == "PUT" else self._get_s)
-        return _encoded(self._objects.answer(request))
+        answer = self._objects.answer(request)
+        if request.method == "HEAD" and answer.length is None:
+            answer = answer._replace(body=b"", length=len(answer.body))
+        return _encoded(answer)
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:
