@@ -445,8 +445,10 @@ class Amqp10Operations(AmqpOperations):
         self._give(client, link, credit, drain)
 
     def _give(self, client: Amqp10, link: Link, credit: int, drain: bool) -> None:
+        before = link.limit
         client.flow(link, credit, drain=drain)
         if not drain:
+            self._cross(client, link, before)
             return
         end = link.limit
         client.wait(lambda: link.drained or link.is_detached, "end of a drain")
@@ -458,6 +460,16 @@ class Amqp10Operations(AmqpOperations):
         if left > 0 and (due := self._due_to(client.name, link)):
             raise Mismatch(f"drained with {left} left, and {due!r} waits")
         link.fed = link.count = link.limit
+
+    def _cross(self, client: Amqp10, link: Link, before: int) -> None:
+        """Take down what crosses a flow that takes credit back: it was sent with what there was before."""
+        allowed = link.limit
+        if allowed >= before:
+            return
+        client.wait(client.barrier(), "answer after a flow")
+        link.limit = before
+        self._feed_links(client.name, link)
+        link.limit = allowed
 
     def _due_to(self, name: str, link: Link) -> str | None:
         """What a link that has credit should have been given."""
