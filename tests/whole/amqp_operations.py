@@ -147,7 +147,8 @@ class AmqpOperations(World):
     def do_look(self, name: str, q: str) -> None:
         self.need_amqp(name)
         queue = self.queues.queues.get(q)
-        refused = 404 if queue is None else 405 if queue.exclusive not in (None, name) else 0
+        is_hidden = queue is not None and queue.exclusive not in (None, name) and name[0] != "L"
+        refused = 404 if queue is None else 405 if is_hidden else 0  # management tells of it, as RabbitMQ's
         method = commands.Queue.Declare(0, q, True, False, False, False, False, {})
         answer = self.ask(name, method, commands.Queue.DeclareOk, refused=refused)
         if queue is not None and answer is not None:
