@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from broker.connections.connection_views import ConnectionView
 from broker.connections.registry import Goodbye
+from broker.engine.client.sessions import SessionClient
 from broker.process.free_memory import resident_bytes
 from broker.process.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
@@ -85,10 +86,12 @@ class Node:
     start: Callable[[], StartView]
     _started_at_ms: int = field(init=False)
     _started: float = field(init=False)
+    _sessions: SessionClient = field(init=False)
 
     def __post_init__(self) -> None:
         self._started_at_ms = self._hub.clock.now_ms()
         self._started = self._hub.clock.monotonic()
+        self._sessions = self._hub.client.sessions
 
     def view(self) -> NodeView:
         """Return the process as it is now."""
@@ -118,7 +121,7 @@ class Node:
 
     def counters(self) -> CounterView:
         """Return what was counted since the start."""
-        losses = self._hub.client.sessions.losses
+        losses = self._sessions.losses
         return CounterView(
             **asdict(self._hub.counters),
             dropped_session_expired=losses.expired,

@@ -141,7 +141,8 @@ class Amqp10Frontend(Frontend):
     def gone(self) -> None:
         self._close_sessions(is_lost=True)
         self.client.leave()
-        self.client.hub.client.queues.forget_caller(self.client.caller)
+        core = self.client.hub.client
+        core.queues.forget_caller(self.client.caller)
 
     def dissolve(self) -> None:
         self._handlers.clear()

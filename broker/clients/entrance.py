@@ -45,23 +45,24 @@ async def _log_in(
 class Presence:
     """A client that is in its virtual host: counted there, and known to access control."""
 
-    __slots__ = ("_hub", "_identity")
+    __slots__ = ("_identity", "_present", "_vhost")
 
     def __init__(self, hub: Hub, transport: Transport, identity: Identity) -> None:
         """Enter the virtual host. Raises LoginRefused, VhostFull."""
-        self._hub = hub
+        self._vhost = hub.vhost
+        self._present = hub.access.present
         self._identity = identity
-        hub.vhost.enter()
+        self._vhost.enter()
         try:
-            hub.access.present.enter(identity, partial(transport.send_away, Goodbye.NOT_PERMITTED))
+            self._present.enter(identity, partial(transport.send_away, Goodbye.NOT_PERMITTED))
         except LoginRefused:
-            hub.vhost.leave()
+            self._vhost.leave()
             raise
 
     def end(self) -> None:
         """Leave: the client is gone."""
-        self._hub.access.present.leave(self._identity)
-        self._hub.vhost.leave()
+        self._present.leave(self._identity)
+        self._vhost.leave()
 
 
 @dataclass(eq=False, repr=False, slots=True)

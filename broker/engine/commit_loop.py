@@ -35,6 +35,7 @@ class CommitLoop:
     ) -> None:
         self._store = store
         self._manager = manager
+        self._context = manager.context
         self._clock = clock
         self._wakeups = wakeups
         self._ending = ending
@@ -69,7 +70,7 @@ class CommitLoop:
                 continue
             rest_s = 0.0
             if due_ms == 0 and writing is None and self._gathering is not None:
-                rest_s = self._gathering.rest_s(len(self._manager.context.commit.waiters))
+                rest_s = self._gathering.rest_s(len(self._context.commit.waiters))
             if due_ms == 0 and not rest_s:
                 sealed = self._seal()
                 if sealed is not None:
@@ -105,7 +106,7 @@ class CommitLoop:
     async def commit_once(self, *, everything: bool = False) -> bool:
         """Write the open commit, if it is due, and tell who waits for it; whether there was one."""
         if everything:
-            self._manager.context.state_writes.make_due()
+            self._context.state_writes.make_due()
         sealed = self._seal()
         if sealed is None:
             return False
@@ -128,18 +129,18 @@ class CommitLoop:
         return renewal_ms if due_ms is None else min(due_ms, renewal_ms)
 
     def _is_worth_preparing(self) -> bool:
-        return len(self._manager.context.commit.puts) >= limits.PREPARED_PUTS_MIN
+        return len(self._context.commit.puts) >= limits.PREPARED_PUTS_MIN
 
     def _seal(self) -> tuple[Commit, WriteOps] | None:
         """Close the open commit and make it ready to be written."""
         lease = self._lease
         is_renewal = lease is not None and self._renewal is None and not lease.due_s()
         if lease is not None and is_renewal:
-            self._manager.context.commit.put(*lease.next_row())
+            self._context.commit.put(*lease.next_row())
         commit = self._manager.seal(self._clock.now_ms())
         if is_renewal:
             self._renewal = commit
-        if self._manager.context.steps:  # some wait for their state to be in a commit
+        if self._context.steps:  # some wait for their state to be in a commit
             self._wakeups.step.set()
         if commit is None:
             return None
@@ -191,10 +192,10 @@ class CommitLoop:
         self._manager.committed(commit)
         for waiter, tokens in commit.waiters.items():
             waiter.committed(tokens)
-        if self._manager.context.loads:
+        if self._context.loads:
             self._wakeups.load.set()
         self._committed()
-        if self._manager.context.dispatchable:  # readers of streams are given what is durable
+        if self._context.dispatchable:  # readers of streams are given what is durable
             self._manager.dispatch(self._clock.now_ms())
             self._wakeups.wake()
 
@@ -206,23 +207,23 @@ class CommitLoop:
             await self.commit_once()
             return
         durable = self._ending.future()
-        self._manager.context.commit.wait(_Barrier(durable), 0)
+        self._context.commit.wait(_Barrier(durable), 0)
         self._wakeups.wake()
         await durable
 
     async def room_to_write(self) -> None:
         """Wait while more payload waits for the store than publishers may leave there."""
-        if self._manager.context.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
+        if self._context.uncommitted_bytes() > limits.UNCOMMITTED_BYTES_MAX:
             await self.barrier()
 
     async def room_for_deletes(self) -> None:
         """Wait until the open commit is small enough to add more background deletes to it."""
-        if self._manager.context.pending_delete_count() > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
+        if self._context.pending_delete_count() > limits.BACKGROUND_DELETES_PER_COMMIT_MAX:
             await self.barrier()
 
     def unwritten(self) -> Iterator[Commit]:
         """Return what is not in the store yet: the open commit, then the sealed ones, newest first."""
-        yield self._manager.context.commit
+        yield self._context.commit
         yield from reversed(self._sealed)
 
 

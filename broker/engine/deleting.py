@@ -32,7 +32,8 @@ class Deleting(NamedTuple):
         self, log_id: str, sequence: int, steps: Steps
     ) -> AsyncIterator[tuple[ScanRange, list[tuple[bytes, bytes]]]]:
         """Yield the entries of a log from a sequence on; see `walk_log`."""
-        return walk_log(self.store, self.manager.context.metadata_log.scan_bounds(log_id, sequence), steps)
+        metadata_log = self.manager.context.metadata_log
+        return walk_log(self.store, metadata_log.scan_bounds(log_id, sequence), steps)
 
     @asynccontextmanager
     async def letting_go(self, own: list[bytes], shared: Iterable[int]) -> AsyncIterator[Commit]:

@@ -53,6 +53,7 @@ class StepLoop:
 
     def __init__(self, manager: QueueManager, clock: Clock, wakeups: Wakeups) -> None:
         self._manager = manager
+        self._discards = manager.context.discards
         self._clock = clock
         self._wakeups = wakeups
 
@@ -68,6 +69,6 @@ class StepLoop:
 
     def finish(self) -> None:
         """Take all steps that are left, but for what a start finds by itself."""
-        self._manager.context.discards.end()
+        self._discards.end()
         while self._manager.take_step(self._clock.now_ms()):
             pass

@@ -54,7 +54,8 @@ class Shard:
         retry = StoreRetry(clock, stats.tried_again)
         self.commits = CommitLoop(store, manager, clock, self.wakeups, self.ending, retry, stats)
         self.references = PayloadReferences(store, self.commits)
-        self.reader = LogReader(store, manager.context.metadata_log)
+        self.metadata_log = manager.context.metadata_log
+        self.reader = LogReader(store, self.metadata_log)
         self.done_records = DoneRecords(store, manager, clock, self.ending, taken)
         self.loader = Loader(store, manager, clock, self.wakeups, retry, self.reader, self.done_records)
         self.leases = LeaseLoop(store, manager, clock, self.wakeups)

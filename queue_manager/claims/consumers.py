@@ -86,10 +86,20 @@ class Consumers:
     single one. `turns` are those of the members.
     """
 
-    __slots__ = ("_is_single_wanted", "_log", "active", "draining", "is_ranked", "members", "turns")
+    __slots__ = (
+        "_is_single_wanted",
+        "_log",
+        "_timers",
+        "active",
+        "draining",
+        "is_ranked",
+        "members",
+        "turns",
+    )
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
+        self._timers = log.context.timers
         self.members: tuple[Consumer, ...] = ()
         self.draining: tuple[Consumer, ...] = ()
         self.is_ranked = False
@@ -156,7 +166,7 @@ class Consumers:
 
     def remove(self, consumer: Consumer) -> None:
         """Forget a consumer."""
-        self._log.context.timers.forget(consumer)
+        self._timers.forget(consumer)
         if consumer in self.members:
             self._leave(consumer)
         elif consumer in self.draining:
@@ -183,7 +193,7 @@ class Consumers:
         """Give a consumer no more messages."""
         consumer.stop()
         if consumer.late_held >= 0:
-            self._log.context.timers.forget(consumer)
+            self._timers.forget(consumer)
         if self.active is consumer:
             self.active = None
         if not self.members:
@@ -198,7 +208,7 @@ class Consumers:
         """Forget everybody; give who that was."""
         everybody = [*self.members, *self.draining]
         for consumer in everybody:
-            self._log.context.timers.forget(consumer)
+            self._timers.forget(consumer)
         self.members = ()
         self.turns = NO_TURNS
         self.draining = ()

@@ -18,10 +18,11 @@ class Delays:
     they are due. `come_due` is given what need not wait any more.
     """
 
-    __slots__ = ("_body_bytes", "_come_due", "_log", "heap")
+    __slots__ = ("_body_bytes", "_come_due", "_log", "_timers", "heap")
 
     def __init__(self, log: QueueLog, come_due: Callable[[list[Claim]], None]) -> None:
         self._log = log
+        self._timers = log.context.timers
         self._come_due = come_due
         self.heap: list[tuple[int, int, Claim]] = []
         self._body_bytes = 0
@@ -43,7 +44,7 @@ class Delays:
         else:
             self._body_bytes += len(message.body or b"")
         heappush(self.heap, (due_ms, claim.claim_number, claim))
-        self._log.context.timers.set(self, self.heap[0][0])
+        self._timers.set(self, self.heap[0][0])
 
     def is_full(self) -> bool:
         """So much waits that the group has to stop claiming what it has not seen yet."""
@@ -65,7 +66,7 @@ class Delays:
             if claim.state == AVAILABLE:
                 due.append(claim)
         if heap:
-            self._log.context.timers.set(self, heap[0][0])
+            self._timers.set(self, heap[0][0])
         self._come_due(due)
 
     def forget_ended(self) -> None:
@@ -85,7 +86,7 @@ class Delays:
         claims = self.claims()
         self.heap = []
         self._body_bytes = 0
-        self._log.context.timers.forget(self)
+        self._timers.forget(self)
         return claims
 
 

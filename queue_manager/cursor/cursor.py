@@ -32,6 +32,7 @@ from queue_manager.model import Message
 from queue_manager.shard.commit import Commit
 from queue_manager.shard.discards import Discards
 from queue_manager.shard.loads import LogRows
+from queue_manager.shard.steps import Budget
 from storage import layout
 
 
@@ -170,7 +171,8 @@ class Cursor:
     Its own is what they do together, and with the rules of the queue and who hands messages out: those take
     the cursor, so the parts come to them through it, a method for each thing that happens.
 
-    `is_removed`: the group was deleted, or a reset replaced it.
+    `is_removed`: the group was deleted, or a reset replaced it. `budget` bounds what is handed out in this
+    turn.
     Implements `OwningCursor`.
     """
 
@@ -184,6 +186,7 @@ class Cursor:
     dispatcher: Dispatcher
     is_kept: InitVar[bool] = True
     log: QueueLog = field(init=False)
+    budget: Budget = field(init=False)
     consumers: Consumers = field(init=False)
     group_id: str = field(init=False)
     storage_id: str = field(init=False)
@@ -206,6 +209,7 @@ class Cursor:
     def __post_init__(self, begins_at: int, sequence: int, dead_letters: DeadLetters, is_kept: bool) -> None:
         group, retention = self._group, self.retention
         log = self.log = retention.log
+        self.budget = log.context.budget
         self.consumers = group.consumers
         self.group_id = group.group_id
         self.storage_id = layout.group_queue_id(log.name, group.group_id)
@@ -287,7 +291,7 @@ class Cursor:
         To a `no_ack` consumer they are delivered first: what its sink did not take is claimed as anybody
         else's would be, what it took is claimed done.
         """
-        self.log.context.budget.spend(limits.DELIVERY_COST + len(messages))
+        self.budget.spend(limits.DELIVERY_COST + len(messages))
         if self.retention.is_read_ahead:  # somebody may be past these whose position stays behind
             self.retention.release_tail(self, [message.offset for message in messages])
         if not consumer.no_ack:
@@ -309,7 +313,7 @@ class Cursor:
         """Deliver claims that were made again; those of a `no_ack` consumer are done once its sink
         took them.
         """
-        self.log.context.budget.spend(limits.DELIVERY_COST + len(claims) * limits.REDELIVERY_COST)
+        self.budget.spend(limits.DELIVERY_COST + len(claims) * limits.REDELIVERY_COST)
         taken = consumer.sink.deliver(consumer, [claim.message for claim in claims], claims)
         if taken and consumer.no_ack:
             self.claims.sent(claims)

@@ -48,7 +48,7 @@ class ReadBack(LogTarget, Generic[H]):
         if not self.reader.is_loading:
             self.reader.hold_up()
             ids = [message.message_id for message in messages]
-            self.log.context.loads.append(BodiesLoad(ids, partial(self.payloads_loaded, messages)))
+            self._context.loads.append(BodiesLoad(ids, partial(self.payloads_loaded, messages)))
 
     def log_loaded(self, found: LogRows, now_ms: int) -> None:
         self.reader.load_ended()

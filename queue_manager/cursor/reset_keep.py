@@ -16,28 +16,28 @@ class ResetKeep:
     are never among them.
     """
 
-    __slots__ = ("_cursor", "passed_at_ms", "ranges")
+    __slots__ = ("_context", "_cursor", "passed_at_ms", "ranges")
 
     def __init__(self, cursor: Cursor, ranges: RangeSet, passed_at_ms: int) -> None:
         self._cursor = cursor
+        self._context = cursor.log.context
         self.ranges = ranges
         self.passed_at_ms = passed_at_ms
 
     def write(self) -> None:
         """Put its record into the open commit."""
         record = skipped_offsets.encode(self.passed_at_ms, self.ranges.pairs())
-        self._cursor.log.context.commit.put(skipped_offsets.key(self._cursor.storage_id), record)
+        self._context.commit.put(skipped_offsets.key(self._cursor.storage_id), record)
 
     def arm(self) -> None:
         """Have it end in time."""
-        log = self._cursor.log
-        retention_ms = log.policy.done_retention_ms
+        retention_ms = self._cursor.log.policy.done_retention_ms
         if retention_ms != FOREVER:
-            log.context.timers.set(self, self.passed_at_ms + retention_ms)
+            self._context.timers.set(self, self.passed_at_ms + retention_ms)
 
     def end(self) -> None:
         """Keep nothing any more: the group is gone, or was reset again."""
-        self._cursor.log.context.timers.forget(self)
+        self._context.timers.forget(self)
 
     def on_timer(self, now_ms: int) -> None:
         """Let go of what no other group needs."""
@@ -46,7 +46,7 @@ class ResetKeep:
             return
         retention = cursor.retention
         cursor.keep(None)
-        cursor.log.context.commit.delete(skipped_offsets.key(cursor.storage_id))
+        self._context.commit.delete(skipped_offsets.key(cursor.storage_id))
         ranges = self.ranges
         ranges.drop_before(cursor.log.head_offset)
         cursor.progress.released.add_all(ranges)

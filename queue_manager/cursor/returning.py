@@ -22,6 +22,7 @@ from queue_manager.cursor.owning_cursor import H
 from queue_manager.cursor.stored_state import StoredState
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
+from queue_manager.shard.steps import Steps
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -41,6 +42,10 @@ class Returning(Generic[H]):
     count: int = field(default=0, init=False)
     _put_count: int = field(default=0, init=False)  # since the state of the cursor was written
     _is_paused: bool = field(default=False, init=False)
+    _steps: Steps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps = self._log.context.steps
 
     def requeue(self, claims: Sequence[Claim], verdict: Verdict) -> None:
         """Return claims to their original place, or fail them (by the verdict, or attempts used up).
@@ -145,7 +150,7 @@ class Returning(Generic[H]):
         if not claims:
             return
         if not self.count and not self._is_paused:
-            self._log.context.steps.add(self)
+            self._steps.add(self)
         self._waiting.append((verdict, deque(claims)))
         self.count += len(claims)
 
@@ -165,7 +170,7 @@ class Returning(Generic[H]):
         if self._is_paused:
             self._is_paused = False
             if self.count:
-                self._log.context.steps.add(self)
+                self._steps.add(self)
 
     def finish(self) -> None:
         """Put all of them in their places now."""

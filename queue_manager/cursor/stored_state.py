@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.context import WHOLE, Stateful
+from queue_manager.shard.context import WHOLE, Stateful, StateWrites
 from storage.records import group_position, log_cursor
 
 
@@ -32,9 +32,11 @@ class StoredState:
     _is_awaited: bool = field(default=False, init=False)
     _sequence: int = field(default=-1, init=False)
     _position: int = field(default=-1, init=False)
+    _state_writes: StateWrites = field(init=False)
 
     def __post_init__(self, is_kept: bool) -> None:
         self._is_kept = is_kept and self._log.durable
+        self._state_writes = self._log.context.state_writes
 
     def mark_dirty(self) -> None:
         """Have position and claims written with one of the next commits, if they are kept at all."""
@@ -44,7 +46,7 @@ class StoredState:
 
     def _want_write(self) -> None:
         due_ms = WHOLE if self._is_awaited else self._flushed_at_ms + limits.STATE_FLUSH_INTERVAL_MS
-        self._log.context.state_writes.add(self._cursor, due_ms)
+        self._state_writes.add(self._cursor, due_ms)
 
     def write_soon(self) -> None:
         """Have all that changed written with the open commit."""
@@ -71,15 +73,15 @@ class StoredState:
         self.is_dirty = False
         self._is_awaited = False
         self._flushed_at_ms = now_ms
-        self._log.context.state_writes.forget(self._cursor)
+        self._state_writes.forget(self._cursor)
 
     def write_rest(self, now_ms: int) -> None:
         """Have the rest written with the next commits: only a part of what changed is in one."""
         self.is_dirty = True
-        self._log.context.state_writes.add(self._cursor, now_ms)
+        self._state_writes.add(self._cursor, now_ms)
 
     def leave(self) -> None:
         """Write nothing any more: the queue or the group is gone."""
         self._is_kept = False
         self.is_dirty = False
-        self._log.context.state_writes.forget(self._cursor)
+        self._state_writes.forget(self._cursor)

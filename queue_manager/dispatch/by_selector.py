@@ -21,6 +21,7 @@ from queue_manager.filters import MessageFilter
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.log.claimed import ClaimedBitmap
 from queue_manager.model import Message
+from queue_manager.shard.timers import Timers
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -42,10 +43,13 @@ class BySelector(Scanning):
     _waiting: dict[int, Claim] = field(default_factory=dict, init=False)
     _turn: int = field(default=0, init=False)
     _scan: Scan = field(init=False)
+    _timers: Timers = field(init=False)
 
     def __post_init__(self) -> None:
         cursor = self._cursor
-        self._views = Views(cursor.log.context.fields)
+        context = cursor.log.context
+        self._timers = context.timers
+        self._views = Views(context.fields)
         cursor.reader.forget()
         if cursor.progress.gaps is not None:
             cursor.stored.mark_dirty()
@@ -114,7 +118,7 @@ class BySelector(Scanning):
 
     def forget_timer(self) -> None:
         """Do not ask for another dispatch."""
-        self._cursor.log.context.timers.forget(self)
+        self._timers.forget(self)
 
     # handing out
 
@@ -123,7 +127,7 @@ class BySelector(Scanning):
         self._cursor.want_dispatch()
 
     def dispatch(self, cursor: Cursor, now_ms: int) -> None:
-        budget = cursor.log.context.budget
+        budget = cursor.budget
         self._scan.begin()
         self._sort_returned()
         for level in self._levels():

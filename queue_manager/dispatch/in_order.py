@@ -22,7 +22,7 @@ class InOrder(Dispatcher):
         returned = claims.returned
         backlog = cursor.backlog
         tail = cursor.log.tail
-        budget = cursor.log.context.budget
+        budget = cursor.budget
         while self._consumers.members:
             if budget.left <= 0:
                 cursor.want_dispatch()  # and it is the turn of others
@@ -52,7 +52,7 @@ class InOrder(Dispatcher):
         turns = consumers.turns
         count = turns.ready_count() if first_takers is None else len(first_takers)
         share = waiting // count if 1 < count <= waiting else 1 if count > waiting else waiting
-        budget = cursor.log.context.budget
+        budget = cursor.budget
         served = None
         for turn in range(count):
             consumer = turns.next() if first_takers is None else first_takers[turn]
@@ -92,7 +92,7 @@ class InOrder(Dispatcher):
         if first is not None and first.message.body is None:
             cursor.read_back.request_returned()
             return []
-        count = min(count, max(1, cursor.log.context.budget.left // limits.REDELIVERY_COST))
+        count = min(count, max(1, cursor.budget.left // limits.REDELIVERY_COST))
         claims: list[Claim] = []
         while (claim := waiting.first()) is not None and len(claims) < count:
             if claim.message.body is None:

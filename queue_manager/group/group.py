@@ -20,6 +20,7 @@ from queue_manager.group.serving import Serving
 from queue_manager.log.levels import priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.shard.context import Context
 
 
 def group_id_of(name: str, pattern: str) -> str:
@@ -50,8 +51,10 @@ class Group:
     serving: Serving = field(init=False)
     is_removed: bool = field(default=False, init=False)
     _on_loaded: list[Callable[[int], None]] = field(default_factory=list, init=False)
+    _context: Context = field(init=False)
 
     def __post_init__(self, key_of: GroupKeyOf) -> None:
+        self._context = self.log.context
         self.group_id = group_id_of(self.name, self.pattern)
         self.wants = condition_of(self.log, self.pattern, self.selector)
         self.consumers = Consumers(self.log)
@@ -125,7 +128,7 @@ class Group:
         self.want_dispatch()  # others may have stood back for it
 
     def _came(self, consumer: Consumer) -> None:
-        self.log.context.leased[self] = None
+        self._context.leased[self] = None
         if consumer.is_told_offsets:
             for cursor in self.cursors:
                 cursor.backlog.wait()
@@ -154,7 +157,7 @@ class Group:
 
     def want_dispatch(self) -> None:
         """Have the manager dispatch this group before it returns to its caller."""
-        context = self.log.context
+        context = self._context
         if self not in context.deferred:
             context.dispatchable[self] = None
 
@@ -218,12 +221,12 @@ class Group:
                     if cursor.reader.is_loading and cursor.is_waited_for():
                         break  # what is less urgent has to wait for what is being read
         if self.wants is not None and any(cursor.judge_more() for cursor in self.cursors):
-            self.log.context.put_off(self)
+            self._context.put_off(self)
         if not self.log.durable:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)
-        elif self.log.context.budget.is_spent:  # it may have so much to write that a commit would take long
-            context = self.log.context
+        elif self._context.budget.is_spent:  # it may have so much to write that a commit would take long
+            context = self._context
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:
                     context.state_writes.write_early(cursor, context.commit, now_ms)
@@ -357,7 +360,7 @@ class Group:
         self.dismiss(reason)
 
     def _end(self) -> None:
-        context = self.log.context
+        context = self._context
         context.forget_dispatch(self)
         context.leased.pop(self, None)
         self.serving.end()

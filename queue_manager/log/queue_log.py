@@ -185,10 +185,11 @@ class QueueLog:
 class LogTarget:
     """Takes what is read of one log. The base of every `queue_manager.shard.loads.LoadTarget`."""
 
-    __slots__ = ("log",)
+    __slots__ = ("_context", "log")
 
     def __init__(self, log: QueueLog) -> None:
         self.log = log
+        self._context = log.context
 
     @property
     def log_id(self) -> str:

@@ -11,6 +11,7 @@ from config import limits
 from queue_manager.log.progress import Progress
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.model import Message
+from queue_manager.shard.context import Context
 from queue_manager.shard.loads import LoadTarget, LogLoad, LogRows
 
 
@@ -34,6 +35,10 @@ class Reader:
     _loaded_end: int = field(default=0, init=False)
     _loaded_sequence: int = field(default=0, init=False)
     _marks: list[tuple[int, int]] = field(default_factory=list, init=False)
+    _context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._context = self._log.context
 
     # in memory; each may have more read
 
@@ -131,7 +136,7 @@ class Reader:
         """Ask for the log from `offset` on, unless something is being read already."""
         if not self.is_loading:
             self.is_loading = True
-            self._log.context.loads.append(LogLoad(self._target, sequence, offset))
+            self._context.loads.append(LogLoad(self._target, sequence, offset))
 
     def hold_up(self) -> None:
         """Ask for nothing until `load_ended`: other things are being read."""

@@ -9,7 +9,7 @@ from config import limits
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.range_set import RangeSet
 from queue_manager.shard.commit import Commit
-from queue_manager.shard.context import Removal
+from queue_manager.shard.context import Context, Removal
 from storage import layout
 from storage.records import (
     RELEASE,
@@ -229,10 +229,10 @@ class PendingRemovals:
     messages: the log is searched for them only after a crash.
     """
 
-    __slots__ = ("_log", "_noted", "_removals")
+    __slots__ = ("_context", "_noted", "_removals")
 
-    def __init__(self, log: QueueLog) -> None:
-        self._log = log
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._removals: tuple[GroupRemoval, ...] = ()
         self._noted: dict[GroupRemoval, None] = {}
 
@@ -251,22 +251,21 @@ class PendingRemovals:
         """Have a removal performed, with the payloads that `free` tells."""
         removal.log_free.add_all(free)
         self._removals += (removal,)
-        context = self._log.context
-        context.commit.put(removal.key(), removal.encode())
-        context.removals.append(removal)
+        self._context.commit.put(removal.key(), removal.encode())
+        self._context.removals.append(removal)
 
     def note(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Note what is let go of soon, but not with this commit, and is to be so after a crash, too."""
         removal.log_free.add_all(free)
         self._noted[removal] = None
-        self._log.context.commit.put(removal.key(), removal.encode())
+        self._context.commit.put(removal.key(), removal.encode())
 
     def end_noted(self, removal: GroupRemoval) -> bool:
         """End one that was noted; give whether it was still to be done."""
         if removal not in self._noted:
             return False
         del self._noted[removal]
-        self._log.context.commit.delete(removal.key())
+        self._context.commit.delete(removal.key())
         return True
 
     def take_noted(self) -> list[GroupRemoval]:
@@ -279,7 +278,7 @@ class PendingRemovals:
 
     def end(self, removal: GroupRemoval) -> bool:
         """End a removal that was performed; give whether it was one of this log's."""
-        self._log.context.commit.delete(removal.key())
+        self._context.commit.delete(removal.key())
         known = removal in self._removals
         if known:
             self._removals = tuple([other for other in self._removals if other is not removal])

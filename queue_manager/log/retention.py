@@ -38,13 +38,14 @@ class Retention(Generic[M]):
     member may have taken messages beyond its position, which stays behind the others.
     """
 
-    __slots__ = ("expired", "is_known", "is_read_ahead", "log", "members", "payloads", "removals")
+    __slots__ = ("_context", "expired", "is_known", "is_read_ahead", "log", "members", "payloads", "removals")
 
     def __init__(self, log: QueueLog) -> None:
         self.log = log
+        self._context = log.context
         self.members: Members[M] = {}
         self.payloads: PayloadLedger[M] = PayloadLedger(log, self.members, self.want_trim)
-        self.removals = PendingRemovals(log)
+        self.removals = PendingRemovals(log.context)
         self.expired: ExpiredOffsets = NOTHING_EXPIRED
         self.is_known = True
         self.is_read_ahead = False
@@ -104,7 +105,7 @@ class Retention(Generic[M]):
     def write_expired(self) -> None:
         """Put what expired since the last call into the open commit."""
         if self.log.durable:
-            self.expired.write(self.log.name, self.log.context.commit)
+            self.expired.write(self.log.name, self._context.commit)
 
     # groups
 
@@ -141,7 +142,7 @@ class Retention(Generic[M]):
 
     def release_ranges(self, storage_id: str, free: RangeSet) -> None:
         """Do as `let_go`, for payloads that no group needs any more."""
-        number = self.log.context.new_number()
+        number = self._context.new_number()
         self.let_go(GroupRemoval(self.log, storage_id, number, RELEASE), free)
 
     def note_release(self, storage_id: str, runs: Iterable[Run]) -> GroupRemoval:
@@ -149,7 +150,7 @@ class Retention(Generic[M]):
         free = RangeSet()
         for first_offset, _, count in runs:
             free.add(first_offset, first_offset + count)
-        removal = GroupRemoval(self.log, storage_id, self.log.context.new_number(), RELEASE)
+        removal = GroupRemoval(self.log, storage_id, self._context.new_number(), RELEASE)
         self.removals.note(removal, free)
         return removal
 
@@ -216,15 +217,14 @@ class Retention(Generic[M]):
 
     def delete(self) -> None:
         """Look after the log no more: the queue is deleted."""
-        context = self.log.context
-        context.trimmable.pop(self, None)
-        context.tailed.pop(self, None)
+        self._context.trimmable.pop(self, None)
+        self._context.tailed.pop(self, None)
 
     # the head
 
     def want_trim(self) -> None:
         """Have the head looked at before the next commit."""
-        self.log.context.trimmable[self] = None
+        self._context.trimmable[self] = None
 
     def advance_head(self) -> None:
         """Move the head past what is released, and have what lies below deleted."""
@@ -247,7 +247,7 @@ class Retention(Generic[M]):
 
     def want_removal_below_head(self) -> None:
         """Have what lies below the head deleted."""
-        self.log.context.removals.append(HeadRemoval(self))
+        self._context.removals.append(HeadRemoval(self))
 
     def head_trimmed(self, head: int) -> None:
         """Write with the open commit that the log is trimmed up to `head`."""
@@ -259,4 +259,4 @@ class Retention(Generic[M]):
         if self.expired.is_used:
             for member in self.members.values():
                 member.backlog.pass_to(head)
-            self.expired.forget_before(head, self.log.name, self.log.context.commit)
+            self.expired.forget_before(head, self.log.name, self._context.commit)

@@ -87,7 +87,7 @@ class StreamBlocks(LogTarget):
                 return
         load = self._plan(offset, before)
         self._asked[load.offset] = load, [cursor]
-        self.log.context.loads.append(load)
+        self._context.loads.append(load)
 
     def _plan(self, offset: int, before: Block | None) -> LogLoad:
         """Plan whole chunks, so that readers find the same blocks; what is too large bit by bit."""
@@ -124,7 +124,7 @@ class StreamBlocks(LogTarget):
         self.left()  # who asked may be gone
 
     def _shrink(self) -> None:
-        replayed = self.log.context.replayed
+        replayed = self._context.replayed
         replayed[self] = None
         bytes_max = limits.STREAM_READ_BYTES_MAX // len(replayed)
         while len(self._blocks) > 1 and (
@@ -143,7 +143,7 @@ class StreamBlocks(LogTarget):
         """Let go of everything: no cursor reads on from here."""
         self._blocks.clear()
         self.memory_bytes = 0
-        self.log.context.replayed.pop(self, None)
+        self._context.replayed.pop(self, None)
 
     def forget_before(self, offset: int) -> None:
         """Let go of blocks that end at or below `offset`."""

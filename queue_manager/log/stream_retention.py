@@ -27,7 +27,7 @@ class StreamRetention(Retention[M]):
 
     def delete(self) -> None:
         super().delete()
-        self.log.context.timers.forget(self)
+        self._context.timers.forget(self)
         self.blocks.forget()
 
     def begin_unknown(self) -> None:
@@ -58,13 +58,13 @@ class StreamRetention(Retention[M]):
             self.cut(end)
         oldest = chunks.oldest()
         if age_ms and oldest is not None:
-            log.context.timers.set(self, oldest.last_ms + age_ms)
+            self._context.timers.set(self, oldest.last_ms + age_ms)
 
     def watch_limits(self) -> None:
         """Have the limits looked at, which may have changed."""
         policy = self.log.policy
         if policy.retention_age_ms or policy.retention_bytes or policy.retention_count:
-            self.log.context.timers.set(self, 0)
+            self._context.timers.set(self, 0)
 
     def on_timer(self, now_ms: int) -> None:
         """Let go of what has become too old."""
@@ -87,7 +87,7 @@ class StreamRetention(Retention[M]):
 
     def want_removal_below_head(self) -> None:
         """Have what lies below the head deleted."""
-        self.log.context.removals.append(StreamTrim(self.log))
+        self._context.removals.append(StreamTrim(self.log))
 
     def trim_tail(self, tail_bytes_max: int) -> bool:
         """See `InMemory`: most goes when every reader is past it."""
@@ -97,7 +97,7 @@ class StreamRetention(Retention[M]):
             return False
         readers = [m.progress.position for m in self.members.values() if m.has_consumers()]
         if not readers or min(readers) >= log.durable_offset:
-            share = log.context.cache_bytes_max // max(1, len(log.context.tailed))
+            share = self._context.cache_bytes_max // max(1, len(self._context.tailed))
             tail_bytes_max = min(tail_bytes_max, limits.STREAM_IDLE_TAIL_BYTES, share)
         tail.drop_bytes(tail_bytes_max, log.durable_offset)
         return len(tail) > 0 and not log.deleted

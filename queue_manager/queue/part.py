@@ -112,8 +112,9 @@ class Part:
                 cursor.backlog.wait()
 
     def write_log(self, now_ms: int) -> None:
-        if self.log.write(now_ms):
-            self.log.context.commit.log_ends[self] = self.log.next_offset
+        log = self.log
+        if log.write(now_ms):
+            log.context.commit.log_ends[self] = log.next_offset
             if self._rules is not None:
                 self._rules.log_written()
 

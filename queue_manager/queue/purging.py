@@ -16,10 +16,11 @@ class Purging:
     `_has_ranges`: some go by removals that may not have been performed yet.
     """
 
-    __slots__ = ("_has_ranges", "_retention")
+    __slots__ = ("_context", "_has_ranges", "_retention")
 
     def __init__(self, retention: Retention[Cursor]) -> None:
         self._retention = retention
+        self._context = retention.log.context
         self._has_ranges = False
 
     def purge(self) -> None:
@@ -60,7 +61,7 @@ class Purging:
         retention = self._retention
         if not retention.log.mixes_payloads or not retention.is_known or retention.removals.is_full:
             self._has_ranges = True
-            retention.log.context.removals.append(range_removal)
+            self._context.removals.append(range_removal)
             return
         passed = range_removal.offsets()
         free = passed.copy()
@@ -79,4 +80,4 @@ class Purging:
         if not self._has_ranges:
             return ()
         log = self._retention.log
-        return [r.start for r in log.context.removals if isinstance(r, RangeRemoval) and r.log is log]
+        return [r.start for r in self._context.removals if isinstance(r, RangeRemoval) and r.log is log]

@@ -86,6 +86,7 @@ class QueueRules:
 
     def end(self) -> None:
         """Have nothing done any more."""
+        timers = self._host.context.timers
         for rule in (self._schedule, self._identities, self._stage):
             if rule is not None:
-                self._host.context.timers.forget(rule)
+                timers.forget(rule)

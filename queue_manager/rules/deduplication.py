@@ -59,10 +59,11 @@ class Identities:
     like a publish, and told when that is durable (`is_remembered`).
     """
 
-    __slots__ = ("producers", "queue", "seen")
+    __slots__ = ("_context", "producers", "queue", "seen")
 
     def __init__(self, queue: Host) -> None:
         self.queue = queue
+        self._context = queue.context
         self.seen: dict[str, Identified] = {}
         self.producers: dict[str, ProducerProgress] = {}
 
@@ -123,7 +124,7 @@ class Identities:
         if name:
             self.seen.pop(name, None)
             self.seen[name] = Identified(now_ms, digest)
-            queue.context.timers.set(self, now_ms + queue.policy.deduplication_window_ms)
+            self._context.timers.set(self, now_ms + queue.policy.deduplication_window_ms)
         if options.producer_id:
             self._note(options.producer_id, ProducerProgress(options.producer_sequence, now_ms, digest))
 
@@ -143,7 +144,7 @@ class Identities:
         self._note(name, progress)
         queue = self.queue
         if queue.durable:
-            queue.context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
+            self._context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
 
     def note_dropped(self, options: PublishOptions) -> None:
         """Let the producer of a publish that no group wants go on, if the queue had no room for it before."""
@@ -153,7 +154,7 @@ class Identities:
             progress = self.producers[name] = known._replace(refused=None)
             queue = self.queue
             if queue.durable:
-                queue.context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
+                self._context.commit.put(producer.key(queue.name, name), producer.encode(*progress))
 
     def _note(self, name: str, progress: ProducerProgress) -> None:
         if name not in self.producers and len(self.producers) >= limits.PRODUCERS_PER_QUEUE_MAX:
@@ -164,7 +165,7 @@ class Identities:
     def _forget_producer(self, name: str) -> None:
         del self.producers[name]
         if self.queue.durable:
-            self.queue.context.commit.delete(producer.key(self.queue.name, name))
+            self._context.commit.delete(producer.key(self.queue.name, name))
 
     def on_timer(self, now_ms: int) -> None:
         """Forget IDs whose window has passed."""
@@ -175,13 +176,13 @@ class Identities:
         forgotten: list[str] = []
         for name, known in self.seen.items():
             if known.seen_ms + window_ms > now_ms or len(forgotten) == limits.DEDUPLICATION_STEP_IDS:
-                queue.context.timers.set(self, max(known.seen_ms + window_ms, now_ms))
+                self._context.timers.set(self, max(known.seen_ms + window_ms, now_ms))
                 break
             forgotten.append(name)
         for name in forgotten:
             del self.seen[name]
             if queue.durable:
-                queue.context.commit.delete(identified.key(queue.name, name))
+                self._context.commit.delete(identified.key(queue.name, name))
 
     def restore(
         self, seen: list[tuple[str, Identified]], producers: list[tuple[str, ProducerProgress]], now_ms: int
@@ -190,21 +191,21 @@ class Identities:
         self.seen = dict(sorted(seen, key=lambda item: item[1].seen_ms))
         self.producers = dict(sorted(producers, key=lambda item: item[1].seen_ms))
         if self.seen:
-            self.queue.context.timers.set(self, now_ms)
+            self._context.timers.set(self, now_ms)
 
     def move_to(self, queue: Host) -> None:
         """Have `queue`, which takes over the messages, remember the same."""
-        self.queue.context.timers.forget(self)
+        self._context.timers.forget(self)
         self.queue = queue
         if queue.durable:
-            commit = queue.context.commit
+            commit = self._context.commit
             for name, known in self.seen.items():
                 commit.put(identified.key(queue.name, name), identified.encode(*known))
             for name, progress in self.producers.items():
                 commit.put(producer.key(queue.name, name), producer.encode(*progress))
         if self.seen:
             first = next(iter(self.seen.values()))
-            queue.context.timers.set(self, first.seen_ms + queue.policy.deduplication_window_ms)
+            self._context.timers.set(self, first.seen_ms + queue.policy.deduplication_window_ms)
 
 
 def restore_identities(

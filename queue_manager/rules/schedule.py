@@ -92,7 +92,7 @@ class Schedule(Window[Planned]):
     ) -> None:
         """Schedule messages with IDs from `first_id` on; for a durable queue in the open commit."""
         queue = self.queue
-        puts = queue.context.commit.puts
+        puts = self._context.commit.puts
         envelope = Message(0, 0, None, template, now_ms).envelope()  # the offset is not known yet
         is_counting = self._counted_to != EVERYTHING
         is_held = not queue.durable or (
@@ -114,7 +114,7 @@ class Schedule(Window[Planned]):
     def begin(self) -> None:
         """Read what is next, after a start, and count what the store holds."""
         self._counted_to = (0, 0)
-        self._first_own_id = self.queue.context.message_ids.next_value
+        self._first_own_id = self._context.message_ids.next_value
         Window.begin(self)
         self._count_on()
 
@@ -157,7 +157,7 @@ class Schedule(Window[Planned]):
             if self._is_loading:
                 return
             due_ms = max(due_ms - limits.SCHEDULE_NEAR_MS, 0)
-        self.queue.context.timers.set(self, due_ms)
+        self._context.timers.set(self, due_ms)
 
     def _is_at_hand(self, key: Key) -> bool:
         return self.rows[key].body is not None or key[1] in self._bodies
@@ -173,7 +173,7 @@ class Schedule(Window[Planned]):
             self._discount(key)
             queue.append_stored(MessageBatch(planned.template, key[1], [body], len(body), now_ms))
             if queue.durable:
-                queue.context.commit.delete(scheduled.key(queue.name, *key))
+                self._context.commit.delete(scheduled.key(queue.name, *key))
         if len(self.rows) < limits.SCHEDULE_WINDOW_MESSAGES // 2:
             self.read_on()
         first = self.first()
@@ -181,7 +181,7 @@ class Schedule(Window[Planned]):
             self._read_bodies(now_ms)
         if first is not None and first[0] <= now_ms:
             if not self._is_loading:
-                queue.context.timers.set(self, now_ms)  # the rest after others had their turn
+                self._context.timers.set(self, now_ms)  # the rest after others had their turn
         else:
             self._arm(now_ms)
 
@@ -206,7 +206,7 @@ class Schedule(Window[Planned]):
         if missing and not self._is_loading:
             self._is_loading = True
             load = BodiesLoad([message_id for _, message_id in missing], partial(self._bodies_read, missing))
-            self.queue.context.loads.append(load)
+            self._context.loads.append(load)
 
     def _bodies_read(self, keys: list[Key], bodies: dict[int, bytes], read_count: int, now_ms: int) -> None:
         self._is_loading = False
@@ -219,7 +219,7 @@ class Schedule(Window[Planned]):
                 # gone, though its row was there: a removal was interrupted
                 del self.rows[key]
                 self._discount(key)
-                self.queue.context.commit.delete(scheduled.key(self.queue.name, *key))
+                self._context.commit.delete(scheduled.key(self.queue.name, *key))
                 continue
             planned.read(body)
             self.memory_bytes += len(body)

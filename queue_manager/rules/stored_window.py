@@ -63,6 +63,10 @@ class Window(ABC, Generic[T]):
     _next_token: int = field(default=0, init=False)
     _is_scanning: bool = field(default=False, init=False)
     _templates: TemplateCache = field(default_factory=TemplateCache, init=False)
+    _context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._context = self.queue.context
 
     # kinds of it say
 
@@ -121,7 +125,7 @@ class Window(ABC, Generic[T]):
         if queue.durable and awaited:
             self._next_token += 1
             self._tokens[self._next_token] = awaited
-            queue.context.commit.wait(self, self._next_token)
+            self._context.commit.wait(self, self._next_token)
 
     def committed(self, tokens: list[int]) -> None:
         """Note that the store has these now."""
@@ -167,7 +171,7 @@ class Window(ABC, Generic[T]):
         queue = self.queue
         start = self.record.key(queue.name, *after) + b"\x00"
         end = prefix_end(self.record.prefix(queue.name))
-        queue.context.loads.append(ScanLoad(start, end, self.window_rows(), then))
+        self._context.loads.append(ScanLoad(start, end, self.window_rows(), then))
 
     def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
         self._is_scanning = False

@@ -9,10 +9,11 @@ from queue_manager.sessions.merging import Merged
 class GivingWay:
     """Looked at when the session reads: the oldest give way, or the newest, as the bounds say."""
 
-    __slots__ = ("_common", "_kept_newest")
+    __slots__ = ("_common", "_kept_newest", "_message_ids")
 
     def __init__(self, common: Common) -> None:
         self._common = common
+        self._message_ids = common.context.message_ids
         self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
 
     def keep(self, merged: list[Merged], count: int, body_bytes: int) -> list[Merged]:
@@ -38,7 +39,7 @@ class GivingWay:
             mean_bytes = max(1, body_bytes // max(1, count))
             by_bytes = bounds.bytes_max // mean_bytes if bounds.bytes_max else count
             room = min(bounds.messages_max or count, by_bytes)
-            self._kept_newest = room, self._common.context.message_ids.next_value
+            self._kept_newest = room, self._message_ids.next_value
         room, end_id = self._kept_newest
         kept = []
         for each in merged:

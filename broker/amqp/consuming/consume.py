@@ -23,6 +23,7 @@ from broker.connections.connection_views import ChannelView
 from broker.engine.client.message_flow import ConsumingClient
 from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
+from config.settings import QueueManagerSettings
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import MethodReceived
 from protocols.amqp091.names import REPLY_TO
@@ -43,6 +44,7 @@ class Consuming:
     _unacked: Unacked
     _replies: DirectReplies
     _calls: ConsumingClient = field(init=False)
+    _settings: QueueManagerSettings = field(init=False)
     _consumers: Consumers = field(init=False)
     _pullers: Consumers = field(init=False)
     _prefetch: int = field(default=0, init=False)
@@ -50,8 +52,10 @@ class Consuming:
 
     def __post_init__(self) -> None:
         self._calls = self._channel.core.consuming
-        self._consumers = Consumers(self._channel.hub, is_paused=self._channel.transport.paused)
-        self._pullers = Consumers(self._channel.hub)
+        hub = self._channel.hub
+        self._settings = hub.settings.queue_manager
+        self._consumers = Consumers(hub, is_paused=self._channel.transport.paused)
+        self._pullers = Consumers(hub)
 
     def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
         """Return the channel as its consumers have it, with what the other parts of it know."""
@@ -202,8 +206,7 @@ class Consuming:
         return queue, parsed.rest or MATCH_ALL
 
     def _lease_ms(self, queue: Source) -> int:
-        settings = self._channel.hub.settings.queue_manager
-        return queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
+        return queue.policy.consumer_timeout_ms or self._settings.consumer_timeout_ms
 
     def _new_puller(self, queue: Source) -> Consumer:
         channel = self._channel

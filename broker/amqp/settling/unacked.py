@@ -48,9 +48,10 @@ class Unacked:
     _next_tag: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        self._counters = self._channel.hub.counters
+        hub = self._channel.hub
+        self._counters = hub.counters
         self._settling = self._channel.core.settling
-        self._now_ms = self._channel.hub.clock.now_ms
+        self._now_ms = hub.clock.now_ms
 
     def __len__(self) -> int:
         return len(self._claims)

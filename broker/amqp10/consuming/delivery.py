@@ -9,10 +9,12 @@ from typing import Final
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
+from broker.engine.client.message_flow import ConsumingClient
 from broker.engine.traffic import Claim, Consumer, LinkCredit, Message
 from broker.network.transport import Transport
 from broker.properties.amqp import ACQUIRED_COUNT_HEADER, DELIVERY_COUNT_HEADER
 from broker.properties.templates import as_amqp10, first_amqp10
+from broker.vhosts.hub import Hub
 from protocols.amqp10 import constants as c
 from protocols.amqp10.connection import Amqp10Connection
 from protocols.amqp10.errors import AmqpError
@@ -35,12 +37,16 @@ class LinkSink:
     _link: Link
     _connection: Amqp10Connection = field(init=False)
     _transport: Transport = field(init=False)
+    _hub: Hub = field(init=False)
+    _calls: ConsumingClient = field(init=False)
     _is_stream: bool = field(default=False, init=False)
     consumer: Consumer = field(init=False)
 
     def __post_init__(self) -> None:
         self._connection = self._session.connection
         self._transport = self._session.transport
+        self._hub = self._session.hub
+        self._calls = self._session.core.consuming
 
     def attach(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -102,7 +108,7 @@ class LinkSink:
     def _again(self, message: Message, claim: Claim) -> bytes:
         body = message.body or b""
         earlier = claim.attempts - 1
-        failed = self._session.hub.client.consuming.failed_attempts(self.consumer, claim)
+        failed = self._calls.failed_attempts(self.consumer, claim)
         counts = []
         if failed is not None:
             counts.append((ACQUIRED_COUNT_HEADER, earlier))
@@ -117,10 +123,10 @@ class LinkSink:
 
     def _end_soon(self, claims: Sequence[Claim] | None) -> None:
         """Return what could not be given, and give nothing more."""
-        self._session.hub.loop.call_soon(self._end, claims or ())
+        self._hub.loop.call_soon(self._end, claims or ())
 
     def _end(self, claims: Sequence[Claim]) -> None:
-        hub = self._session.hub
+        hub = self._hub
         hub.client.settling.unclaim(claims, hub.clock.now_ms())
         self._consumers.end(self._name, keep_claims=True)
 

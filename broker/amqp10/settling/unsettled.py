@@ -29,12 +29,13 @@ _BROKERS_OWN: Final = frozenset((DEATHS, EXCHANGE, ROUTING_KEY))  # annotations 
 class Unsettled:
     """Claims by delivery ID, in order of delivery."""
 
-    __slots__ = ("_claims", "_consumers", "_hub", "_session")
+    __slots__ = ("_claims", "_consumers", "_hub", "_session", "_settling")
 
     def __init__(self, session: Session, consumers: Consumers) -> None:
         self._session = session
         self._consumers = consumers
         self._hub = session.hub
+        self._settling = session.core.settling
         self._claims: dict[int, Claim] = {}
 
     def __len__(self) -> int:
@@ -79,7 +80,7 @@ class Unsettled:
     def act(self, state: Any, claims: list[Claim]) -> None:
         """Settle claims with an outcome."""
         kind = type(state)
-        settling = self._hub.client.settling
+        settling = self._settling
         now_ms = self._hub.clock.now_ms()
         if kind is p.Modified and state.message_annotations:
             settling.amend(claims, _annotating(state.message_annotations))
@@ -134,13 +135,13 @@ class Unsettled:
 
     def take_of(self, consumer: Consumer) -> list[Claim]:
         """Take what a consumer was given, in order: it ends."""
-        holder = self._hub.client.settling.holder
+        holder = self._settling.holder
         mine = [number for number, claim in self._claims.items() if holder(claim) is consumer]
         return [self._claims.pop(number) for number in mine]
 
     def take_all(self) -> dict[Consumer | None, list[Claim]]:
         """Take everything, in order, by the consumers that were given it: the session ends."""
-        holder = self._hub.client.settling.holder
+        holder = self._settling.holder
         held: dict[Consumer | None, list[Claim]] = {}
         for claim in self._claims.values():
             held.setdefault(holder(claim), []).append(claim)

@@ -18,6 +18,7 @@ class CommitClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        self._context = shard.manager.context
 
     def stats(self) -> CommitStats:
         """Return what was seen of commits since the start."""
@@ -29,17 +30,17 @@ class CommitClient:
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """Have `waiter` told `token` when everything done so far is durable."""
-        self._manager.context.commit.wait(waiter, token)
+        self._context.commit.wait(waiter, token)
 
     def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
         """Wait as `wait`, for many tokens."""
-        self._manager.context.commit.wait_for(waiter, tokens)
+        self._context.commit.wait_for(waiter, tokens)
 
     def wait_up_to(self, waiter: Waiter, token: int) -> bool:
         """Wait as `wait`, but of the tokens of one commit only the last is told; returns whether it is the
         first of its commit.
         """
-        return self._manager.context.commit.wait_up_to(waiter, token)
+        return self._context.commit.wait_up_to(waiter, token)
 
     async def durable(self) -> None:
         """Have delivered what can be delivered, and wait until everything done so far is durable."""
@@ -57,6 +58,7 @@ class BackupClient:
     def __init__(self, shard: Shard, commits: CommitClient) -> None:
         self._shard = shard
         self._commits = commits
+        self._state_writes = shard.manager.context.state_writes
 
     async def cut(self) -> Cut:
         """Return a cut with everything done so far, kept for `limits.CUT_LIFETIME_S`.
@@ -64,7 +66,7 @@ class BackupClient:
         Raises PreconditionFailed where the storage is in memory, LimitReached where too many are kept.
         """
         cuts = self._cuts()
-        self._shard.manager.context.state_writes.make_due()  # settlements wait for nobody else
+        self._state_writes.make_due()  # settlements wait for nobody else
         await self._commits.durable()
         try:
             return await cuts.make()

@@ -30,7 +30,7 @@ async def read_from(shard: Shard, log: QueueLog, offset: int) -> AsyncIterator[l
     if offset < log.tail.first_offset:
         sequence = await sequence_of(shard, log, offset)
         steps = Steps(1)  # a page may come with the first entry
-        ranges = shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence)
+        ranges = shard.metadata_log.scan_bounds(log.log_id, sequence)
         async for _, rows in walk_log(shard.store, ranges, steps):
             steps.go_on_by(min(2 * steps.entry_count, ENTRIES_PER_SCAN))
             part = []
@@ -83,7 +83,7 @@ async def _last_entry(shard: Shard, log: QueueLog, is_before: Callable[[Place], 
     """Return the last entry of the queue's log that `is_before`, which holds for all entries up to some
     place.
     """
-    low, high = log.head_sequence, shard.manager.context.metadata_log.next_sequence
+    low, high = log.head_sequence, shard.metadata_log.next_sequence
     found = None
     for _ in range(SEARCH_STEPS_MAX):
         if low >= high:
@@ -99,7 +99,7 @@ async def _last_entry(shard: Shard, log: QueueLog, is_before: Callable[[Place], 
 
 
 async def _first_entry(shard: Shard, log: QueueLog, sequence: int) -> Place | None:
-    ranges = shard.manager.context.metadata_log.scan_bounds(log.log_id, sequence)
+    ranges = shard.metadata_log.scan_bounds(log.log_id, sequence)
     async for scan, rows in walk_log(shard.store, ranges, Steps(1)):
         _, offset, received_at_ms = read_head(metadata.decode(rows[0][1])[0][1])
         return scan.sequence(rows[0][0]), offset, received_at_ms

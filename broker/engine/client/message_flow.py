@@ -157,6 +157,7 @@ class ConsumingClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
+        self._timers = shard.manager.context.timers
 
     def find(self, name: Name, caller: str = OPERATOR) -> traffic.Source:
         """Return the queue; raises QueueNotFound, ResourceLocked."""
@@ -279,7 +280,7 @@ class ConsumingClient:
         """Claim up to `count` messages for a puller; how many there were. None: they are being read
         (`when_loaded`).
         """
-        due_ms = self._manager.context.timers.next_ms()
+        due_ms = self._timers.next_ms()
         if due_ms is not None and due_ms <= now_ms:
             self._manager.fire_timers(now_ms)  # what was for a ready consumer only is not for this one
         return self._manager.consumption.pull(cast(Consumer, consumer), no_ack, now_ms, count)

@@ -10,6 +10,7 @@ from broker.access.accounts_of_file import GUEST
 from broker.access.login import ADMINISTRATOR
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Calls, answer
+from broker.http.site import Site
 from config.access_settings import PermissionSettings
 
 _ALL: Final = ".*"
@@ -22,7 +23,7 @@ calls: Final = Calls()
 async def users(asking: Asking) -> Response:
     """Return all accounts, without what helps to log in."""
     asking.check_administrator()
-    return answer([_user(name, tags) for name, (tags, _) in _accounts(asking).items()])
+    return answer([_user(name, tags) for name, (tags, _) in _accounts(asking.site).items()])
 
 
 @calls.add("GET", "/users/{user}")
@@ -49,7 +50,7 @@ async def permissions(asking: Asking) -> Response:
     vhosts = [asking.place().vhost] if asking.part("vhost") else asking.site.hub.vhosts()
     found = [
         permission
-        for name, (_, granted) in _accounts(asking).items()
+        for name, (_, granted) in _accounts(asking.site).items()
         for vhost in vhosts
         if user in ("", name) and (permission := _permission(name, vhost, granted)) is not None
     ]
@@ -69,15 +70,15 @@ async def refuse_change(asking: Asking) -> Response:
 
 
 def _account(asking: Asking, name: str) -> tuple[tuple[str, ...], tuple[PermissionSettings, ...]]:
-    account = _accounts(asking).get(name)
+    account = _accounts(asking.site).get(name)
     if account is None:
         raise Problem(404, "not_found", "Not Found")
     return account
 
 
-def _accounts(asking: Asking) -> dict[str, tuple[tuple[str, ...], tuple[PermissionSettings, ...]]]:
+def _accounts(site: Site) -> dict[str, tuple[tuple[str, ...], tuple[PermissionSettings, ...]]]:
     """Return tags and permissions by name; without a users file there is `guest` alone."""
-    users = asking.site.hub.access.users
+    users = site.hub.access.users
     if users is None:
         every = PermissionSettings(vhost="*", configure=_ALL, write=_ALL, read=_ALL)
         return {GUEST: ((ADMINISTRATOR,), (every,))}

@@ -19,11 +19,12 @@ from protocols.mqtt.events import AckRun, PublishRun
 class SessionLink:
     """A `broker.engine.session_traffic.Link`."""
 
-    __slots__ = ("_client", "_completed", "_outbound", "_plain", "_sessions", "session")
+    __slots__ = ("_client", "_completed", "_counters", "_outbound", "_plain", "_sessions", "session")
 
     def __init__(self, client: MqttClient, outbound: Outbound, session: Session) -> None:
         self.session = session
         self._client = client
+        self._counters = client.hub.counters
         self._sessions = client.core.sessions
         self._outbound = outbound
         self._completed = WhenDurable(client.connection.send_pubcomp_run, client.transport)
@@ -93,7 +94,7 @@ class SessionLink:
 
     def _skip_too_large(self, packet_ids: list[int]) -> None:
         """Finish too large ones as if they had been sent and acknowledged [MQTT-3.1.2-25]."""
-        self._client.hub.counters.drop_too_large(len(packet_ids))
+        self._counters.drop_too_large(len(packet_ids))
         self._finish(packet_ids)
 
     def _finish(self, packet_ids: list[int]) -> None:

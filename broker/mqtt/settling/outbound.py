@@ -61,13 +61,14 @@ class Outbound:
     _unsent_bytes_max: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._connection = self._client.connection
-        self._counters = self._client.hub.counters
-        self._settling = self._client.core.settling
-        self._want_flush = self._client.transport.want_flush
+        client, hub = self._client, self._client.hub
+        self._connection = client.connection
+        self._counters = hub.counters
+        self._settling = client.core.settling
+        self._want_flush = client.transport.want_flush
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
-        self._waiting = WaitingRoom(self._client.clock.now_ms)
-        self._unsent_bytes_max = self._client.hub.settings.mqtt.max_unsent_bytes
+        self._waiting = WaitingRoom(client.clock.now_ms)
+        self._unsent_bytes_max = hub.settings.mqtt.max_unsent_bytes
 
     @property
     def protocol_version(self) -> int:

@@ -61,7 +61,7 @@ class ByKey(Dispatcher):
     def dispatch(self, now_ms: int) -> None:
         """Hand out messages while there are both messages and credit."""
         table = self._table
-        budget = self._cursors[0].log.context.budget
+        budget = self._cursors[0].budget
         while self._consumers.members:
             if budget.is_spent:
                 self._group.want_dispatch()  # and it is the turn of others

@@ -93,7 +93,7 @@ class GroupBytes(LogTarget):
         self.unread = None
         if position < tail.first_offset:
             self.unread = (position, tail.first_offset)
-            self.log.context.loads.append(LogLoad(self, sequence, position))
+            self._context.loads.append(LogLoad(self, sequence, position))
 
     def log_loaded(self, found: LogRows, now_ms: int) -> None:
         """Count what was read."""
@@ -108,7 +108,7 @@ class GroupBytes(LogTarget):
             self.unread = None
             self._look(0)
             return
-        self.log.context.loads.append(LogLoad(self, found.sequence, found.next_offset))
+        self._context.loads.append(LogLoad(self, found.sequence, found.next_offset))
 
     def _is_over(self, message: Message) -> bool:
         return self.holder.progress.has_taken(message.offset) or self._fronts.is_over_for(
@@ -128,7 +128,7 @@ class GroupBytes(LogTarget):
                     self.add(claim, len(bodies.get(claim.message.message_id, b"")))
             self.count_waiting(part[read_count:] + rest)
 
-        self.log.context.loads.append(BodiesLoad([claim.message.message_id for claim in part], read))
+        self._context.loads.append(BodiesLoad([claim.message.message_id for claim in part], read))
 
 
 class ByteCount:
@@ -136,10 +136,11 @@ class ByteCount:
     groups took.
     """
 
-    __slots__ = ("_counts", "_fronts", "_log", "_look", "appended")
+    __slots__ = ("_context", "_counts", "_fronts", "_log", "_look", "appended")
 
     def __init__(self, log: QueueLog, fronts: Fronts, look: Look) -> None:
         self._log = log
+        self._context = log.context
         self._fronts = fronts
         self._look = look
         self._counts: dict[Cursor | None, GroupBytes] = {}
@@ -161,7 +162,7 @@ class ByteCount:
             future.taken_over(cursor)
             self._counts[cursor] = future
             if self._log.durable:
-                self._log.context.commit.delete(queue_account.key(self._log.name, TAKEN))
+                self._context.commit.delete(queue_account.key(self._log.name, TAKEN))
         else:
             self.of(cursor)
 
@@ -169,7 +170,7 @@ class ByteCount:
         """Forget a group that is gone, or is to be counted anew from where it is now."""
         self._counts.pop(cursor, None)
         if self._log.durable:
-            self._log.context.commit.delete(queue_account.key(cursor.storage_id, TAKEN))
+            self._context.commit.delete(queue_account.key(cursor.storage_id, TAKEN))
 
     def add(self, holders: list[Holder], body_bytes: int) -> None:
         """Count so many appended bytes; the messages are in the tail already."""

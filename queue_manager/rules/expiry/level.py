@@ -12,37 +12,42 @@ from queue_manager.rules.expiry.byte_count import ByteCount
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.fronts import Fronts, Source
 from queue_manager.rules.expiry.waiting_claims import Oldest, WaitingClaims
-from queue_manager.shard.discards import Discards
 
 
 class Level(Rules):
     """The state of one log, of a queue or of one priority of it, for all rules that give up messages of it.
 
-    `bytes` counts what waits, where that is bounded. Kinds of it say what is looked at when time passes or
+    `bytes` counts what waits, where that is bounded. `budget` bounds what is given up in this turn; once it
+    is spent, all is looked at again in another. Kinds of it say what is looked at when time passes or
     something was read.
     """
 
-    __slots__ = ("bytes", "dead_letters", "fronts", "log", "oldest", "retention", "waiting")
+    __slots__ = (
+        "_context",
+        "budget",
+        "bytes",
+        "dead_letters",
+        "fronts",
+        "log",
+        "oldest",
+        "retention",
+        "waiting",
+    )
 
     def __init__(self, retention: Retention[Cursor], dead_letters: DeadLetters) -> None:
         self.retention = retention
         self.log = retention.log
+        self._context = self.log.context
+        self.budget = self._context.discards
         self.dead_letters = dead_letters
         self.fronts = Fronts(retention, self.read, dead_letters)
         self.bytes: ByteCount | None = None
         self.oldest = Oldest()
         self.waiting = WaitingClaims()
 
-    @property
-    def budget(self) -> Discards:
-        """The budget of messages to give up in this turn; once it is spent, all is looked at again in
-        another.
-        """
-        return self.log.context.discards
-
     def call_at(self, due_ms: int) -> None:
         """Have everything looked at again then; 0: as soon as may be."""
-        self.log.context.timers.set(self, due_ms)
+        self._context.timers.set(self, due_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Look at everything, as far as there is a budget for this turn."""
@@ -65,7 +70,7 @@ class Level(Rules):
     def write_future(self, future: FutureGroups) -> None:
         """Write what groups to come have waiting."""
         if self.bytes is not None and self.log.durable:
-            self.bytes.write_taken(future, self.log.context.commit)
+            self.bytes.write_taken(future, self._context.commit)
 
     def note_passed(self, holder: Holder, messages: list[Message]) -> None:
         """Note that the group is done with messages that counted."""

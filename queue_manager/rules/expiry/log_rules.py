@@ -166,7 +166,7 @@ class LogRules(Level):
     def log_written(self) -> None:
         """Note that the log was put into the open commit up to its end."""
         if self.bytes is not None:
-            self.bytes.write_appended(self.log.context.commit)
+            self.bytes.write_appended(self._context.commit)
 
     def welcome(self, cursor: Cursor) -> None:
         """Begin with a group that was made: what was let go of before is not for it."""
@@ -196,7 +196,7 @@ class LogRules(Level):
 
     def delete(self) -> None:
         """End with the queue."""
-        self.log.context.timers.forget(self)
+        self._context.timers.forget(self)
         self.budget.forget(self)
         self.budget.forget(self._levels)
 

@@ -16,12 +16,13 @@ from storage.records import UNKNOWN_BYTES, expiry
 class OwnExpiry:
     """The messages of a log that expire by themselves, once there is one."""
 
-    __slots__ = ("_dead_letters", "_is_loading", "_log", "_retention", "_rules", "_ttls")
+    __slots__ = ("_context", "_dead_letters", "_is_loading", "_log", "_retention", "_rules", "_ttls")
 
     def __init__(self, rules: Level) -> None:
         self._rules = rules
         self._retention = rules.retention
         self._log = rules.log
+        self._context = self._log.context
         self._dead_letters = rules.dead_letters
         self._ttls: OwnTtls | None = None
         self._is_loading = False
@@ -84,7 +85,7 @@ class OwnExpiry:
                 self._rules.call_at(now_ms + limits.EXPIRY_RETRY_MS)
                 continue
             if log.durable:
-                log.context.commit.delete(expiry.key(log.name, *key))
+                self._context.commit.delete(expiry.key(log.name, *key))
         self._pass_expired(holders)
         if missing:
             self._load_bodies(self._ttls, missing)
@@ -128,7 +129,7 @@ class OwnExpiry:
                 wanted[message_id].read(bodies.get(message_id))
             self._rules.read(now_ms)
 
-        self._log.context.loads.append(BodiesLoad(list(wanted), read))
+        self._context.loads.append(BodiesLoad(list(wanted), read))
 
     def _expire_ahead(self, readers: list[Holder], row: Expiring, now_ms: int) -> bool:
         """Have `readers`, who are not there yet, and groups to come let go of a message; False: not now."""

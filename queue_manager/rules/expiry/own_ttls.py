@@ -75,7 +75,7 @@ class OwnTtls(Window[Expiring]):
             key = (end_ms, message.offset)
             if log.durable:
                 value = expiry.encode(message.message_id, size, message.envelope())
-                log.context.commit.puts[expiry.key(log.name, *key)] = value
+                self._context.commit.puts[expiry.key(log.name, *key)] = value
             rows.append((key, Expiring(message, size)))
         self.add(rows)
         self._arm()
@@ -88,14 +88,14 @@ class OwnTtls(Window[Expiring]):
         key = (expires_at_ms(message.template, message.received_at_ms), message.offset)
         if log.durable:
             value = expiry.encode(message.message_id, size, message.envelope())
-            log.context.commit.put(expiry.key(log.name, *key), value)
+            self._context.commit.put(expiry.key(log.name, *key), value)
         self.put(key, Expiring(message, size))
         self._arm()
 
     def _arm(self) -> None:
         key = self.first()
         if key is not None:
-            self.queue.context.timers.set(self._owner, key[0])
+            self._context.timers.set(self._owner, key[0])
 
     def has_due(self, now_ms: int) -> bool:
         """Return whether some have expired and were not taken yet, as far as the store was read."""

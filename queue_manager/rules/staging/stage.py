@@ -37,10 +37,20 @@ class Stage:
     `byte_count` is the payload staged and not yet moved or dropped.
     """
 
-    __slots__ = ("_attempts", "_byte_count", "_check_ms", "_next_number", "_producers", "_queue", "sweeps")
+    __slots__ = (
+        "_attempts",
+        "_byte_count",
+        "_check_ms",
+        "_context",
+        "_next_number",
+        "_producers",
+        "_queue",
+        "sweeps",
+    )
 
     def __init__(self, queue: Host, schedule: Callable[[], Schedule]) -> None:
         self._queue = queue
+        self._context = queue.context
         self._attempts: dict[StageTag, Attempt] = {}
         self._producers: dict[str, CommittedEpoch] = {}
         self._byte_count = 0
@@ -79,7 +89,7 @@ class Stage:
 
     def _arm(self, now_ms: int) -> None:
         """Ask to be called when there is something to do."""
-        timers = self._queue.context.timers
+        timers = self._context.timers
         if self.sweeps.wants_step():
             timers.set(self, now_ms)
         if self._attempts or self._producers:
@@ -145,7 +155,7 @@ class Stage:
             self._arm(now_ms)
         first_id = self._queue.store(bodies, body_bytes)
         held_to_ms = due_ms if due_ms > now_ms else AT_ONCE
-        context = self._queue.context
+        context = self._context
         if templates is not None:
             is_new = attempt.add_varied(templates, held_to_ms, first_id, bodies, context.commit, now_ms)
         else:
@@ -192,7 +202,7 @@ class Stage:
             )
         committed = CommittedEpoch(epoch, now_ms, row_count, checksum)
         self._producers[producer] = committed
-        open_commit = self._queue.context.commit
+        open_commit = self._context.commit
         open_commit.put(committed_epoch.key(name, producer), committed_epoch.encode(*committed))
         named = tuple((part.part, part.attempt) for part in parts if part.row_count)
         tags = [tag for tag in self._attempts if tag.producer == producer and tag.epoch <= epoch]
@@ -275,7 +285,7 @@ class Stage:
             raise PreconditionFailed(f"the last epoch of producer {producer!r} is still on its way")
         known = self._producers.pop(producer, None)
         if known is not None:
-            self._queue.context.commit.delete(committed_epoch.key(self._queue.name, producer))
+            self._context.commit.delete(committed_epoch.key(self._queue.name, producer))
         count = self._drop([tag for tag in self._attempts if tag.producer == producer])
         self._arm(now_ms)
         return known is not None or count > 0
@@ -287,7 +297,7 @@ class Stage:
         due_ms = now_ms - limits.STAGE_PRODUCER_LIFETIME_MS
         for name in [name for name, last in self._producers.items() if last.committed_at_ms <= due_ms]:
             del self._producers[name]
-            self._queue.context.commit.delete(committed_epoch.key(self._queue.name, name))
+            self._context.commit.delete(committed_epoch.key(self._queue.name, name))
 
     # after a start
 

@@ -12,6 +12,7 @@ from queue_manager.model import MessageBatch
 from queue_manager.rules.schedule import Schedule
 from queue_manager.rules.stored_window import Host
 from queue_manager.shard.commit import OnceDurable
+from queue_manager.shard.context import Context
 from queue_manager.shard.loads import ScanLoad
 from queue_manager.stage_tags import StageTag
 from storage.encoding import prefix_end
@@ -94,6 +95,10 @@ class Sweeps:
     _reads_on: bool = field(default=False, init=False)  # there may be more of the sweep than `_rows`
     _read_records: int = field(default=1, init=False)  # how large they are is not known yet
     _templates: TemplateCache = field(default_factory=TemplateCache, init=False)
+    _context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._context = self._queue.context
 
     def add(self, sweep: Sweep) -> None:
         """Have one more done."""
@@ -113,7 +118,7 @@ class Sweeps:
         """Take the next step, if there is one, once everything done so far is durable."""
         if self._pending and not self._is_stepping:
             self._is_stepping = True
-            context = self._queue.context
+            context = self._context
             if self._pending[0].has_begun and context.uncommitted_bytes() <= limits.UNCOMMITTED_BYTES_MAX:
                 self.load()
             else:  # what the sweep is to find may be in a commit that is being written
@@ -124,7 +129,7 @@ class Sweeps:
         count = self.unmoved_count
         for sweep in self._pending:
             if sweep.number != NOT_COMMITTED:
-                self._queue.context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
+                self._context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
                 sweep.only_delete()
         self.unmoved_count = self.unmoved_bytes = 0
         return count
@@ -137,7 +142,7 @@ class Sweeps:
         sweep = self._pending[0]
         sweep.begin()
         load = ScanLoad(sweep.position, sweep.end, self._read_records, self._rows_read)
-        self._queue.context.loads.append(load)
+        self._context.loads.append(load)
 
     def _rows_read(self, rows: list[tuple[bytes, bytes]], now_ms: int) -> None:
         self._rows.extend(rows)
@@ -146,7 +151,7 @@ class Sweeps:
             large = len(rows[-1][1]) > 2 * limits.STAGED_RECORD_BYTES_MAX
             self._read_records = 1 if large else limits.STAGE_READ_RECORDS
         if self.step(now_ms):
-            self._queue.context.steps.add(self)
+            self._context.steps.add(self)
 
     def step(self, now_ms: int) -> bool:
         rows = self._rows
@@ -155,7 +160,7 @@ class Sweeps:
             self._is_stepping = False
             return False
         sweep = self._pending[0]
-        commit = self._queue.context.commit
+        commit = self._context.commit
         for _ in range(min(limits.STAGE_STEP_RECORDS, len(rows))):
             raw, value = rows.popleft()
             if self._is_wanted(sweep, raw):
@@ -204,7 +209,7 @@ class Sweeps:
         self.unmoved_count -= sweep.left
         self.unmoved_bytes -= sweep.left_bytes
         if sweep.number != NOT_COMMITTED:
-            self._queue.context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
+            self._context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
 
 
 class _Alone:

@@ -21,7 +21,8 @@ class Claim(SimpleNamespace):
 
 def unsettled(first: int, count: int) -> Unsettled:
     consumers = SimpleNamespace(holds=lambda claim: True)
-    made = Unsettled(cast(Any, SimpleNamespace(hub=None)), cast(Any, consumers))
+    session = SimpleNamespace(hub=None, core=SimpleNamespace(settling=None))
+    made = Unsettled(cast(Any, session), cast(Any, consumers))
     made.add(first & MASK, [cast(Any, Claim(number=first + number & MASK)) for number in range(count)])
     return made
 

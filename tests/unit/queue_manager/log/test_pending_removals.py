@@ -10,7 +10,7 @@ from tests.unit.queue_manager.managers import make_manager, make_queue
 
 def begin() -> tuple[QueueLog, PendingRemovals]:
     log = make_queue(make_manager()).parts[0].log
-    return log, PendingRemovals(log)
+    return log, PendingRemovals(log.context)
 
 
 def free(*pairs: tuple[int, int]) -> RangeSet:
