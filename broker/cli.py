@@ -23,6 +23,7 @@ from broker.commands import (
     operating,
     policies,
     queues,
+    quotas,
     stored_data,
     tls,
     users,
@@ -48,6 +49,7 @@ app.add_typer(groups.app, name="group")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(policies.app, name="policy")
+app.add_typer(quotas.app, name="quota")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")

@@ -1,13 +1,15 @@
 """Settings of who may come in: the `access` section, and the users file it names."""
 
 import re
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from config import limits, name_rules
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section
+from config.quota_settings import QuotaSettings
 
 _SCRAM: Final = re.compile(
     r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
@@ -108,8 +110,10 @@ class PermissionSettings(Section):
     """MQTT topic filters that are allowed besides, such as `write devices/%c/#`."""
 
 
-class UserSettings(Section):
-    """An account."""
+class UserSettings(QuotaSettings):
+    """An account, and the quotas of its user."""
+
+    unsupported_keys: ClassVar[Mapping[str, str]] = {"connections_max": "is called max_connections"}
 
     name: UserName
     password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
@@ -120,7 +124,6 @@ class UserSettings(Section):
     """Names of client certificates that are this user's, such as `cn:device-7` or `dns:device-7.example`."""
     tags: tuple[Tag, ...] = ()
     permissions: tuple[PermissionSettings, ...] = ()
-    connections_max: Count | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _vhosts_differ(self) -> "UserSettings":
@@ -222,6 +225,8 @@ class AccessSettings(Section):
         PermissionSettings(vhost="*", configure=".*", write=".*", read=".*"),
     )
 
+    quotas: QuotaSettings = QuotaSettings()
+    """Of each user, wherever known, as far as the account says nothing else."""
     connections_per_address: Count = Field(default=0, ge=0)
     """How many connections one address may have; 0: as many as there is room for."""
     connects_per_second: Count = Field(default=0, ge=0)

@@ -14,6 +14,7 @@ from config.field_types import Count, DurationMs, PositiveDurationMs, Section, S
 from config.mqtt_settings import MqttSettings
 from config.name_rules import DEFAULT_VHOST
 from config.queue_settings import QueueSettings
+from config.quota_settings import QuotaSettings
 
 
 def _as_text(version: Any) -> Any:
@@ -266,14 +267,22 @@ def _check_queues(queues: tuple[QueueSettings, ...]) -> tuple[QueueSettings, ...
     return queues
 
 
-class VhostSettings(Section):
-    """A virtual host: queues, exchanges and topics of its own."""
+QueueType = Literal["classic", "quorum", "stream"]
+
+
+class VhostTraits(QuotaSettings):
+    """What there is to say of a virtual host beside what is in it."""
 
     name: Annotated[str, AfterValidator(name_rules.check_vhost_name)]
-    max_connections: Count = Field(default=0, ge=0, le=limits.CONNECTIONS_MAX)
-    """Clients in it at a time; 0: as many as the broker takes."""
-    max_queues: Count = Field(default=0, ge=0, le=limits.QUEUES_MAX)
-    """Queues in it; 0: as many as the broker takes."""
+    description: Annotated[str, Field(max_length=limits.VHOST_DESCRIPTION_CHARACTERS_MAX)] = ""
+    tags: Annotated[tuple[str, ...], Field(max_length=limits.VHOST_TAGS_MAX)] = ()
+    default_queue_type: QueueType = "classic"
+    """Of queues that AMQP clients declare without `x-queue-type`."""
+
+
+class VhostSettings(VhostTraits):
+    """A virtual host: queues, exchanges and topics of its own."""
+
     queues: Annotated[tuple[QueueSettings, ...], AfterValidator(_check_queues)] = ()
     """Queues that are in it from the start."""
 

@@ -55,6 +55,19 @@ def local_name(qualified: str) -> str:
     return qualified.rpartition(VHOST_SEPARATOR)[2]
 
 
+def qualified_topic(vhost: str, topic: str) -> str:
+    """Return the name that a retained topic of a virtual host has in the core and on the store: those that
+    are not of "/" begin with a level for it, which no wildcard of "/" matches for its `$`.
+    """
+    return topic if vhost == DEFAULT_VHOST else f"${qualified_name(vhost, '')}/{topic}"
+
+
+def vhost_of_topic(qualified: str) -> str:
+    """Return the virtual host of a retained topic of the core."""
+    level = qualified.partition("/")[0]
+    return vhost_of(level[1:]) if level.endswith(VHOST_SEPARATOR) else DEFAULT_VHOST
+
+
 def is_reserved(qualified: str) -> bool:
     """Whether a name of a queue or exchange is one that only the broker gives: it begins with `amq.`."""
     return local_name(qualified).startswith(RESERVED_PREFIX)

@@ -16,6 +16,7 @@ from queue_manager.group.group_start import EARLIEST, GroupStart, read_start
 from queue_manager.log.stream_start import StreamStart
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import Pause, QueuePolicy
+from queue_manager.quota_accounts import QuotaView
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
 from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE_TYPES
@@ -34,6 +35,7 @@ __all__ = [
     "Pause",
     "Policy",
     "QueuePolicy",
+    "QuotaView",
     "StageTag",
     "StoredVhost",
     "StreamStart",
@@ -107,6 +109,15 @@ class ExchangeDeclaration:
     auto_delete: bool = False
     internal: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasView:
+    """The quotas of a virtual host or a user (`scope`), and what it has of what they could bound."""
+
+    scope: Literal["vhost", "user"]
+    name: str
+    quotas: tuple[QuotaView, ...]
 
 
 class PolicyNames(NamedTuple):

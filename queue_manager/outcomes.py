@@ -1,6 +1,7 @@
 """The outcomes of a publish."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 ACCEPTED: Final = 0  # by all it was routed to; durable once the open commit is
 UNROUTED: Final = 1  # no queue takes it and no subscriber is there
@@ -12,7 +13,8 @@ REFUSED_ORDER: Final = 6  # a publish of the same producer was refused before it
 REFUSED_IN_PART: Final = 7  # some queues are full, the others took it (`PublishPlan.full`)
 REFUSED_PAUSED: Final = 8  # as REFUSED_DEPTH, of queues that are paused for publishers
 REFUSED_SESSION: Final = 9  # a session that lasts has no room, and publishers are to be told
-FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED)
+REFUSED_QUOTA: Final = 10  # as REFUSED_DEPTH, by a quota of a virtual host or user
+FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED, REFUSED_QUOTA)
 
 REASONS: Final = {
     UNROUTED: "no queue takes the message",
@@ -24,4 +26,21 @@ REASONS: Final = {
     REFUSED_IN_PART: "a queue is full or paused; the other queues took the message",
     REFUSED_PAUSED: "the queue is paused for publishers",
     REFUSED_SESSION: "the session of a subscriber has no room",
+    REFUSED_QUOTA: "a quota of bytes stored is used up",
 }
+
+
+class Refusing(Protocol):
+    """A queue that refused a publish."""
+
+    @property
+    def quota_refusal(self) -> str:
+        """Whose quota keeps it from taking more; "": none does."""
+
+
+def reason_of(outcome: int, full: Sequence[Refusing]) -> str:
+    """Return the reason of a refusal, by the queues that refused."""
+    by_quota = next((queue.quota_refusal for queue in full if queue.quota_refusal), "")
+    if outcome == REFUSED_QUOTA and by_quota:
+        return by_quota
+    return REASONS[outcome]

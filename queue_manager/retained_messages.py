@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
 from config import limits
+from queue_manager.address import vhost_of_topic
+from queue_manager.errors import LimitReached
 from queue_manager.model import Message
+from queue_manager.quota_accounts import RETAINED, RETAINED_BYTES
 from queue_manager.shard.context import Context
 from storage.envelope import EnvelopeTemplate, TemplateCache, expires_at_ms, read_head
 from storage.records import RetainedValue, retained
@@ -16,12 +19,20 @@ _OVERHEAD_BYTES: Final = 400  # what each costs beside topic, properties and bod
 
 
 class RetainedMessage:
-    """The last message of its topic."""
+    """The last message of its topic. `user` published it, None: no user did."""
 
-    __slots__ = ("body", "expires_at_ms", "number", "qos", "received_at_ms", "template")
+    __slots__ = ("body", "expires_at_ms", "number", "qos", "received_at_ms", "template", "user")
 
-    def __init__(self, template: EnvelopeTemplate, qos: int, body: bytes, received_at_ms: int) -> None:
+    def __init__(
+        self,
+        template: EnvelopeTemplate,
+        qos: int,
+        body: bytes,
+        received_at_ms: int,
+        user: str | None = None,
+    ) -> None:
         self.number = 0
+        self.user = user
         self.template = template
         self.qos = qos
         self.body = body
@@ -68,7 +79,10 @@ class _Node:
 
 
 class RetainedMessages:
-    """All retained messages of a shard, in a tree by levels: a filter looks only where it may match."""
+    """All retained messages of a shard, in a tree by levels: a filter looks only where it may match.
+
+    `refusal` is why the last was not kept that was not.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -78,6 +92,7 @@ class RetainedMessages:
         self._templates = TemplateCache()
         self._last_number = 0
         self.held_bytes = 0
+        self.refusal = ""
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -87,18 +102,20 @@ class RetainedMessages:
         """The topics that have a message."""
         return list(self._by_topic)
 
-    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes, now_ms: int) -> bool:
-        """Retain a message in the place of the last of its topic, or none if the body is empty; durable with
-        the open commit. False: there is no room, and the topic has none.
+    def keep(
+        self, template: EnvelopeTemplate, qos: int, body: bytes, now_ms: int, user: str | None = None
+    ) -> bool:
+        """Retain a message of a user in the place of the last of its topic, or none if the body is empty;
+        durable with the open commit. False: there is no room for it (`refusal`), and the topic has none.
         """
         commit = self._context.commit
         topic = template.topic
         self._forget(topic)
-        message = RetainedMessage(template, qos, body, now_ms)
+        message = RetainedMessage(template, qos, body, now_ms, user)
         if body and self._has_room(message):
             self._enter(message)
             envelope = Message(0, 0, None, template, now_ms).envelope()
-            commit.put(retained.key(topic), retained.encode(qos, envelope, body))
+            commit.put(retained.key(topic), retained.encode(qos, envelope, body, user))
             commit.hold(len(body))
             return True
         commit.delete(retained.key(topic))
@@ -108,7 +125,7 @@ class RetainedMessages:
         """Restore a message that was stored."""
         received_at_ms = read_head(value.envelope)[2]
         template = self._templates.find(value.envelope)
-        self._enter(RetainedMessage(template, value.qos, value.body, received_at_ms))
+        self._enter(RetainedMessage(template, value.qos, value.body, received_at_ms, value.user))
 
     def matching(self, topic_filter: str, now_ms: int) -> Iterator[RetainedMessage | None]:
         """Yield the messages that a filter matches; a leading wildcard does not match `$...` [MQTT-4.7.2-1].
@@ -136,12 +153,30 @@ class RetainedMessages:
             self._context.timers.set(self, ends[0][0])
 
     def _has_room(self, message: RetainedMessage) -> bool:
-        return (
-            len(self._by_topic) < limits.RETAINED_MESSAGES_MAX
-            and self.held_bytes + message.held_bytes <= limits.RETAINED_BYTES_MAX
-        )
+        held_bytes = message.held_bytes
+        if (
+            len(self._by_topic) >= limits.RETAINED_MESSAGES_MAX
+            or self.held_bytes + held_bytes > limits.RETAINED_BYTES_MAX
+        ):
+            self.refusal = "there is no room for more retained messages"
+            return False
+        quotas, vhost, user = self._context.quotas, vhost_of_topic(message.topic), message.user
+        try:
+            quotas.check(RETAINED, vhost, user)
+            quotas.check(RETAINED_BYTES, vhost, user, held_bytes)
+            quotas.check_bytes(vhost, user)
+        except LimitReached as reached:
+            self.refusal = reached.reason
+            return False
+        return True
+
+    def _count(self, message: RetainedMessage, change: Callable[[str, str, str | None, int], None]) -> None:
+        vhost, user = vhost_of_topic(message.topic), message.user
+        change(RETAINED, vhost, user, 1)
+        change(RETAINED_BYTES, vhost, user, message.held_bytes)
 
     def _enter(self, message: RetainedMessage) -> None:
+        self._count(message, self._context.quotas.add)
         self._last_number += 1
         message.number = self._last_number
         self._by_topic[message.topic] = message
@@ -159,6 +194,7 @@ class RetainedMessages:
         if message is None:
             return
         self.held_bytes -= message.held_bytes
+        self._count(message, self._context.quotas.remove)
         path = []
         node = self._root
         for level in topic.split("/"):

@@ -39,7 +39,7 @@ class QueueDefinition:
     """The definition that a declaration gives. `arguments` are the declared arguments that a redeclaration
     must repeat; None: made by configuration, any redeclaration of the same kind fits. `owner` makes it
     exclusive. `auto_created`: it was not declared, but made because its name was used. `is_server_named`: the
-    broker chose the name.
+    broker chose the name. `user` made it; None: no user did.
     """
 
     name: str
@@ -53,6 +53,7 @@ class QueueDefinition:
     auto_created: bool = False
     description: str = ""
     is_server_named: bool = False
+    user: str | None = None
 
     def __post_init__(self) -> None:
         validate_queue_name(self.name)
@@ -60,9 +61,9 @@ class QueueDefinition:
         self.topics = topics or (f"{address_of(self.name)}/#",)
 
     @classmethod
-    def ephemeral(cls, name: str, policy: QueuePolicy) -> QueueDefinition:
+    def ephemeral(cls, name: str, policy: QueuePolicy, user: str | None = None) -> QueueDefinition:
         """Return the definition of a queue made because its name was used."""
-        return cls(name, durable=False, policy=policy, auto_created=True)
+        return cls(name, durable=False, policy=policy, auto_created=True, user=user)
 
     def difference(self, existing: QueueDefinition) -> QueueManagerError | None:
         """Return the refusal of a redeclaration that contradicts an existing queue; None if it does not."""
@@ -118,12 +119,15 @@ def encode_queue_spec(
     pause: Pause,
     awaits_history: bool,
     purged_to: int = 0,
+    user: str | None = None,
 ) -> bytes:
     """Return the spec record of a log of a queue, with its default group (`default_selector` None: there
     is none). `purged_to`: what is kept below was there at a purge; 0: nothing was.
     """
     fields: dict[str, Any] = {**policy.fields(), "log": log_id, "arguments": arguments, "topics": topics}
     fields["default_group"] = default_selector is not None
+    if user is not None:
+        fields["user"] = user
     extensions = {"policy": _json(fields)}
     if pause != NOT_PAUSED:
         extensions[PAUSED] = bytes((pause.publish | pause.deliver << 1,))
@@ -180,6 +184,7 @@ class StoredQueue:
         "policy",
         "purged_to",
         "topics",
+        "user",
     )
 
     def __init__(self, spec: QueueSpec) -> None:
@@ -191,6 +196,7 @@ class StoredQueue:
             self.log_id: str = stored.pop("log")
             self.arguments: dict[str, object] | None = stored.pop("arguments")
             self.has_default_group: bool = stored.pop("default_group")
+            self.user: str | None = stored.pop("user", None)
             # bindings stood in the filters once
             self.topics: tuple[str, ...] = tuple(stored.pop("topics", spec.topic_filters))
             _refuse_newer("policy", stored.keys() - _POLICY_FIELDS)

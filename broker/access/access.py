@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -66,6 +66,12 @@ class Access:
     def users(self) -> Users | None:
         """The accounts of the users file, None: there is no such file."""
         return self._accounts.users
+
+    @property
+    def quotas(self) -> tuple[Mapping[str, int], Mapping[str, Mapping[str, int]]]:
+        """What any user may have, and users of the users file, as far as they have quotas of their own."""
+        users = self._accounts.users
+        return self._settings.quotas.quotas(), {} if users is None else users.quotas()
 
     def prepare(self, settings: AccessSettings) -> Accounts:
         """Read the users anew, for `take`; raises ConfigError."""

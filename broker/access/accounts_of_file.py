@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from broker.access.passwords import hashed
 from broker.access.rights import EVERYTHING, Action, Grant, TopicGrant
 from broker.access.scram import Verifier, make_verifier, read_verifier
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
+from config.quota_settings import QuotaSettings, quota_field
 from config.users_file import load_users, locked, save_users
 
 GUEST: Final = "guest"
@@ -28,15 +28,13 @@ _RULES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserView:
+class UserView(QuotaSettings):
     """The part of an account that may be shown: nothing that helps to log in."""
 
     name: str
     tags: tuple[str, ...]
     permissions: tuple[PermissionSettings, ...]
     certificates: tuple[str, ...]
-    connections_max: int | None
 
 
 class Users:
@@ -65,8 +63,13 @@ class Users:
             tags=user.tags,
             permissions=user.permissions,
             certificates=user.certificates,
-            connections_max=user.connections_max,
+            **{quota_field(name): most for name, most in user.quotas().items()},
         )
+
+    def quotas(self) -> dict[str, Mapping[str, int]]:
+        """Return those of the users who have some."""
+        found = {name: user.quotas() for name, user in self._by_name.items()}
+        return {name: quotas for name, quotas in found.items() if quotas}
 
     def find(self, name: str) -> Login | None:
         """Return the login of the user, None if there is no such user."""
@@ -138,7 +141,6 @@ def login_of(user: UserSettings) -> Login:
         grants_of(user.permissions),
         tags=frozenset(user.tags),
         source=USERS_FILE,
-        connections_max=user.connections_max,
     )
 
 

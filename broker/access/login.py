@@ -29,9 +29,8 @@ class NotPermitted(AccessRefused):
 class Login:
     """A login: the user's name ("" for the anonymous), tags, and a grant for each virtual host.
 
-    `source` says what vouched for it; `expires_at_ms` when that ends, None: never. `connections_max` bounds
-    the user's connections. `is_borrowed`: the source only vouched for the name, the rest is from the users
-    file.
+    `source` says what vouched for it; `expires_at_ms` when that ends, None: never. `is_borrowed`: the source
+    only vouched for the name, the rest is from the users file.
     """
 
     user: str
@@ -40,7 +39,6 @@ class Login:
     source: str
     tags: frozenset[str] = frozenset()
     expires_at_ms: int | None = None
-    connections_max: int | None = None
     is_borrowed: bool = False
 
     def until(self, expires_at_ms: int | None, source: str) -> Login:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
-from broker.access.credentials import LoginRefused
 from broker.access.login import Identity, Login
 
 REMOVED = "the user is no longer known"
@@ -17,33 +15,21 @@ CHANGED = "the user's permissions changed meanwhile"
 class Present:
     """The identities of the connections of one broker."""
 
-    __slots__ = ("_by_user", "_send_away")
+    __slots__ = ("_send_away",)
 
     def __init__(self) -> None:
         self._send_away: dict[Identity, Callable[[str], None]] = {}
-        self._by_user: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._send_away)
 
     def enter(self, identity: Identity, send_away: Callable[[str], None]) -> None:
-        """Note a connection that is let in; `send_away` ends it, for the reason it is given.
-
-        Raises LoginRefused when the user has as many connections as they may.
-        """
-        login = identity.login
-        if login.connections_max is not None and self._by_user[login.user] >= login.connections_max:
-            reason = f"user '{login.user}' has {login.connections_max} connections, and may not have more"
-            raise LoginRefused(reason, reason)
+        """Note a connection that is let in; `send_away` ends it, for the reason it is given."""
         self._send_away[identity] = send_away
-        self._by_user[login.user] += 1
 
     def leave(self, identity: Identity) -> None:
         """Forget a connection that is gone; does nothing if it was not let in."""
-        if self._send_away.pop(identity, None) is not None:
-            self._by_user[identity.user] -= 1
-            if not self._by_user[identity.user]:
-                del self._by_user[identity.user]
+        self._send_away.pop(identity, None)
 
     def review(self, now_of: Callable[[Identity], Login | None]) -> int:
         """End the connections of who is not known any more, or may do less than they did; the others go on

@@ -55,7 +55,7 @@ from queue_manager.errors import (
     PreconditionFailed,
     QueueNotFound,
 )
-from queue_manager.outcomes import ACCEPTED, REASONS, UNROUTED
+from queue_manager.outcomes import ACCEPTED, UNROUTED, reason_of
 from queue_manager.policy import Pause
 
 
@@ -324,7 +324,7 @@ class Admin:
         )
         outcome = client.publishing.publish(plan, [body], now_ms)
         if outcome not in (ACCEPTED, UNROUTED):
-            raise LimitReached(REASONS[outcome])
+            raise LimitReached(reason_of(outcome, plan.full))
         queues = tuple([local_name(queue.name) for queue in plan.queues])
         await client.commits.durable()
         return PublishedThrough(queues=queues, is_routed=outcome != UNROUTED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ class UserNotFound(QueueManagerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserChange:
     """The wanted state of an account; None: as it is, or empty for a new one. Of the password hashes are
-    kept, with `scram` one for SCRAM-SHA-256, too.
+    kept, with `scram` one for SCRAM-SHA-256, too. `quotas` are those to change, by their settings.
     """
 
     password: bytes | None = None
@@ -40,7 +40,7 @@ class UserChange:
     tags: tuple[Tag, ...] | None = None
     permissions: tuple[PermissionSettings, ...] | None = None
     certificates: tuple[str, ...] | None = None
-    connections_max: int | None = None
+    quotas: Mapping[str, int] = field(default_factory=dict)
 
 
 class UserAdmin:
@@ -114,7 +114,8 @@ def _changed(name: str, before: UserSettings | None, change: UserChange) -> User
     if before is not None:
         fields = {key: getattr(before, key) for key in UserSettings.model_fields}
     fields["name"] = name
-    for key in ("tags", "permissions", "certificates", "connections_max"):
+    fields.update(change.quotas)
+    for key in ("tags", "permissions", "certificates"):
         value = getattr(change, key)
         if value is not None:
             fields[key] = value

@@ -22,12 +22,13 @@ from broker.network.frontend_base import Frontend
 from broker.network.transport import Transport
 from broker.version import PRODUCT, VERSION
 from broker.vhosts.hub import Hub
-from broker.vhosts.vhost import VhostFull, VhostNotFound
+from broker.vhosts.vhost import VhostNotFound
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
 from protocols.amqp091.connection import AmqpConnection
 from protocols.amqp091.handshake import EXTERNAL
+from queue_manager.errors import LimitReached
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -128,6 +129,10 @@ class AmqpFrontend(Frontend):
             channel = self.channels.get(event.channel)
             if channel is not None:
                 channel.handle(event)
+
+    def published_count(self, events: list[Any]) -> int:
+        runs = (ev.PublishRun, ev.VariedPublishRun)
+        return sum(len(event.bodies) for event in events if isinstance(event, runs))
 
     def pause(self) -> None:
         self.channels.pause()
@@ -238,7 +243,7 @@ class AmqpFrontend(Frontend):
     def _on_open(self, event: ev.OpenRequested) -> None:
         try:
             self.client.enter(event.vhost)
-        except (LoginRefused, VhostRefused, VhostNotFound, VhostFull) as refused:
+        except (LoginRefused, VhostRefused, VhostNotFound, LimitReached) as refused:
             self._fail(c.NOT_ALLOWED, refused.reason, c.CLASS_CONNECTION, 40)
             return
         self.connection.accept_open()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.amqp.channel_frontend import ChannelFrontend
 from broker.amqp.connection.amqp_client import AmqpClient
 from broker.connections.connection_views import ChannelView
+from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
+from queue_manager.errors import LimitReached
+from queue_manager.quota_accounts import CHANNELS
+
+_CHANNEL_OPEN: Final = (20, 10)  # class and method
 
 
 class OpenChannels(dict[int, ChannelFrontend]):
@@ -20,14 +26,25 @@ class OpenChannels(dict[int, ChannelFrontend]):
         self._fail = fail
 
     def on_opened(self, event: ev.ChannelOpened) -> None:
-        """Add one that the client opened."""
+        """Add one that the client opened, if it may have it."""
+        try:
+            self._client.transport.share.take(CHANNELS)
+        except LimitReached as reached:
+            self._fail(c.NOT_ALLOWED, reached.reason, *_CHANNEL_OPEN)
+            return
         self[event.channel] = ChannelFrontend(self._client, event.channel, self._fail)
 
     def on_closed(self, event: ev.ChannelClosed) -> None:
         """Forget one that is closed on both sides."""
         channel = self.pop(event.channel, None)
         if channel is not None:
+            self._client.transport.share.give(CHANNELS)
             channel.end()
+
+    def clear(self) -> None:
+        """Forget all: the client is gone."""
+        self._client.transport.share.give(CHANNELS, len(self))
+        super().clear()
 
     def on_failed(self, event: ev.ChannelFailed) -> None:
         """End one that we closed for an error of the client's."""

@@ -27,13 +27,15 @@ from broker.network.frontend_base import Frontend
 from broker.network.transport import Transport
 from broker.version import PRODUCT, VERSION
 from broker.vhosts.hub import Hub
-from broker.vhosts.vhost import VhostFull, VhostNotFound
+from broker.vhosts.vhost import VhostNotFound
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import events as ev
 from protocols.amqp10.connection import Amqp10Connection
 from protocols.amqp10.handshake import ANONYMOUS, EXTERNAL, PLAIN
 from protocols.amqp10.types import Symbol
 from queue_manager.address import DEFAULT_VHOST
+from queue_manager.errors import LimitReached
+from queue_manager.quota_accounts import CHANNELS
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -121,6 +123,9 @@ class Amqp10Frontend(Frontend):
             if session is not None:
                 session.handle(event)
 
+    def published_count(self, events: list[Any]) -> int:
+        return sum(len(event.payloads) for event in events if isinstance(event, ev.TransferRun))
+
     def pause(self) -> None:
         for session in self._sessions.values():
             session.set_paused(True)
@@ -178,6 +183,7 @@ class Amqp10Frontend(Frontend):
     def _close_sessions(self, *, is_lost: bool = False) -> None:
         """Give nothing any more to a client that was told that the connection ends, or is gone."""
         sessions, self._sessions = self._sessions, {}
+        self.client.transport.share.give(CHANNELS, len(sessions))
         for session in sessions.values():
             session.close(is_lost=is_lost)
 
@@ -217,7 +223,7 @@ class Amqp10Frontend(Frontend):
             self.client.enter(vhost)
         except VhostNotFound as refused:
             self._fail(c.NOT_FOUND, refused.reason)
-        except VhostFull as refused:
+        except LimitReached as refused:
             self._fail(c.RESOURCE_LIMIT_EXCEEDED, refused.reason)
         except (LoginRefused, VhostRefused) as refused:
             self._fail(c.UNAUTHORIZED_ACCESS, refused.reason)
@@ -225,11 +231,17 @@ class Amqp10Frontend(Frontend):
             self.handle(self.connection.accept_open())
 
     def _on_begun(self, event: ev.SessionBegun) -> None:
+        try:
+            self.client.transport.share.take(CHANNELS)
+        except LimitReached as reached:
+            self._fail(c.RESOURCE_LIMIT_EXCEEDED, reached.reason)
+            return
         self._sessions[event.channel] = SessionFrontend(self.client, event.channel, self._shared)
 
     def _on_ended(self, event: ev.SessionEnded) -> None:
         session = self._sessions.pop(event.channel, None)
         if session is not None:
+            self.client.transport.share.give(CHANNELS)
             session.close()
 
     def _on_lost(self, event: ev.ConnectionLost) -> None:

@@ -68,7 +68,7 @@ class SessionFrontend:
         """`shared` is what all clients of AMQP share."""
         self._session = Session(client, channel)
         self._outcomes = Outcomes(self._session)
-        self._consumers = Consumers(client.hub, is_paused=client.transport.paused)
+        self._consumers = Consumers(client.hub, client.transport)
         self._unsettled = Unsettled(self._session, self._consumers)
         self._transactions = Transactions(self._session, self._unsettled, shared.transaction_room)
         self._reply_takers = shared.reply_takers

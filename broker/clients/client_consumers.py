@@ -9,8 +9,10 @@ from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.connections.connection_views import ConsumerView
 from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
+from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from queue_manager.errors import QueueNotFound
+from queue_manager.quota_accounts import CONSUMERS, MESSAGES_OUT
 
 
 def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
@@ -34,15 +36,17 @@ class ConsumerSink(Sink, Protocol):
 
 
 class Consumers:
-    """By name: what the client calls them."""
+    """By name: what the client calls them. They count for the client's quotas, unless they only pull."""
 
-    __slots__ = ("_by_name", "_consuming", "_is_paused", "_now_ms", "_settling")
+    __slots__ = ("_by_name", "_consuming", "_is_counted", "_is_paused", "_now_ms", "_settling", "_transport")
 
-    def __init__(self, hub: Hub, *, is_paused: bool = False) -> None:
+    def __init__(self, hub: Hub, transport: Transport, *, are_pullers: bool = False) -> None:
+        self._transport = transport
+        self._is_counted = not are_pullers
         self._consuming = hub.client.consuming
         self._settling = hub.client.settling
         self._now_ms = hub.clock.now_ms
-        self._is_paused = is_paused
+        self._is_paused = transport.paused and not are_pullers
         self._by_name: dict[str, Consumer] = {}
 
     def __len__(self) -> int:
@@ -66,25 +70,39 @@ class Consumers:
         """Return whether the claim is that of one of them."""
         return self._settling.holder(claim) in self._by_name.values()
 
+    def check_room(self) -> None:
+        """Raise LimitReached if there may be no consumer more."""
+        self._transport.share.check(CONSUMERS)
+
+    def _count(self, change: int) -> None:
+        if self._is_counted:
+            self._transport.share.add(CONSUMERS, change)
+
     def take(self, name: str, consumer: Consumer, sink: ConsumerSink) -> None:
         """Take a consumer that was made with this sink, in the place of another of that name."""
         sink.attach(consumer)
         self.end(name)
+        share = self._transport.share
+        if share.is_paced:
+            consumer.pace(share.per_s(MESSAGES_OUT))
         if self._is_paused:
             consumer.pause()
         self._by_name[name] = consumer
+        self._count(1)
 
     def end(self, name: str, *, keep_claims: bool = False) -> bool:
         """End the consumer of that name, whether there is one; its claims return or stay with the client."""
         consumer = self._by_name.pop(name, None)
         if consumer is None:
             return False
+        self._count(-1)
         self._consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
         return True
 
     def forget(self, name: str) -> None:
         """Forget the consumer of that name, which ended by itself."""
-        self._by_name.pop(name, None)
+        if self._by_name.pop(name, None) is not None:
+            self._count(-1)
 
     def pause(self) -> None:
         """Give nothing more to any of them, nor to those to come."""
@@ -95,7 +113,9 @@ class Consumers:
     def resume(self) -> None:
         """Let them be given something again."""
         self._is_paused = False
+        per_s = self._transport.share.per_s(MESSAGES_OUT)
         for consumer in self:
+            consumer.pace(per_s)
             consumer.resume()
         self.wake()
 
@@ -110,6 +130,7 @@ class Consumers:
         now_ms = self._now_ms()
         ended = list(self)
         self._by_name.clear()
+        self._count(-len(ended))
         for consumer in ended:
             self._consuming.unsubscribe(consumer, now_ms)
 

@@ -45,24 +45,21 @@ async def _log_in(
 class Presence:
     """A client that is in its virtual host: counted there, and known to access control."""
 
-    __slots__ = ("_identity", "_present", "_vhost")
+    __slots__ = ("_caller", "_identity", "_present", "_quotas")
 
-    def __init__(self, hub: Hub, transport: Transport, identity: Identity) -> None:
-        """Enter the virtual host. Raises LoginRefused, VhostFull."""
-        self._vhost = hub.vhost
+    def __init__(self, hub: Hub, transport: Transport, identity: Identity, caller: str) -> None:
+        """Enter the virtual host. Raises LimitReached."""
+        self._quotas = hub.client.quotas
         self._present = hub.access.present
         self._identity = identity
-        self._vhost.enter()
-        try:
-            self._present.enter(identity, partial(transport.send_away, Goodbye.NOT_PERMITTED))
-        except LoginRefused:
-            self._vhost.leave()
-            raise
+        self._caller = caller
+        transport.share = self._quotas.enter(caller, hub.vhost.name, identity.user)
+        self._present.enter(identity, partial(transport.send_away, Goodbye.NOT_PERMITTED))
 
     def end(self) -> None:
         """Leave: the client is gone."""
         self._present.leave(self._identity)
-        self._vhost.leave()
+        self._quotas.leave(self._caller)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -87,13 +84,13 @@ class LoggedIn:
         self.caller = self.hub.new_caller()
 
     def enter(self, vhost: str) -> None:
-        """Enter the virtual host the client works in; raises VhostNotFound, VhostFull, VhostRefused,
-        LoginRefused.
+        """Enter the virtual host the client works in; raises VhostNotFound, LimitReached,
+        VhostRefused, LoginRefused.
         """
         hub = self.hub.of_vhost(vhost)
         self.login = hub.access.current(self.login)  # that was a while ago
         identity = self.login.enter(vhost)
-        self._presence = Presence(hub, self.transport, identity)
+        self._presence = Presence(hub, self.transport, identity, self.caller)
         self.hub = hub
         self.identity = identity
         self.vhost = vhost

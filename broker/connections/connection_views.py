@@ -70,7 +70,7 @@ class ConnectionView:
     """One client that is connected; `id` is the broker's own number for it.
 
     `buffered_bytes`: written to it and not taken by it yet. `blocked`: nothing is read from it, for the store
-    or the memory of the broker cannot take more.
+    or the memory of the broker cannot take more. `held_by`: the quota for which it has to wait just now.
     """
 
     id: int
@@ -79,6 +79,7 @@ class ConnectionView:
     connected_at_ms: int
     buffered_bytes: int
     blocked: bool
+    held_by: str
     description: Description
 
 

@@ -11,12 +11,20 @@ from config import limits
 class Reading:
     """Reads from the transport of a client while nothing speaks against it.
 
-    Whoever has a reason of its own calls `hold`, and `release` when it is over. Two reasons are kept here,
-    each once at most: the store, which does not keep up (`is_blocked`), and answers that the peer does not
-    take.
+    Whoever has a reason of its own calls `hold`, and `release` when it is over. Three reasons are kept here,
+    each once at most: the store, which does not keep up (`is_blocked`), answers that the peer does not take,
+    and a quota of what it sends a second (`held_by` says which).
     """
 
-    __slots__ = ("_blocked_since", "_hold_count", "_is_unread", "_taken_bytes", "_transport", "is_blocked")
+    __slots__ = (
+        "_blocked_since",
+        "_hold_count",
+        "_is_unread",
+        "_taken_bytes",
+        "_transport",
+        "held_by",
+        "is_blocked",
+    )
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -25,6 +33,7 @@ class Reading:
         self._is_unread = False
         self._taken_bytes = 0  # of large messages
         self.is_blocked = False
+        self.held_by = ""
 
     def took_part(
         self,
@@ -58,6 +67,21 @@ class Reading:
         self._hold_count -= 1
         if not self._hold_count and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def hold_for(
+        self, seconds: float, reason: str, loop: asyncio.AbstractEventLoop, then: Callable[[], None]
+    ) -> None:
+        """Read nothing for so long, for a quota, and call `then`; what is held for one already stays so."""
+        if self.held_by:
+            return
+        self.held_by = reason
+        self.hold()
+        loop.call_later(seconds, self._go_on, then)
+
+    def _go_on(self, then: Callable[[], None]) -> None:
+        self.held_by = ""
+        self.release()
+        then()
 
     @property
     def is_held_by_broker(self) -> bool:

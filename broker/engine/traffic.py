@@ -32,6 +32,10 @@ class Source(Protocol):
     @property
     def policy(self) -> QueuePolicy: ...
 
+    @property
+    def quota_refusal(self) -> str:
+        """Whose quota keeps it from taking more; "": none does."""
+
 
 class Targets(Protocol):
     """The queues a publish goes to, until bindings change."""
@@ -136,6 +140,9 @@ class Consumer(Protocol):
     @property
     def held_count(self) -> int:
         """How many it holds."""
+
+    def pace(self, per_s: int) -> None:
+        """Give it what a quota of so many messages a second lets it have at a time; 0: there is none."""
 
     def pause(self) -> None:
         """Give it nothing until `resume`."""

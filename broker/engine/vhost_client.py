@@ -152,6 +152,10 @@ class _VhostSource:
     def policy(self) -> QueuePolicy:
         return self.inner.policy
 
+    @property
+    def quota_refusal(self) -> str:
+        return self.inner.quota_refusal
+
 
 def _inner_source(queue: Source) -> Source:
     return queue.inner if isinstance(queue, _VhostSource) else queue

@@ -36,6 +36,7 @@ from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview
 from broker.http.v1.policies import policies
 from broker.http.v1.queues import queues
+from broker.http.v1.quotas import quotas
 from broker.http.v1.users import users
 from broker.http.v1.vhosts import vhosts
 from broker.vhosts.hub import Hub
@@ -50,6 +51,7 @@ _SUBJECTS: Final = (
     policies,
     vhosts,
     users,
+    quotas,
     connections,
     listings,
     configuration,

@@ -73,6 +73,12 @@ _GROUPS: Final[tuple[_GroupMetric, ...]] = (
     ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
 
+_QUOTAS: Final = {
+    "most": "What a virtual host or user may have; 0: as much as there is room for.",
+    "used": "What it has of that; 0 of what flows.",
+    "refused_total": "How often something was refused for that, or had to wait.",
+}
+
 _DROPPED: Final = {
     "dropped_session_expired": "session_expired",
     "dropped_session_full": "session_full",
@@ -83,7 +89,7 @@ _DROPPED: Final = {
 }
 
 
-def line(name: str, value: float, **labels: str) -> str:
+def line(name: str, value: float, /, **labels: str) -> str:
     """Write one sample."""
     text = ",".join(f'{label}="{of.translate(_ESCAPES)}"' for label, of in labels.items())
     return f"{name}{{{text}}} {value}\n" if text else f"{name} {value}\n"
@@ -136,6 +142,7 @@ async def _written(
     yield "".join(_node_lines(site, len(views), await totals_of(views)))
     yield "".join(_commit_lines(site))
     yield "".join(_storage_lines(site))
+    yield "".join(_quota_lines(site))
     families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
     if detailed:
         families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
@@ -184,6 +191,17 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
     yield head("sluicemq_messages_dropped_total", "Messages that went nowhere, by reason.")
     for name, reason in _DROPPED.items():
         yield line("sluicemq_messages_dropped_total", counters[name], reason=reason)
+
+
+def _quota_lines(site: Site) -> Iterable[str]:
+    """Write the quotas that are set, and those that were in somebody's way."""
+    views = site.client.quotas.views()
+    found = [(view, quota) for view in views for quota in view.quotas if quota.most or quota.refused]
+    for suffix, help_text in _QUOTAS.items():
+        yield head(f"sluicemq_quota_{suffix}", help_text)
+        for view, quota in found[: limits.METRICS_QUOTAS_MAX]:
+            value = getattr(quota, suffix.removesuffix("_total"))
+            yield line(f"sluicemq_quota_{suffix}", value, scope=view.scope, name=view.name, quota=quota.quota)
 
 
 def _single(metric: _Single) -> str:

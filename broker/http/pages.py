@@ -97,6 +97,7 @@ class Pages:
             ("/topics", "Topics", self.topics),
             ("/retained", "Retained", self.retained),
             ("/epochs", "Epochs", self.epochs),
+            ("/quotas", "Quotas", self.quotas),
         )
 
     def routes(self) -> list[Route]:
@@ -316,6 +317,10 @@ class Pages:
         after = (query.get("queue", ""), query.get("producer", ""))
         found = await staging_page(self._site, after=after, limit=limits.HTTP_PAGE_ITEMS_DEFAULT)
         return self._page(request, "epochs.html", epochs=found)
+
+    async def quotas(self, request: Request) -> Response:
+        """Show what virtual hosts and users have, and may have."""
+        return self._page(request, "quotas.html", quotas=self._site.client.quotas.views())
 
     async def users(self, request: Request) -> Response:
         """Show accounts with their permissions."""

@@ -25,7 +25,7 @@ from broker.mqtt.sessions.lasting_sessions import Opened
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.settling.outbound import Outbound
 from broker.mqtt.shared_parts import Shared
-from broker.vhosts.vhost import VhostFull, VhostNotFound
+from broker.vhosts.vhost import VhostNotFound
 from protocols.mqtt import constants as c
 from protocols.mqtt import packets
 from protocols.mqtt.connection import InboundQos2
@@ -33,7 +33,7 @@ from protocols.mqtt.events import AuthReceived, ConnectReceived, DisconnectRecei
 from protocols.mqtt.packets import Connect
 from protocols.mqtt.properties import Properties
 from queue_manager.address import VHOST_SEPARATOR
-from queue_manager.errors import QueueManagerError
+from queue_manager.errors import LimitReached, QueueManagerError
 
 
 class Admitted(Protocol):
@@ -146,7 +146,7 @@ class Admission:
             return
         try:
             client.identify(identity, client_id, is_assigned=bool(assigned_id))
-        except (LoginRefused, VhostFull) as refused:
+        except LimitReached as refused:
             client.refuse(packet.client_id, c.QUOTA_EXCEEDED, refused.reason)
             return
         if packet.will is None or self._take_will(packet.will):

@@ -113,12 +113,15 @@ class MqttFrontend(Frontend):
 
     def _is_within_rate(self, rate: Rate, events: list[Any]) -> bool:
         """Return whether the client publishes no faster than it may; if not, it is sent away."""
-        count = sum(event.count for event in events if type(event) is ev.PublishRun)
+        count = self.published_count(events)
         if not count or rate.take(count, self.client.clock.monotonic()):
             return True
         reason = f"more than {self._settings.message_rate} messages a second"
         self.client.disconnect(c.MESSAGE_RATE_TOO_HIGH, reason)
         return False
+
+    def published_count(self, events: list[Any]) -> int:
+        return sum(event.count for event in events if type(event) is ev.PublishRun)
 
     def pause(self) -> None:
         self.client.consumers.pause()

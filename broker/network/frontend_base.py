@@ -27,6 +27,10 @@ class Frontend(ABC):
         """Act on what the client said, in order."""
 
     @abstractmethod
+    def published_count(self, events: list[Any]) -> int:
+        """Return how many messages the client published with these events."""
+
+    @abstractmethod
     def pause(self) -> None:
         """Take no more deliveries for this client."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -19,6 +19,7 @@ from broker.network.output import Output
 from broker.network.tls.gate import certificate_names
 from broker.vhosts.hub import Hub
 from config import limits
+from queue_manager.quota_accounts import BYTES_IN, BYTES_OUT, MESSAGES_IN, MESSAGES_OUT, NO_SHARE, Share
 
 _log: Final = structlog.get_logger("sluicemq.transport")
 
@@ -34,6 +35,7 @@ class Transport(asyncio.Protocol):
 
     Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
     peer reads too slowly. `reading` says whether anything is read from it, `output` what it has not taken.
+    `share`: whose quotas hold for the client, once it was let in.
     The rest is one method for whatever the loop, the broker (`Peer`) or the front-end may want.
     Implements `broker.network.proxy_protocol.Proxied` and `Peer`.
     """
@@ -53,6 +55,7 @@ class Transport(asyncio.Protocol):
     _connected_at_ms: int = field(init=False)
     paused: bool = field(default=False, init=False)
     peer: str = field(default="", init=False)
+    share: Share = field(default=NO_SHARE, init=False)
     frontend: Frontend = field(init=False)
     output: Output = field(init=False)
     reading: Reading = field(init=False)
@@ -122,6 +125,8 @@ class Transport(asyncio.Protocol):
                 hub.want_settle()
             elif hub.has_work():
                 hub.settle_turn()
+            if self.share.is_paced:
+                self._pace_reading(len(data), events)
             uncommitted_bytes = hub.client.turns.uncommitted_bytes()
             if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self._monotonic()):
                 hub.hold_back(self)
@@ -134,6 +139,48 @@ class Transport(asyncio.Protocol):
             self._hub.want_answer(self)
         if self.paused:
             self.reading.bound_answers(self.output.buffered_bytes())
+
+    def _pace_reading(self, size: int, events: list[Any]) -> None:
+        """Count what the client said; read nothing more for a while if that is more than a quota lets it."""
+        share, now = self.share, self._monotonic()
+        found = [share.spend(BYTES_IN, size, now)]
+        count = self.frontend.published_count(events)
+        if count:
+            found.append(share.spend(MESSAGES_IN, count, now))
+        wait_s, reason = max(found)
+        if wait_s:
+            self.reading.hold_for(wait_s, reason, self._hub.loop, self._paced)
+            if wait_s >= limits.BLOCKED_NOTICE_MS / 1000:
+                self.guard(self.frontend.held_back, reason)
+
+    def _paced(self) -> None:
+        """Note that the client is read from again."""
+        if not self._dissolved:
+            self.guard(self.frontend.let_on)
+            self.want_flush()
+
+    def sent(self, count: int) -> None:
+        """Count messages for a client whose quotas bound what it is sent (`Share.is_paced`); it gets no more
+        for a while if that was too much.
+        """
+        self._hold_output(*self.share.spend(MESSAGES_OUT, count, self._monotonic()))
+
+    def _hold_output(self, wait_s: float, reason: str) -> None:
+        if wait_s:
+            self.output.hold(wait_s, reason)
+            self.pause_writing()
+
+    def _write_paced(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Write in steps, each when the quotas let it."""
+        share = self.share
+
+        def wrote(size: int) -> None:
+            self._hold_output(*share.spend(BYTES_OUT, size, self._monotonic()))
+
+        step_bytes = share.per_s(BYTES_OUT) // limits.QUOTA_STEPS_PER_S
+        self.output.write_in_steps(parts, max(limits.QUOTA_STEP_BYTES_MIN, step_bytes), wrote)
+        if self.output.pending_bytes:
+            self.pause_writing()
 
     def _announce(self, unfinished_bytes: int) -> None:
         """Tell how much of large messages has yet to come; a client that is not known by now has a small
@@ -228,6 +275,7 @@ class Transport(asyncio.Protocol):
         if (
             not self.paused
             or self._dissolved
+            or self.output.held_by
             or self.output.buffered_bytes() > limits.WRITE_BUFFER_BYTES_HIGH
         ):
             return
@@ -273,7 +321,9 @@ class Transport(asyncio.Protocol):
         connection = self.frontend.connection
         output = connection.output
         if output:
-            if connection.has_large_output or self.output.pending_bytes:
+            if self.share.is_paced or self.output.held_by:
+                self._write_paced(connection.take_output())
+            elif connection.has_large_output or self.output.pending_bytes:
                 self.output.write_in_steps(connection.take_output())
                 if self.output.pending_bytes:
                     self.pause_writing()
@@ -300,6 +350,7 @@ class Transport(asyncio.Protocol):
             connected_at_ms=self._connected_at_ms,
             buffered_bytes=self.output.buffered_bytes(),
             blocked=self.reading.is_blocked,
+            held_by=self.reading.held_by or self.output.held_by,
             description=self.frontend.describe(),
         )
 

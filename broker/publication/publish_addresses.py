@@ -43,7 +43,7 @@ def addressed(
         return targets
     if publishing.creates_queues:
         identity.check(Action.CONFIGURE, Kind.QUEUE, parse(topic).name)
-    return publishing.route(topic, now_ms)
+    return publishing.route(topic, now_ms, identity.user)
 
 
 def find_queues(

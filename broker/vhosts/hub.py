@@ -98,13 +98,13 @@ class Hub:
             hub = self._hubs[settings.name] = copy(self)
             hub._begin(Vhost(settings.name), VhostClient(self._hubs[DEFAULT_VHOST].client, settings.name))
             self._tell(hub, True)
-        hub.vhost.limit(settings.max_connections)
-        hub.client.queues.bound(settings.name, settings.max_queues)
+        hub.vhost.settings = settings
+        hub.client.quotas.bound_vhost(settings.name, settings.quotas())
 
     def drop_vhost(self, name: str) -> None:
         """Let nobody else into a virtual host; who is in it stays."""
         hub = self._hubs.pop(name)
-        hub.client.queues.bound(name, 0)
+        hub.client.quotas.bound_vhost(name, {})
         self._tell(hub, False)
 
     def on_vhost(self, call: VhostCall) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import structlog
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from broker.connections.registry import Goodbye
 from broker.engine.client import ShardClient
@@ -16,7 +17,8 @@ from broker.stepping import in_steps, one_by_one
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostView
 from config import limits
-from config.settings import VhostSettings
+from config.quota_settings import quota_field
+from config.settings import QueueType, VhostSettings
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import StoredVhost
 from queue_manager.errors import (
@@ -27,6 +29,7 @@ from queue_manager.errors import (
     PreconditionFailed,
     QueueNotFound,
 )
+from queue_manager.quota_accounts import CONNECTIONS, QUEUES
 from storage.envelope import EnvelopeTemplate
 
 T = TypeVar("T")
@@ -48,7 +51,9 @@ class VhostDirectory:
         self._changing = asyncio.Lock()
 
     async def begin(self, configured: Sequence[VhostSettings]) -> None:
-        """Have all virtual hosts at a start, and delete what was being deleted."""
+        """Have all virtual hosts and the quotas of users at a start, and delete what was being deleted."""
+        self._bound_users()
+        self._hub.access.on_reload(self._bound_users)
         self.configure(configured)
         for name, kept in self._records.kept().items():
             if kept.is_being_deleted:
@@ -62,6 +67,9 @@ class VhostDirectory:
         for settings in configured:
             self._hub.configure_vhost(settings)
 
+    def _bound_users(self) -> None:
+        self._hub.client.quotas.bound_users(*self._hub.access.quotas)
+
     async def all(self) -> list[VhostView]:
         """Return all virtual hosts, by name."""
         return [await self.view(name) for name in self._hub.vhosts()]
@@ -74,45 +82,39 @@ class VhostDirectory:
             kept = self._records.kept().get(name)
             settings = _settings(name, kept) if kept is not None else VhostSettings(name=name)
         return VhostView(
-            name=name,
+            **settings.model_dump(exclude={"queues"}),
             configured=name == DEFAULT_VHOST or name in self._configured,
-            max_connections=settings.max_connections,
-            max_queues=settings.max_queues,
-            connections=hub.vhost.connection_count,
+            connections=hub.client.quotas.count(CONNECTIONS, name),
             queues=len(await hub.client.queues.names()),
         )
 
-    async def declare(
-        self, name: str, *, max_connections: int | None = None, max_queues: int | None = None
-    ) -> bool:
-        """Have a virtual host with these limits (0: none; None: as they are, at first none); whether it is
-        new.
+    async def declare(self, name: str, **changes: Any) -> bool:
+        """Have a virtual host with these settings of `config.settings.VhostTraits`, the others as they are;
+        whether it is new.
 
         Raises InvalidArgument, LimitReached; PreconditionFailed where the configuration says otherwise.
         """
         async with self._changing:
             kept = self._records.kept().get(name)
             is_new = name not in self._hub.vhosts()
-            before = kept or StoredVhost(False, 0, 0)
-            wanted = StoredVhost(
-                False,
-                before.connections_max if max_connections is None else max_connections,
-                before.queues_max if max_queues is None else max_queues,
-            )
+            before = VhostSettings(name=name) if kept is None else _settings(name, kept)
             try:
-                settings = _settings(name, wanted)
+                settings = VhostSettings(**{**before.model_dump(), **changes})
             except ValidationError as error:
-                raise InvalidArgument("; ".join(each["msg"] for each in error.errors())) from None
-            if not is_new and (kept is None or name in self._configured):
-                if max_connections is not None or max_queues is not None:
+                raise InvalidArgument("; ".join(map(_told, error.errors()))) from None
+            if name in self._configured:
+                if changes:
                     self._check_own(name)
+                return False
+            if not is_new and not changes:
                 return False
             if is_new and len(self._hub.vhosts()) >= limits.VHOSTS_MAX:
                 raise LimitReached(f"{limits.VHOSTS_MAX} virtual hosts exist already")
-            self._records.keep(name, wanted)
+            self._records.keep(name, _stored(settings))
             self._hub.configure_vhost(settings)
             await self._commits.durable()
-        _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **wanted._asdict())
+        told = settings.model_dump(exclude={"name"}, exclude_defaults=True)
+        _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **told)
         return is_new
 
     async def delete(self, name: str) -> None:
@@ -122,6 +124,8 @@ class VhostDirectory:
         """
         async with self._changing:
             self._hub.of_vhost(name)
+            if name == DEFAULT_VHOST:
+                raise PreconditionFailed("the virtual host / is always there")
             self._check_own(name)
             kept = self._records.kept().get(name, StoredVhost(False, 0, 0))
             self._records.keep(name, kept._replace(is_being_deleted=True))
@@ -135,8 +139,6 @@ class VhostDirectory:
 
     def _check_own(self, name: str) -> None:
         """Raise PreconditionFailed for what administration may not change."""
-        if name == DEFAULT_VHOST:
-            raise PreconditionFailed("the virtual host / is always there, as it is")
         if name in self._configured:
             raise PreconditionFailed(f"the configuration has the virtual host {name!r}: change it there")
 
@@ -155,7 +157,36 @@ class VhostDirectory:
 
 
 def _settings(name: str, kept: StoredVhost) -> VhostSettings:
-    return VhostSettings(name=name, max_connections=kept.connections_max, max_queues=kept.queues_max)
+    fields: dict[str, Any] = {quota_field(quota): most for quota, most in kept.quotas}
+    return VhostSettings(
+        name=name,
+        max_connections=kept.connections_max,
+        max_queues=kept.queues_max,
+        description=kept.description,
+        tags=kept.tags,
+        default_queue_type=cast(QueueType, kept.default_queue_type),
+        **fields,
+    )
+
+
+def _stored(settings: VhostSettings) -> StoredVhost:
+    quotas = settings.quotas()
+    others = tuple([(name, most) for name, most in quotas.items() if name not in (CONNECTIONS, QUEUES)])
+    return StoredVhost(
+        False,
+        settings.max_connections,
+        settings.max_queues,
+        others,
+        settings.description,
+        settings.tags,
+        settings.default_queue_type,
+    )
+
+
+def _told(details: ErrorDetails) -> str:
+    """Return a problem of a setting, with its name."""
+    name = ".".join(map(str, details["loc"]))
+    return f"{name}: {details['msg']}" if name else details["msg"]
 
 
 async def _empty(client: ShardClient) -> None:

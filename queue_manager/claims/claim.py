@@ -625,6 +625,8 @@ class Consumer:
     late_held: int = field(default=-1, init=False)
     paused: bool = field(default=False, init=False)
     active: bool = field(default=True, init=False)
+    _held_max: int = field(default=limits.CLAIMS_PER_CONSUMER_MAX, init=False)
+    _burst_max: int = field(default=limits.NO_ACK_BURST_MAX, init=False)
 
     def __post_init__(self) -> None:
         if self.pool is not None:
@@ -647,10 +649,10 @@ class Consumer:
         if self.paused or not self.active:
             return 0
         if self.no_ack:
-            burst = limits.NO_ACK_BURST_MAX
+            burst = self._burst_max
             return burst if self.pool is None else min(burst, self.pool.free())
         held = len(self.in_flight)
-        free = min(self.credit_max, limits.CLAIMS_PER_CONSUMER_MAX) - held
+        free = min(self.credit_max, self._held_max) - held
         if self.pool is not None:
             free = min(free, self.pool.free())
         if held and self.bytes_in_flight >= limits.CLAIMED_BYTES_PER_CONSUMER_MAX:
@@ -661,6 +663,12 @@ class Consumer:
         """Set another bound."""
         self.credit_max = credit_max
         self.group.credit_grew(self)
+
+    def pace(self, per_s: int) -> None:
+        """Give it what a quota of so many messages a second lets it have at a time; 0: there is none."""
+        step = max(1, per_s // limits.QUOTA_STEPS_PER_S) if per_s else limits.NO_ACK_BURST_MAX
+        self._burst_max = min(step, limits.NO_ACK_BURST_MAX)
+        self._held_max = min(per_s or limits.CLAIMS_PER_CONSUMER_MAX, limits.CLAIMS_PER_CONSUMER_MAX)
 
     def join_pool(self, pool: Pool) -> bool:
         """Share a limit from now on; give whether it does not share another already."""

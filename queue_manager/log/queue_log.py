@@ -26,7 +26,7 @@ class QueueLog:
     payloads that a crash kept from being deleted. `mixes_payloads`: some may be in other queues too, or have
     IDs out of order. `is_held`: nothing of it is given to consumers. `tells_offsets`: messages in it may tell
     the offsets of others, as dead letters do. `has_large`: there were messages with bodies above
-    `limits.DONE_BODY_BYTES_MAX`.
+    `limits.DONE_BODY_BYTES_MAX`. `is_counted`: a quota bounds its bytes.
     """
 
     context: Context
@@ -45,6 +45,7 @@ class QueueLog:
     has_large: bool = field(default=False, init=False)
     deleted: bool = field(default=False, init=False)
     is_held: bool = field(default=False, init=False)
+    is_counted: bool = field(default=False, init=False)
     tells_offsets: bool = field(default=False, init=False)
     _index: list[tuple[int, int]] = field(default_factory=list, init=False)
     """First offset and sequence of the newest log entries."""

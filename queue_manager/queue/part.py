@@ -55,7 +55,9 @@ class Part:
 
     def _follow_policy(self) -> None:
         policy = self.log.policy
-        if policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD or policy.retains():
+        has_limits = policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD
+        is_counted = self.log.is_counted and not policy.stream
+        if has_limits or is_counted or policy.retains():
             self.use_rules()
         if self._rules is not None:
             self._rules.policy_changed()
@@ -63,6 +65,11 @@ class Part:
     def set_policy(self, policy: QueuePolicy) -> None:
         """Follow another policy from now on."""
         self.log.follow(policy)
+        self._follow_policy()
+
+    def count_bytes(self, *, is_counted: bool) -> None:
+        """Count from now on how many bytes wait, or not any more, unless the policy wants it."""
+        self.log.is_counted = is_counted
         self._follow_policy()
 
     def use_rules(self) -> LogRules:
@@ -259,6 +266,7 @@ class Part:
         default: Group | None,
         description: str = "",
         pause: Pause = NOT_PAUSED,
+        user: str | None = None,
     ) -> None:
         """Put the spec of the log, with the default group's, into the open commit."""
         log = self.log
@@ -273,6 +281,7 @@ class Part:
             pause=pause,
             awaits_history=cursor is not None and cursor.awaits_history,
             purged_to=self.purged_to if self.is_purged else 0,
+            user=user,
         )
         log.context.commit.put(queue_spec.key(log.name), value)
 

@@ -16,7 +16,13 @@ from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
 from queue_manager.log.tail import MESSAGE_OVERHEAD_BYTES
 from queue_manager.model import MessageBatch
-from queue_manager.outcomes import ACCEPTED, REFUSED_DEPTH, REFUSED_PAUSED, REFUSED_SIZE
+from queue_manager.outcomes import (
+    ACCEPTED,
+    REFUSED_DEPTH,
+    REFUSED_PAUSED,
+    REFUSED_QUOTA,
+    REFUSED_SIZE,
+)
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import DROP_HEAD, DROP_UNMATCHED, NOT_PAUSED, Pause, QueuePolicy
 from queue_manager.queue.part import Part
@@ -52,8 +58,9 @@ class Queue:
     """A classic (durable) or ephemeral queue.
 
     `policy` is what holds, `declared` what it was declared with. `topics` are its bindings; `dropped_count`
-    messages were dropped because none of its groups wanted them.
-    `owner` is the connection an exclusive queue belongs to. `parts` are its logs,
+    messages were dropped because none of its groups wanted them. `quota_refusal`: whose quota of bytes it is
+    that keeps it from taking more.
+    `owner` is the connection an exclusive queue belongs to, `user` who made it. `parts` are its logs,
     that of priority 0 first: more than one if it has priorities.
 
     It has one method for each thing that publishers, rules (`rules.host.Host`), dead letters (`Target`), the
@@ -81,9 +88,11 @@ class Queue:
         "parts",
         "pause",
         "policy",
+        "quota_refusal",
         "rules",
         "topics",
         "use",
+        "user",
     )
 
     is_stream = False
@@ -102,6 +111,7 @@ class Queue:
         self.owner = definition.owner
         self.auto_delete = definition.auto_delete
         self.auto_created = definition.auto_created
+        self.user = definition.user
         self.deleted = False
         self.dropped_count = 0
         self.use = Use(self, self.context.timers, now_ms)
@@ -110,6 +120,7 @@ class Queue:
         self.groups = self._make_groups()
         self.rules = QueueRules(self)
         self.pause = NOT_PAUSED
+        self.quota_refusal = ""
         self.is_bounded = False
         self._follow_policy()
 
@@ -148,6 +159,7 @@ class Queue:
             owner=self.owner,
             auto_created=self.auto_created,
             description=self.description,
+            user=self.user,
         )
 
     def redefine(self, definition: QueueDefinition, policy: QueuePolicy) -> None:
@@ -173,13 +185,16 @@ class Queue:
     def _follow_policy(self) -> None:
         policy = self.policy
         has_limit = policy.depth_max != 0 or policy.bytes_max != 0
-        self.is_bounded = has_limit or self.pause.publish or policy.unmatched == DROP_UNMATCHED
+        is_closed = self.pause.publish or bool(self.quota_refusal)
+        self.is_bounded = has_limit or is_closed or policy.unmatched == DROP_UNMATCHED
 
     def write_spec(self) -> None:
         """Put its specs into the open commit."""
         default = self.groups.get("")
         declared = self.declared
-        self.parts[0].write_spec(declared, self.topics, self.arguments, default, self.description, self.pause)
+        self.parts[0].write_spec(
+            declared, self.topics, self.arguments, default, self.description, self.pause, self.user
+        )
         for part in self.parts[1:]:
             part.write_spec(declared, (), None, default)
 
@@ -198,6 +213,16 @@ class Queue:
         if not pause.deliver:
             for group in self.groups:
                 group.want_dispatch()
+
+    def count_bytes(self, *, is_counted: bool) -> None:
+        """Count how many bytes are stored in it, as a quota bounds them, or not any more."""
+        for part in self.parts:
+            part.count_bytes(is_counted=is_counted)
+
+    def follow_quota(self, refusal: str) -> None:
+        """Take nothing more for that reason; "": take messages again."""
+        self.quota_refusal = refusal
+        self._follow_policy()
 
     def begin(self) -> None:
         """Put the first records of a new queue into the open commit."""
@@ -279,6 +304,10 @@ class Queue:
             return self.log.tail.memory_bytes + self.rules.scheduled_bytes()
         return sum(part.log.tail.memory_bytes for part in self.parts) + self.rules.scheduled_bytes()
 
+    def stored_bytes(self) -> int:
+        """Return how many bytes wait in it, where they are counted."""
+        return self._levels.waiting_bytes() if self.durable else self.memory_bytes()
+
     # room
 
     def may_drop(self) -> bool:
@@ -299,7 +328,7 @@ class Queue:
     def has_room(self, count: int, body_bytes: int) -> bool:
         """Whether it takes so many messages of so many bytes in all."""
         policy = self.policy
-        if self.pause.publish:
+        if self.pause.publish or self.quota_refusal:
             return False
         if not self.is_bounded or policy.overflow == DROP_HEAD:
             return True
@@ -336,6 +365,8 @@ class Queue:
             return REFUSED_SIZE
         if self.pause.publish:
             return REFUSED_PAUSED
+        if self.quota_refusal:
+            return REFUSED_QUOTA
         ahead_count, ahead_bytes = ahead
         if not is_later and not self.has_room(count + ahead_count, body_bytes + ahead_bytes):
             return REFUSED_DEPTH
@@ -343,6 +374,8 @@ class Queue:
 
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         outcome = self.refusal(1, body_bytes, body_bytes, now_ms)
+        if outcome == REFUSED_QUOTA:
+            return self.quota_refusal
         return "" if outcome == ACCEPTED else _WHY_NOT[outcome].format(self.name)
 
     # appending

@@ -121,7 +121,7 @@ def _restore_expiry(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) ->
         elif part.log.policy.counts_bytes():
             counts[name][queue_id, kind] = ACCOUNT_BYTES.decode(queue_account.name, value)
         else:
-            queue.context.commit.delete(key)  # the bound is gone
+            queue.context.commit.delete(key)  # the bound is gone; for a quota it is counted anew
     for key, _ in expiring:
         expires_in = parts.get(expiry.parse_key(key).queue_id)
         if expires_in is not None:

@@ -125,6 +125,9 @@ class Stream(Queue):
         """The retention of its log."""
         return self._stream_part.retention
 
+    def stored_bytes(self) -> int:
+        return self.log.chunks.payload_bytes
+
     @property
     def log(self) -> StreamLog:
         """Its log."""

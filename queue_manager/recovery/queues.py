@@ -45,6 +45,7 @@ def restore_queue(
         topics=stored.topics,
         arguments=stored.arguments,
         description=stored.description,
+        user=stored.user,
     )
     queue = directory.maker.restore(_restore_log(context, name, logs[name]), definition, now_ms)
     for part in queue.parts:

@@ -20,7 +20,8 @@ class Destination(Protocol):
 class Binding:
     """From an exchange, by its name, to a destination. `identity` is what tells it from others.
 
-    `kind` is `TO_QUEUE` or `TO_EXCHANGE`. Raises ValueError for arguments that cannot be stored.
+    `kind` is `TO_QUEUE` or `TO_EXCHANGE`; `user` made it, None: no user did. Raises ValueError for arguments
+    that cannot be stored.
     """
 
     source: str
@@ -30,6 +31,7 @@ class Binding:
     arguments: Mapping[str, object]
     _: KW_ONLY
     is_durable: bool
+    user: str | None = None
     identity: BindingKey = field(init=False)
 
     def __post_init__(self, kind: int) -> None:

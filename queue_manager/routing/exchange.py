@@ -19,9 +19,11 @@ ALTERNATE: Final = "alternate-exchange"
 
 
 class ExchangeDefinition:
-    """The definition of an exchange; raises NotText where another exchange is to be named."""
+    """The definition of an exchange; raises NotText where another exchange is to be named. `user` made it,
+    None: no user did.
+    """
 
-    __slots__ = ("alternate", "arguments", "auto_delete", "durable", "internal", "name", "type")
+    __slots__ = ("alternate", "arguments", "auto_delete", "durable", "internal", "name", "type", "user")
 
     def __init__(
         self,
@@ -32,8 +34,10 @@ class ExchangeDefinition:
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Mapping[str, object] | None = None,
+        user: str | None = None,
     ) -> None:
         self.name = name
+        self.user = user
         self.type = type
         self.durable = durable
         self.auto_delete = auto_delete

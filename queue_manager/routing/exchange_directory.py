@@ -19,6 +19,7 @@ from queue_manager.errors import (
     ReservedName,
 )
 from queue_manager.queue.queue import Queue
+from queue_manager.quota_accounts import BINDINGS, EXCHANGES
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.bindings import NOWHERE, Route
 from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, ExchangeDefinition
@@ -27,7 +28,7 @@ from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.types_by_name import DIRECT, FANOUT, HEADERS, TOPIC
 from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.shard.context import Context
-from storage.records import StoredExchange
+from storage.records import StoredBinding, StoredExchange
 from storage.records import binding as binding_record
 from storage.records import exchange as exchange_record
 
@@ -101,6 +102,7 @@ class Exchanges:
             raise ReservedName("exchange", local_name(definition.name))
         if len(self._exchanges) >= limits.EXCHANGES_MAX:
             raise LimitReached(f"{limits.EXCHANGES_MAX} exchanges exist already")
+        self._context.quotas.check(EXCHANGES, vhost_of(definition.name), definition.user)
         exchange = Exchange(definition)
         if definition.durable:
             self._context.commit.put(exchange_record.key(definition.name), _record_of(definition))
@@ -111,6 +113,8 @@ class Exchanges:
         exchange.follow(self._alternate_of(exchange))
         self._exchanges[exchange.name] = exchange
         self.routes.enter(exchange)
+        if not exchange.is_predeclared:
+            self._context.quotas.add(EXCHANGES, vhost_of(exchange.name), exchange.definition.user)
 
     def policies_of(self, exchange: Exchange) -> Effective:
         """Return the policies that hold for an exchange."""
@@ -133,6 +137,7 @@ class Exchanges:
             raise InUse("exchange", exchange.name)
         self.routes.leave(exchange)
         del self._exchanges[exchange.name]
+        self._context.quotas.remove(EXCHANGES, vhost_of(exchange.name), exchange.definition.user)
         if exchange.durable:
             self._context.commit.delete(exchange_record.key(exchange.name))
         for binding in list(exchange.bindings.values()):
@@ -143,9 +148,14 @@ class Exchanges:
     # binding
 
     def bind(
-        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+        self,
+        source: Exchange,
+        destination: Queue | Exchange,
+        key: str,
+        arguments: Mapping[str, object],
+        user: str | None = None,
     ) -> Binding | None:
-        """Have `source` pass on to `destination`; None if it does so already.
+        """Have `source` pass on to `destination`, as the user wants; None if it does so already.
 
         Raises InvalidArgument, LimitReached.
         """
@@ -155,8 +165,10 @@ class Exchanges:
             return None
         if self._binding_count >= limits.BINDINGS_MAX:
             raise LimitReached(f"{limits.BINDINGS_MAX} bindings exist already")
+        self._context.quotas.check(BINDINGS, vhost_of(source.name), user)
+        binding.user = user
         if binding.is_durable:
-            value = binding_record.encode(arguments)
+            value = binding_record.encode(arguments, user)
             if len(value) > limits.BINDING_ARGUMENTS_BYTES_MAX:
                 raise LimitReached(
                     f"the arguments of a binding have at most {limits.BINDING_ARGUMENTS_BYTES_MAX} bytes"
@@ -177,6 +189,7 @@ class Exchanges:
         source.add(binding)
         self._incoming(binding)[binding] = source
         self._binding_count += 1
+        self._context.quotas.add(BINDINGS, vhost_of(source.name), binding.user)
         self.routes.expire(source)
 
     def _drop(self, source: Exchange, binding: Binding) -> None:
@@ -186,6 +199,7 @@ class Exchanges:
         if not incoming and isinstance(binding.destination, Queue):
             del self._to_queue[binding.destination]
         self._binding_count -= 1
+        self._context.quotas.remove(BINDINGS, vhost_of(source.name), binding.user)
         if binding.is_durable:
             self._context.commit.delete(binding_record.key(*binding.identity))
         self.routes.expire(source)
@@ -230,7 +244,7 @@ class Exchanges:
     def give_bindings(self, taken: list[tuple[Exchange, Binding]], queue: Queue) -> None:
         """Have lead to `queue` what led to another."""
         for source, binding in taken:
-            self.bind(source, queue, binding.key, binding.arguments)
+            self.bind(source, queue, binding.key, binding.arguments, binding.user)
 
     # routing
 
@@ -269,14 +283,17 @@ class Exchanges:
             auto_delete=stored.auto_delete,
             internal=stored.internal,
             arguments=stored.arguments,
+            user=stored.user,
         )
         self._adopt(Exchange(definition))
 
     def restore_binding(
-        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
+        self, source: Exchange, destination: Queue | Exchange, key: str, stored: StoredBinding
     ) -> None:
         """Restore a binding that was made; all exchanges and queues are there."""
-        self._attach(source, source.binding_to(destination, key, arguments))
+        binding = source.binding_to(destination, key, stored.arguments)
+        binding.user = stored.user
+        self._attach(source, binding)
 
     def end_unused(self, names: Iterable[str]) -> None:
         """Delete those of these exchanges that go with their last binding and have none left: what they were
@@ -290,7 +307,12 @@ class Exchanges:
 
 def _record_of(definition: ExchangeDefinition, *, was_bound: bool = False) -> bytes:
     stored = StoredExchange(
-        definition.type, definition.auto_delete, definition.internal, was_bound, definition.arguments
+        definition.type,
+        definition.auto_delete,
+        definition.internal,
+        was_bound,
+        definition.arguments,
+        definition.user,
     )
     try:
         return exchange_record.encode(*stored)

@@ -14,6 +14,7 @@ from queue_manager.outcomes import (
     REFUSED_IDENTITY,
     REFUSED_IN_PART,
     REFUSED_PAUSED,
+    REFUSED_QUOTA,
     REFUSED_SESSION,
     REFUSED_SIZE,
     UNROUTED,
@@ -88,6 +89,10 @@ class Judgement:
             plan.refused_by((queue,))
             self.outcome = REFUSED_PAUSED
             return
+        if queue.quota_refusal:
+            plan.refused_by((queue,))
+            self.outcome = REFUSED_QUOTA
+            return
         queue.rules.stage.check(stage, sum(map(len, bodies)))
 
     def _judge_identity(self, now_ms: int, ahead: Ahead) -> None:
@@ -143,7 +148,11 @@ class Judgement:
         self.full = tuple(full)
         plan.refused_by(self.full)
         takers = [queue for queue in self.takers if queue not in full]
-        none_took = REFUSED_PAUSED if all(queue.pause.publish for queue in full) else REFUSED_DEPTH
+        none_took = REFUSED_DEPTH
+        if all(queue.pause.publish for queue in full):
+            none_took = REFUSED_PAUSED
+        elif all(queue.quota_refusal for queue in full):
+            none_took = REFUSED_QUOTA
         if count > 1:
             self.outcome, self.takers = none_took, []
             return

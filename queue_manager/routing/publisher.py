@@ -54,8 +54,9 @@ class Publisher:
         plan.aim(route)
         plan.find_audience(self._directory.topics, keys)
 
-    def route(self, topic: str, now_ms: int) -> Route:
-        """Return the queues a `$queue/...` topic goes to; creates an ephemeral one where that is allowed.
+    def route(self, topic: str, now_ms: int, user: str | None = None) -> Route:
+        """Return the queues a `$queue/...` topic goes to; creates an ephemeral one, of this user, where that
+        is allowed.
 
         Raises InvalidAddress, or QueueNotFound when there is none and none may be made.
         """
@@ -68,7 +69,8 @@ class Publisher:
             raise QueueNotFound(f"no queue is bound to {topic!r}")
         if directory.get(parsed.name) is not None:
             raise QueueNotFound(f"queue {parsed.name!r} is not bound to {topic!r}")
-        directory.declare(QueueDefinition.ephemeral(parsed.name, directory.default_policy), now_ms)
+        definition = QueueDefinition.ephemeral(parsed.name, directory.default_policy, user)
+        directory.declare(definition, now_ms)
         return directory.bindings.route(topic)
 
     def publish(
@@ -238,7 +240,7 @@ class Publisher:
             return
         template = judged.plan.template if judged.templates is None else judged.templates[0]
         for queue in judged.full:
-            if not queue.pause.publish:
+            if not (queue.pause.publish or queue.quota_refusal):
                 queue.dead_letters.send_refused(template, judged.bodies[0], now_ms)
 
     def _tell(self, judged: Judgement) -> int:

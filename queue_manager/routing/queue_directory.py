@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
@@ -24,6 +23,7 @@ from queue_manager.outcomes import REASONS, REFUSED_SESSION
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import EphemeralMemory, Queue
+from queue_manager.quota_accounts import QUEUES
 from queue_manager.routing.bindings import NOWHERE, Bindings, Route
 from queue_manager.routing.exchange import TOPICS
 from queue_manager.routing.exchange_directory import Exchanges
@@ -33,6 +33,7 @@ from queue_manager.routing.watched_names import Removing, WatchedNames
 from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition, is_quorum
+from queue_manager.stored_bytes import StoredBytes
 from storage.envelope import EnvelopeTemplate
 
 
@@ -88,8 +89,7 @@ class QueueDirectory:
         self.topics = TopicSpaces()
         self._queues: dict[str, Queue] = {}
         self._parts: dict[str, Part] = {}  # by the names of their logs
-        self._counts: Counter[str] = Counter()  # queues by virtual host, and how many there may be
-        self._counts_max: dict[str, int] = {}
+        self.stored_bytes = StoredBytes(context, self._queues.values)
         self.removing = Removing(context)
         self.watched = WatchedNames()
         self._unused: dict[Queue, int] = {}
@@ -188,7 +188,7 @@ class QueueDirectory:
             return self._adopt_auto_created(queue, definition, now_ms)
         if is_reserved(definition.name) and not definition.is_server_named:
             raise ReservedName("queue", local_name(definition.name))
-        self._check_room(vhost_of(definition.name))
+        self._check_room(definition)
         self.removing.check_free(definition)
         queue = self.maker.make(definition, now_ms)
         self._follow_policies(queue)
@@ -197,27 +197,20 @@ class QueueDirectory:
         queue.watch_use()
         return queue
 
-    def _check_room(self, vhost: str) -> None:
+    def _check_room(self, definition: QueueDefinition) -> None:
         """Raise LimitReached if there may be no more queues."""
         if len(self._parts) >= limits.QUEUES_MAX:
             raise LimitReached(f"{limits.QUEUES_MAX} queues exist already")
-        count_max = self._counts_max.get(vhost)
-        if count_max is not None and self._counts[vhost] >= count_max:
-            raise LimitReached(f"queue limit in vhost '{vhost}' ({count_max}) is reached")
-
-    def bound(self, vhost: str, queues_max: int) -> None:
-        """Let a virtual host have so many queues at most; 0: as many as there may be."""
-        self._counts_max.pop(vhost, None)
-        if queues_max:
-            self._counts_max[vhost] = queues_max
+        self._context.quotas.check(QUEUES, vhost_of(definition.name), definition.user)
 
     def adopt(self, queue: Queue) -> None:
         """Take in a queue that was made or recovered."""
         self._queues[queue.name] = queue
-        self._counts[vhost_of(queue.name)] += 1
+        self._context.quotas.add(QUEUES, vhost_of(queue.name), queue.user)
         for part in queue.parts:
             self._parts[part.log.name] = part
         self.bindings.add(queue)
+        self.stored_bytes.adopted(queue)
 
     def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
         """Declare properly what was only published to so far; the messages come along, in order."""
@@ -282,12 +275,12 @@ class QueueDirectory:
                 self.bindings.add(queue)
         self.exchanges.follow_policies(vhost)
 
-    def find_or_create(self, name: str, owner: object, now_ms: int) -> Queue:
-        """Return the queue as `find`, but an unknown name makes an ephemeral queue where `auto_create` allows
-        it.
+    def find_or_create(self, name: str, owner: object, now_ms: int, user: str | None = None) -> Queue:
+        """Return the queue as `find`, but an unknown name makes an ephemeral queue, of this user, where
+        `auto_create` allows it.
         """
         if name not in self._queues and self.auto_create:
-            return self.declare(QueueDefinition.ephemeral(name, self.default_policy), now_ms)
+            return self.declare(QueueDefinition.ephemeral(name, self.default_policy, user), now_ms)
         return self.find(name, owner)
 
     # deleting
@@ -303,7 +296,7 @@ class QueueDirectory:
         if if_empty and count:
             raise NotEmpty(queue.name)
         del self._queues[queue.name]
-        self._counts[vhost_of(queue.name)] -= 1
+        self._context.quotas.remove(QUEUES, vhost_of(queue.name), queue.user)
         for part in queue.parts:
             del self._parts[part.log.name]
             if queue.durable:

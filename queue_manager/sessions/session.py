@@ -7,6 +7,8 @@ from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 from config import limits
+from queue_manager.address import DEFAULT_VHOST
+from queue_manager.quota_accounts import SUBSCRIPTIONS, counted_user
 from queue_manager.sessions.blocks import END
 from queue_manager.sessions.common import Common, Losses
 from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
@@ -81,6 +83,7 @@ class Session:
     expiry_s: int = field(init=False)
     ended_at_ms: int = field(init=False)
     user: str = field(init=False)
+    vhost: str = field(default=DEFAULT_VHOST, init=False)
     unfinished: Unfinished = field(init=False)
     received: Received = field(init=False)
     subscriptions: dict[str, SessionSubscription] = field(default_factory=dict, init=False)
@@ -128,6 +131,11 @@ class Session:
         if self.ended_at_ms == CONNECTED or self.expiry_s == NEVER_S:
             return None
         return self.ended_at_ms + self.expiry_s * 1000
+
+    @property
+    def counted_for(self) -> str | None:
+        """The user whose quotas it counts for; None: it is the broker's own."""
+        return counted_user(self.user)
 
     # its connection
 
@@ -210,6 +218,8 @@ class Session:
         self.subscriptions[subscription.filter] = subscription
         if known is not subscription:
             self._beside_count += subscription.log is None
+        if known is None and not subscription.is_own:
+            self._context.quotas.add(SUBSCRIPTIONS, self.vhost, self.counted_for)
         if subscription.log is not None:
             subscription.log.readers[subscription] = None
 
@@ -221,6 +231,8 @@ class Session:
             return
         self._matching = None
         self._beside_count -= subscription.log is None
+        if not subscription.is_own:
+            self._context.quotas.remove(SUBSCRIPTIONS, self.vhost, self.counted_for)
         own = self.subscriptions.get(OWN + subscription.filter)
         if own is not None:
             self.remove(own, is_replaced=is_replaced)

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from queue_manager.address import local_name, qualified_name, vhost_of
+from queue_manager.quota_accounts import SESSIONS, SUBSCRIPTIONS, counted_user
 from queue_manager.sessions.common import OLDEST, Bounds, Common, Losses
 from queue_manager.sessions.filter_log import OWN, FilterLog
 from queue_manager.sessions.filter_logs import FilterLogs
@@ -120,6 +121,7 @@ class Sessions:
     def begin(self, client_id: str, user: str, expiry_s: int) -> Session:
         """Begin a new session of a client that has none and is about to be attached; raises LimitReached."""
         self._common.check_room()
+        self._context.quotas.check(SESSIONS, self._vhost, counted_user(user))
         value = SessionValue(self._context.new_number(), expiry_s, CONNECTED, user)
         session = self._enter(client_id, value, self._next_id)
         session.write_record()
@@ -128,8 +130,10 @@ class Sessions:
     def _enter(self, client_id: str, value: SessionValue, read_to: int, sent: Sequence[Sent] = ()) -> Session:
         key = session_record.key(qualified_name(self._vhost, client_id))
         session = Session(self._common, client_id, key, value, read_to, sent)
+        session.vhost = self._vhost
         self._by_client[client_id] = session
         self._common.begun()
+        self._context.quotas.add(SESSIONS, self._vhost, session.counted_for)
         return session
 
     def leave(self, session: Session, now_ms: int) -> None:
@@ -142,6 +146,7 @@ class Sessions:
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
             self._common.ended()
+            self._context.quotas.remove(SESSIONS, self._vhost, session.counted_for)
         session.end(now_ms)
 
     def on_timer(self, now_ms: int) -> None:
@@ -179,7 +184,7 @@ class Sessions:
         self, session: Session, topic_filter: str, options: SubscriptionOptions, *, is_logged: bool
     ) -> bool:
         """Subscribe a session to a filter, anew if it is; whether it was not. `is_logged`: what the filter
-        matches is kept for it.
+        matches is kept for it. Raises LimitReached.
         """
         known = session.subscriptions.get(topic_filter)
         if known is not None and (known.log is not None) == is_logged and known.goes_on_as(options):
@@ -188,6 +193,8 @@ class Sessions:
             return False
         if known is not None:
             session.remove(known, is_replaced=True)
+        else:
+            self._context.quotas.check(SUBSCRIPTIONS, self._vhost, session.counted_for)
         log = self.logs.of(topic_filter) if is_logged else None
         subscription = SessionSubscription(session, topic_filter, options, log, self._next_id)
         if log is not None:

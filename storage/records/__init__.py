@@ -574,13 +574,16 @@ row.
 
 
 class StoredExchange(NamedTuple):
-    """An exchange as it was declared; `was_bound`: it goes with its last binding, and had one."""
+    """An exchange as it was declared; `was_bound`: it goes with its last binding, and had one. `user` made it
+    (None: no user did).
+    """
 
     type: Utf8
     auto_delete: Annotated[bool, Flag(0x01)]
     internal: Annotated[bool, Flag(0x02)]
     was_bound: Annotated[bool, Flag(0x04)]
     arguments: Annotated[Mapping[str, object], table]
+    user: Annotated[str | None, optional(utf8)] = None
 
 
 exchange: Final = Record("exchange", 0x1A, key("name", text_rest), value_of(StoredExchange))
@@ -604,32 +607,51 @@ class BindingKey(NamedTuple):
     digest: Annotated[bytes, special_codecs.BINDING_DIGEST]
 
 
-binding: Final = Record("binding", 0x1B, key_of(BindingKey), value("arguments", table))
+class StoredBinding(NamedTuple):
+    """The arguments of a binding, and the user who made it (None: no user did)."""
+
+    arguments: Annotated[Mapping[str, object], table]
+    user: Annotated[str | None, optional(utf8)] = None
+
+
+binding: Final = Record("binding", 0x1B, key_of(BindingKey), value_of(StoredBinding))
 """A binding of a durable exchange to a durable queue (kind 0) or exchange (1). The digest is BLAKE2b of the
-value, left out where there are no arguments: bindings are a set. A queue or exchange is deleted in one batch
-with all its bindings.
+arguments, left out where there are none: bindings are a set. A queue or exchange is deleted in one batch with
+all its bindings.
 """
 
 
 def binding_digest(arguments: Mapping[str, object]) -> bytes:
-    """Return the BLAKE2b of the value, b"" if there are no arguments. Raises ValueError for arguments that
+    """Return the BLAKE2b of arguments, b"" if there are none. Raises ValueError for arguments that
     cannot be stored.
     """
     return blake2b(encode_table(arguments), digest_size=BINDING_DIGEST_BYTES).digest() if arguments else b""
 
 
+class StoredQuota(NamedTuple):
+    """What is bounded, as `max_...` in the configuration, and by how much."""
+
+    quota: Utf8
+    most: U64
+
+
 class StoredVhost(NamedTuple):
     """Whether a virtual host is being deleted with all that is in it (a start goes on with that), and its
-    limits, 0 for none.
+    quotas, of which those of connections and queues are 0 for none.
     """
 
     is_being_deleted: Annotated[bool, Flag(0x01)]
     connections_max: U32
     queues_max: U32
+    quotas: Annotated[tuple[tuple[str, int], ...], added(array(group(value_of(StoredQuota))), ())] = ()
+    description: Annotated[str, added(utf8, "")] = ""
+    tags: Annotated[tuple[str, ...], added(array(utf8), ())] = ()
+    default_queue_type: Annotated[str, added(utf8, "classic")] = "classic"
 
 
 vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(StoredVhost))
-"""A virtual host made by administration: `/`, and those that only stand in the configuration, have no record.
+"""A virtual host made by administration: those that only stand in the configuration have no record, nor has
+`/` unless it was changed.
 """
 
 
@@ -748,11 +770,12 @@ filter_log_entry: Final = Record(
 
 
 class RetainedValue(NamedTuple):
-    """The topic stands in the envelope, too, whose offset is 0."""
+    """The topic stands in the envelope, too, whose offset is 0. `user` published it (None: no user did)."""
 
     qos: U8
     envelope: VarBytes
     body: VarBytes
+    user: Annotated[str | None, optional(utf8)] = None
 
 
 retained: Final = Record(

@@ -243,5 +243,6 @@ def encode_producer(sequence: int, seen_ms: int, digest: bytes, refused: int | N
     return _pack_refused(sequence, seen_ms, digest, refused)
 
 
-def encode_retained(qos: int, envelope: bytes, body: bytes) -> bytes:
-    return b"".join((_pack_retained(qos, len(envelope)), envelope, pack_u32(len(body)), body))
+def encode_retained(qos: int, envelope: bytes, body: bytes, user: str | None = None) -> bytes:
+    by = b"" if user is None else encode_utf8(user)
+    return b"".join((_pack_retained(qos, len(envelope)), envelope, pack_u32(len(body)), body, by))

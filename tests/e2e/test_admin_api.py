@@ -334,8 +334,8 @@ def test_accounts_are_made_changed_and_removed_at_once_and_kept_in_the_users_fil
         assert (made.json()["tags"], made.json()["permissions"][0]["read"]) == (["monitoring"], "^in")
         assert client.get("/users/reader", auth=boss).json() == made.json()
         assert overview(reader) == 200
-        changed = client.put("/users/reader", json={"tags": [], "connections_max": 3}, auth=boss).json()
-        assert (changed["tags"], changed["connections_max"]) == ([], 3)
+        changed = client.put("/users/reader", json={"tags": [], "max_connections": 3}, auth=boss).json()
+        assert (changed["tags"], changed["max_connections"]) == ([], 3)
         assert changed["permissions"] == made.json()["permissions"]
         assert overview(reader) == 403
         for body, status in (

@@ -136,7 +136,7 @@ def test_nobody_reaches_into_another_one(enter, name):
 
 def test_limits(process, enter, name):
     channel = enter("small")
-    with pytest.raises(ProbableAccessDeniedError, match=r"530.*connection limit \(1\) is reached"):
+    with pytest.raises(ProbableAccessDeniedError, match=r"530.*limit in vhost 'small' \(1\) is reached"):
         amqp.connect(process.amqp_port, vhost="small")
     for number in range(2):
         channel.queue_declare(f"{name}-{number}", exclusive=True)

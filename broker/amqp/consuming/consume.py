@@ -54,8 +54,8 @@ class Consuming:
         self._calls = self._channel.core.consuming
         hub = self._channel.hub
         self._settings = hub.settings.queue_manager
-        self._consumers = Consumers(hub, is_paused=self._channel.transport.paused)
-        self._pullers = Consumers(hub)
+        self._consumers = Consumers(hub, self._channel.transport)
+        self._pullers = Consumers(hub, self._channel.transport, are_pullers=True)
 
     def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:
         """Return the channel as its consumers have it, with what the other parts of it know."""
@@ -118,6 +118,7 @@ class Consuming:
             return
         if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
             raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
+        self._consumers.check_room()
         queue, pattern = self._source(method.queue)
         wanted = _wanted(method, queue, client.vhost)
         sink_class = AmqpStreamConsumer if queue.policy.stream else AmqpConsumer

@@ -90,6 +90,8 @@ class AmqpConsumer:
                 self._deliver_alone(first_tag + index, message, counts, is_redelivered=True)
         else:
             self._deliver_first(first_tag, messages)
+        if self._transport.share.is_paced:
+            self._transport.sent(len(messages))
         self._transport.want_flush()
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:

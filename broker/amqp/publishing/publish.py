@@ -388,7 +388,7 @@ class Publisher:
             **by,
             peer=self._channel.transport.peer,
             routing_key=run.shape.address.routing_key,
-            reason=outcomes.REASONS[outcome],
+            reason=outcomes.reason_of(outcome, plan.full),
         )
         if self._publishing.is_remembered(plan, outcome):
             self._confirms.nack_when_durable()
@@ -456,7 +456,9 @@ def _refusing(plan: PublishPlan, outcome: int) -> tuple[str, str]:
 
 def _why_not(judged: Judgement) -> str:
     """Return the reason for which a transaction is refused."""
-    reason = outcomes.REASONS[judged.outcome]
+    reason = outcomes.reason_of(judged.outcome, judged.plan.full)
+    if judged.outcome == outcomes.REFUSED_QUOTA:
+        return reason
     if judged.outcome in outcomes.FULL:
         reason = "is paused, or has no room for what the transaction publishes"
         return f"queue {local_name(judged.plan.full[0].name)!r} {reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from broker.amqp.topology import queue_arguments
 from broker.amqp.topology.bad_arguments import BadArgument
@@ -11,6 +11,9 @@ from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import QueueDeclaration
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import QueuePolicy
+
+CLASSIC: Final = "classic"
+QUEUE_TYPE: Final = "x-queue-type"
 
 
 def queue_declaration(
@@ -23,12 +26,16 @@ def queue_declaration(
     exclusive: bool = False,
     is_server_named: bool = False,
     vhost: str = DEFAULT_VHOST,
+    default_type: str = CLASSIC,
 ) -> QueueDeclaration:
-    """Return the queue that such arguments declare; raises InvalidArgument, in RabbitMQ's words.
+    """Return the queue that such arguments declare, of the default type where they name none; raises
+    InvalidArgument, in RabbitMQ's words.
 
-    What goes with its owner or its last consumer is not kept on the store.
+    What goes with its owner or its last consumer is not kept on the store, and always classic by default.
     """
     is_stored = durable and not exclusive and not auto_delete
+    if is_stored and default_type != CLASSIC and QUEUE_TYPE not in table:
+        table = {**table, QUEUE_TYPE: default_type}
     try:
         queue_arguments.check_kind(
             table,

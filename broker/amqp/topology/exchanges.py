@@ -51,7 +51,7 @@ class Exchanges:
             internal=method.internal,
             arguments=method.arguments or {},
         )
-        answer = self._client.declare(declaration)
+        answer = self._client.declare(declaration, self._channel.client.caller)
         self._held.expect(answer, partial(self._declared, method), method.index)
 
     def _looked(self, method: _Declare, answer: Answer[ExchangeView]) -> None:

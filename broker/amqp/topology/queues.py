@@ -83,6 +83,7 @@ class Queues:
             durable=method.durable,
             auto_delete=method.auto_delete,
             exclusive=method.exclusive,
+            default_type=self._channel.hub.vhost.settings.default_queue_type,
         )
 
     def _declared(self, method: commands.Queue.Declare, answer: Answer[QueueStatus]) -> None:

@@ -46,6 +46,7 @@ class ConsumerLink:
         """Begin to consume; raises QueueManagerError."""
         session = self._session
         queue = self._queue
+        self._consumers.check_room()
         sink = LinkSink(session, self._unsettled, self._consumers, self.name, self.link)
         if queue.policy.stream:
             sink.tell_offsets()

@@ -89,6 +89,8 @@ class LinkSink:
             self._unsettled.add(first_id, claims)
         if not self._connection.session_room(self._session.channel):
             self._consumers.pause()
+        if self._transport.share.is_paced:
+            self._transport.sent(len(payloads))
         self._transport.want_flush()
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:

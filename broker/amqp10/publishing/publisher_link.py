@@ -326,12 +326,12 @@ class PublisherLink:
             **{kind: name},
             peer=self._session.transport.peer,
             routing_key=plan.template.topic,
-            reason=outcomes.REASONS[outcome],
+            reason=outcomes.reason_of(outcome, plan.full),
         )
         if run.settled:
             self.told(1)
             return
-        state = _state_of(outcome, local_name(name), size)
+        state = _state_of(outcome, outcomes.reason_of(outcome, plan.full), local_name(name), size)
         if self._publishing.is_remembered(plan, outcome):
             self._outcomes.wait(first_id, 1, self, state)
         else:
@@ -397,9 +397,8 @@ def _kind_of(block: bytes) -> int | None:
     return int(kind) if isinstance(kind, int) else None
 
 
-def _state_of(outcome: int, name: str, size: int) -> bytes:
+def _state_of(outcome: int, reason: str, name: str, size: int) -> bytes:
     """Return the state of a message that was refused, with the queue and the reason."""
-    reason = outcomes.REASONS[outcome]
     if outcome == outcomes.REFUSED_DEPTH:
         return rejected(
             c.RESOURCE_LIMIT_EXCEEDED,

@@ -233,6 +233,8 @@ def _leads_somewhere(plan: PublishPlan) -> bool:
 
 
 def _why_not(judged: Any) -> str:
+    if judged.outcome == outcomes.REFUSED_QUOTA:
+        return outcomes.reason_of(judged.outcome, judged.plan.full)
     if judged.outcome in outcomes.FULL:
         name = local_name(judged.plan.full[0].name)
         return f"queue '{name}' is paused, or has no room for what the transaction publishes"

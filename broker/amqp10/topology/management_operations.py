@@ -104,7 +104,12 @@ class Operations:
         arguments = _arguments(body)
         permissions.check_queue(client.identity, name, arguments)
         declaration = queue_declaration(
-            name, arguments, client.hub.default_policy, vhost=client.vhost, **flags
+            name,
+            arguments,
+            client.hub.default_policy,
+            vhost=client.vhost,
+            default_type=client.hub.vhost.settings.default_queue_type,
+            **flags,
         )
         status = await self._core.queues.declare(declaration, client.caller)
         view = await self._core.queues.view(name)
@@ -171,7 +176,7 @@ class Operations:
         arguments = _arguments(body)
         permissions.check_exchange(self._session.client.identity, name, arguments)
         declaration = ExchangeDeclaration(name=name, type=kind, arguments=arguments, **flags)
-        await self._core.exchanges.declare(declaration)
+        await self._core.exchanges.declare(declaration, self._session.client.caller)
         return Answer(NO_CONTENT)
 
     async def delete_exchange(self, request: Request, part: str) -> Answer:

@@ -16,6 +16,7 @@ from broker.engine.client.message_flow import ConsumingClient, PublishingClient,
 from broker.engine.client.messages import MessageClient
 from broker.engine.client.policies import PolicyClient, VhostRecords
 from broker.engine.client.queues import QueueClient
+from broker.engine.client.quotas import QuotaClient
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
 from broker.engine.client.streams import StreamClient
@@ -39,6 +40,7 @@ class ShardClient:
         self.sessions = SessionClient(shard)
         self.retained = RetainedClient(shard)
         self.policies = PolicyClient(shard)
+        self.quotas = QuotaClient(shard)
         self.vhosts = VhostRecords(shard)
         self.publishing = PublishingClient(shard)
         self.consuming = ConsumingClient(shard)

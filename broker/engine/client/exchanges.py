@@ -24,10 +24,11 @@ class ExchangeClient:
         self._queues = shard.manager.queues
         self._exchanges = shard.manager.queues.exchanges
         self._shard = shard
+        self._user_of = shard.manager.context.quotas.user_of
 
     @answered
-    def declare(self, declaration: ExchangeDeclaration) -> Changed:
-        """Make an exchange if it is not there.
+    def declare(self, declaration: ExchangeDeclaration, caller: str = OPERATOR) -> Changed:
+        """Make an exchange for a caller if it is not there.
 
         Comes to Inequivalent when it exists as another, ReservedName, InvalidArgument, LimitReached.
         """
@@ -40,6 +41,7 @@ class ExchangeClient:
                 auto_delete=declaration.auto_delete,
                 internal=declaration.internal,
                 arguments=declaration.arguments,
+                user=self._user_of(caller),
             )
         )
         return Changed(is_new, exchange.durable)
@@ -79,7 +81,8 @@ class ExchangeClient:
             destination = self._exchanges.find(binding.destination)
         else:
             destination = find(self._shard, binding.destination, caller)
-        made = self._exchanges.bind(source, destination, binding.routing_key, binding.arguments)
+        user = self._user_of(caller)
+        made = self._exchanges.bind(source, destination, binding.routing_key, binding.arguments, user)
         return Changed(made is not None, made is not None and made.is_durable)
 
     @answered

@@ -67,11 +67,11 @@ class PublishingClient:
         """Return the queues that are bound to a `$queue/...` address."""
         return self._queues.bindings.route(topic)
 
-    def route(self, topic: Address, now_ms: int) -> traffic.Targets:
-        """Return the queues as `match`, but a queue in memory is made if there is none. Raises QueueNotFound
-        where that is not allowed, InvalidAddress, LimitReached.
+    def route(self, topic: Address, now_ms: int, user: str | None = None) -> traffic.Targets:
+        """Return the queues as `match`, but a queue in memory of this user is made if there is none. Raises
+        QueueNotFound where that is not allowed, InvalidAddress, LimitReached.
         """
-        return self._manager.publisher.route(topic, now_ms)
+        return self._manager.publisher.route(topic, now_ms, user)
 
     def named(self, name: Name) -> traffic.Targets:
         """Return the queue of that name, if there is one."""
@@ -165,7 +165,8 @@ class ConsumingClient:
 
     def find_or_create(self, name: Name, caller: str, now_ms: int) -> traffic.Source:
         """Return the queue as `find`, but an unknown name makes a queue in memory where that is allowed."""
-        return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms)
+        user = self._manager.context.quotas.user_of(caller)
+        return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms, user)
 
     def is_stream(self, name: Name) -> bool:
         """Return whether there is a stream of that name."""

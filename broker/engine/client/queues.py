@@ -92,7 +92,8 @@ class QueueClient:
     def _declare(self, declaration: QueueDeclaration, caller: str) -> QueueStatus:
         is_new = declaration.name not in self._queues
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
-        queue = self._queues.declare(_definition(declaration, owner), self._shard.clock.now_ms())
+        user = self._shard.manager.context.quotas.user_of(caller)
+        queue = self._queues.declare(_definition(declaration, owner, user), self._shard.clock.now_ms())
         if is_new and owner is not None:
             self._exclusive.setdefault(owner, {})[queue] = None
         return status_of(queue, is_new=is_new)
@@ -236,10 +237,6 @@ class QueueClient:
         names = (queue.name for queue in self._queues)
         return sorted(name for name in names if vhost_of(name) == vhost)
 
-    def bound(self, vhost: str, queues_max: int) -> None:
-        """Have a virtual host take so many queues at most; 0: as many as there may be."""
-        self._queues.bound(vhost, queues_max)
-
 
 def _set_pause(queue: Queue, wanted: Pause) -> Changed:
     is_new = wanted != queue.pause
@@ -254,7 +251,7 @@ def _arguments(declaration: QueueDeclaration) -> Mapping[str, object] | None:
     return {**(declaration.arguments or {}), REPORTED: dict(declaration.reported)}
 
 
-def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefinition:
+def _definition(declaration: QueueDeclaration, owner: str | None, user: str | None = None) -> QueueDefinition:
     return QueueDefinition(
         declaration.name,
         durable=declaration.durable,
@@ -265,4 +262,5 @@ def _definition(declaration: QueueDeclaration, owner: str | None) -> QueueDefini
         owner=owner,
         description=declaration.description,
         is_server_named=declaration.is_server_named,
+        user=user,
     )

@@ -5,34 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.engine.shard import Shard
-from queue_manager.address import DEFAULT_VHOST, qualified_name
+from queue_manager.address import DEFAULT_VHOST, qualified_topic
 from queue_manager.retained_messages import RetainedMessage
 from storage.envelope import EnvelopeTemplate
 
 
 class RetainedClient:
-    """The last message of each topic that was published with RETAIN.
-
-    In the core topics of a virtual host other than `/` begin with a level for it, which no wildcard of `/`
-    matches for its `$`, and nobody can name.
-    """
+    """The last message of each topic that was published with RETAIN."""
 
     def __init__(self, shard: Shard, vhost: str = DEFAULT_VHOST) -> None:
         self._shard = shard
         self._retained = shard.manager.retained
-        self._prefix = "" if vhost == DEFAULT_VHOST else f"${qualified_name(vhost, '')}/"
+        self._prefix = qualified_topic(vhost, "")
 
     def within(self, vhost: str) -> RetainedClient:
         """Return the same for another virtual host."""
         return RetainedClient(self._shard, vhost)
 
-    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes) -> bool:
-        """Retain a message in the place of the last of its topic, or none if the body is empty; durable once
-        the open commit is. False: there is no room, and the topic has none.
+    def keep(self, template: EnvelopeTemplate, qos: int, body: bytes, user: str | None = None) -> bool:
+        """Retain a message of a user in the place of the last of its topic, or none if the body is empty;
+        durable once the open commit is. False: there is no room for it (`refusal`), and the topic has none.
         """
         if self._prefix:
             template = _with_topic(template, self._prefix + template.topic)
-        return self._retained.keep(template, qos, body, self._shard.clock.now_ms())
+        return self._retained.keep(template, qos, body, self._shard.clock.now_ms(), user)
+
+    @property
+    def refusal(self) -> str:
+        """Why the last message was not kept that was not."""
+        return self._retained.refusal
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage | None]:
         """Yield the messages a filter matches that have not expired, and None after so many topics, for who

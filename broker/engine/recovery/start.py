@@ -178,7 +178,7 @@ async def restore_exchanges(store: Store, manager: QueueManager) -> None:
         exchanges.restore(name, stored)
         if stored.was_bound:
             were_bound.append(name)
-    async for found, arguments in scan_records(store, binding):
+    async for found, stored_binding in scan_records(store, binding):
         source = exchanges.get(found.exchange)
         by_name = exchanges if found.kind == TO_EXCHANGE else manager.queues
         destination = by_name.get(found.destination)
@@ -187,7 +187,7 @@ async def restore_exchanges(store: Store, manager: QueueManager) -> None:
             raise CorruptRecord(
                 binding.name, "key", f"{found.exchange!r} or {found.destination!r} is missing"
             )
-        exchanges.restore_binding(source, destination, found.routing_key, arguments)
+        exchanges.restore_binding(source, destination, found.routing_key, stored_binding)
     exchanges.end_unused(were_bound)
 
 

@@ -74,7 +74,7 @@ class Queues:
         if outcome == UNROUTED:
             raise Problem(409, "precondition_failed", "no consumer group wants it: such messages are dropped")
         if outcome != ACCEPTED:
-            raise unavailable(outcomes.REASONS[outcome])
+            raise unavailable(outcomes.reason_of(outcome, plan.full))
         has_id = publishing.next_offset(name) == offset + 1
         if plan.durable:
             await self._durable()

@@ -13,11 +13,14 @@ from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
 from broker.http.rabbitmq.broker import RABBITMQ_VERSION
+from broker.http.rabbitmq.limit_names import limit_field, limits_of
 from broker.http.rabbitmq.policies import policy_entry, policy_of, without_unknown
 from broker.http.rabbitmq.queues import exchange_declaration
+from broker.http.rabbitmq.vhosts import VHOST_TRAITS
 from broker.http.site import Site
 from broker.stepping import in_steps
 from broker.version import PRODUCT, VERSION
+from broker.vhosts.vhost import VhostView
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import BindingDefinition, Policy, QueueView
@@ -67,7 +70,7 @@ async def export(asking: Asking) -> Response:
     if not is_of_vhost:
         document |= {
             "users": [],
-            "vhosts": [{"name": name} for name in names],
+            "vhosts": [_vhost_entry(await asking.vhosts.view(name)) for name in names],
             "permissions": [],
             "topic_permissions": [],
             "global_parameters": [],
@@ -101,7 +104,10 @@ async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict
     kept = {flag: client.policies.all(is_operator=flag) for flag in (False, True)}
     return {
         "policies": [_without(policy_entry(policy), *hidden) for policy in kept[False]],
-        "parameters": [_without(_operator_entry(policy), *hidden) for policy in kept[True]],
+        "parameters": [
+            *[_without(entry, *hidden) for entry in await _limit_entries(site, vhost)],
+            *[_without(_operator_entry(policy), *hidden) for policy in kept[True]],
+        ],
         "queues": [_without(_queue_entry(view, vhost), *hidden) for view in queues],
         "exchanges": [
             _without(shapes.exchange(view, vhost), "user_who_performed_action", *hidden) for view in made
@@ -158,11 +164,21 @@ async def load(asking: Asking) -> Response:
     return nothing(204, {"x-not-taken": told} if told else None)
 
 
-async def _make_vhost(site: Site, name: str, bounds: dict[str, int]) -> None:
-    if bounds or name not in site.hub.vhosts():
-        await site.admin.vhosts.declare(
-            name, max_connections=bounds.get("max-connections"), max_queues=bounds.get("max-queues")
-        )
+async def _make_vhost(site: Site, name: str, changes: dict[str, Any]) -> None:
+    if changes or name not in site.hub.vhosts():
+        await site.admin.vhosts.declare(name, **changes)
+
+
+def _vhost_entry(view: VhostView) -> dict[str, Any]:
+    metadata = {trait: getattr(view, trait) for trait in VHOST_TRAITS}
+    return {"name": view.name, "metadata": {**metadata, "tags": list(view.tags)}}
+
+
+async def _limit_entries(site: Site, vhost: str) -> list[dict[str, Any]]:
+    """Return the quotas of a virtual host as RabbitMQ has them among the parameters."""
+    value = limits_of(await site.admin.vhosts.view(vhost))
+    entry = {"component": _LIMITS_COMPONENT, "vhost": vhost, "name": "limits", "value": value}
+    return [entry] if value else []
 
 
 async def _make(site: Site, kind: str, vhost: str, wanted: Any) -> None:
@@ -194,16 +210,18 @@ def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:
     }
 
 
-def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the virtual hosts that a document asks for, each with its limits."""
-    found: dict[str, dict[str, int]] = {}
+def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the virtual hosts that a document asks for, each with its limits and what else is said of it."""
+    found: dict[str, dict[str, Any]] = {}
     for entry in _entries(document, "vhosts"):
         if not isinstance(entry.get("name"), str):
             raise Problem(400, "bad_request", "vhosts: an entry has no name")
-        found[entry["name"]] = {}
+        metadata = entry.get("metadata")
+        said = {**(metadata if isinstance(metadata, dict) else {}), **entry}
+        found[entry["name"]] = {trait: said[trait] for trait in VHOST_TRAITS if said.get(trait)}
     for entry in _entries(document, "parameters", is_plain=True):
         if _is_limits(entry):
-            bounds = {key: int(value) for key, value in entry["value"].items() if int(value) >= 0}
+            bounds = {limit_field(key): max(0, int(value)) for key, value in entry["value"].items()}
             found.setdefault(str(entry.get("vhost", DEFAULT_VHOST)), {}).update(bounds)
     return found
 

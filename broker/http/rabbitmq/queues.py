@@ -80,6 +80,7 @@ async def declare_queue(asking: Asking) -> Response:
         vhost=place.vhost,
         durable=flag(body.get("durable"), "durable", True),
         auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
+        default_type=place.hub.vhost.settings.default_queue_type,
     )
     return nothing(201 if await place.admin.declare_queue(declaration) else 204)
 

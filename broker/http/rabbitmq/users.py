@@ -1,4 +1,4 @@
-"""Accounts and their permissions in RabbitMQ's API, to be looked at."""
+"""Accounts and their permissions in RabbitMQ's API, to be looked at, and limits, to be set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from starlette.responses import Response
 
 from broker.access.accounts_of_file import GUEST
 from broker.access.login import ADMINISTRATOR
+from broker.admin.users import UserChange
 from broker.http.problems import Problem
-from broker.http.rabbitmq.asking import Asking, Calls, answer
+from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
+from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
 from broker.http.site import Site
 from config.access_settings import PermissionSettings
 
@@ -23,7 +25,7 @@ calls: Final = Calls()
 async def users(asking: Asking) -> Response:
     """Return all accounts, without what helps to log in."""
     asking.check_administrator()
-    return answer([_user(name, tags) for name, (tags, _) in _accounts(asking.site).items()])
+    return answer([_user(asking, name, tags) for name, (tags, _) in _accounts(asking.site).items()])
 
 
 @calls.add("GET", "/users/{user}")
@@ -31,7 +33,7 @@ async def user(asking: Asking) -> Response:
     """Show one account."""
     asking.check_administrator()
     name = asking.part("user")
-    return answer(_user(name, _account(asking, name)[0]))
+    return answer(_user(asking, name, _account(asking, name)[0]))
 
 
 @calls.add(
@@ -86,8 +88,48 @@ def _accounts(site: Site) -> dict[str, tuple[tuple[str, ...], tuple[PermissionSe
     return {view.name: (view.tags, view.permissions) for view in views}
 
 
-def _user(name: str, tags: tuple[str, ...]) -> dict[str, Any]:
-    return {"name": name, "tags": list(tags), "limits": {}}
+def _user(asking: Asking, name: str, tags: tuple[str, ...]) -> dict[str, Any]:
+    return {"name": name, "tags": list(tags), "limits": _limits(asking, name)}
+
+
+def _limits(asking: Asking, name: str) -> dict[str, int]:
+    users = asking.site.hub.access.users
+    return {} if users is None else limits_of(users.view(name))
+
+
+@calls.add("GET", "/user-limits", "/user-limits/{user}")
+async def user_limits(asking: Asking) -> Response:
+    """List the limits of all users that have some, or of one."""
+    asking.check_administrator()
+    user = asking.part("user")
+    if user:
+        _account(asking, user)
+    names = [user] if user else list(_accounts(asking))
+    told = [{"user": name, "value": value} for name in names if (value := _limits(asking, name))]
+    return answer(told)
+
+
+@calls.add("PUT", "/user-limits/{user}/{limit}")
+async def set_user_limit(asking: Asking) -> Response:
+    """Set one of the limits; below 0 is none."""
+    asking.check_administrator()
+    return await _set_limit(asking, await limit_asked(asking))
+
+
+@calls.add("DELETE", "/user-limits/{user}/{limit}")
+async def clear_user_limit(asking: Asking) -> Response:
+    """Have no such limit."""
+    asking.check_administrator()
+    return await _set_limit(asking, 0)
+
+
+async def _set_limit(asking: Asking, most: int) -> Response:
+    user = asking.part("user")
+    field = limit_field(asking.part("limit"))
+    _account(asking, user)
+    change = UserChange(quotas={field: most})
+    await asking.site.admin.users.put(user, change, asking.login.user)
+    return nothing()
 
 
 def _permission(user: str, vhost: str, granted: tuple[PermissionSettings, ...]) -> dict[str, str] | None:

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import NO_ENTRY, Asking, Calls, answer, nothing
+from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
 from broker.vhosts.vhost import VhostView
 from queue_manager.address import DEFAULT_VHOST
 
-_LIMITS: Final = {"max-connections": "max_connections", "max-queues": "max_queues"}
-
+VHOST_TRAITS: Final = ("description", "tags", "default_queue_type")
 
 calls: Final = Calls()
 
@@ -36,9 +36,13 @@ async def vhost(asking: Asking) -> Response:
 
 @calls.add("PUT", "/vhosts/{name}")
 async def declare_vhost(asking: Asking) -> Response:
-    """Make a virtual host; nothing changes if it is there."""
+    """Make a virtual host, or say something else of it."""
     asking.check_administrator()
-    return nothing(201 if await asking.vhosts.declare(asking.part("name")) else 204)
+    body = await asking.body()
+    changes = {name: body[name] for name in VHOST_TRAITS if body.get(name) is not None}
+    if isinstance(changes.get("tags"), str):
+        changes["tags"] = [tag.strip() for tag in changes["tags"].split(",") if tag.strip()]
+    return nothing(201 if await asking.vhosts.declare(asking.part("name"), **changes) else 204)
 
 
 @calls.add("DELETE", "/vhosts/{name}")
@@ -57,7 +61,7 @@ async def vhost_limits(asking: Asking) -> Response:
     views = [await asking.vhosts.view(name)] if name else await asking.vhosts.all()
     told = []
     for view in views:
-        value = {limit: most for limit, field in _LIMITS.items() if (most := getattr(view, field))}
+        value = limits_of(view)
         if value:
             told.append({"vhost": view.name, "value": value})
     return answer(told)
@@ -67,12 +71,7 @@ async def vhost_limits(asking: Asking) -> Response:
 async def set_limit(asking: Asking) -> Response:
     """Set one of the limits; below 0 is none."""
     asking.check_administrator()
-    value = (await asking.body("value"))["value"]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Problem(400, "bad_request", "value: a whole number")
-    if value == 0:
-        raise Problem(400, "bad_request", "value: 1 or more, or -1 for no limit")
-    return await _limit(asking, max(0, value))
+    return await _limit(asking, await limit_asked(asking))
 
 
 @calls.add("DELETE", "/vhost-limits/{name}/{limit}")
@@ -84,9 +83,7 @@ async def clear_limit(asking: Asking) -> Response:
 
 async def _limit(asking: Asking, most: int) -> Response:
     name = asking.part("name")
-    field = _LIMITS.get(asking.part("limit"))
-    if field is None:
-        raise Problem(400, "bad_request", f"limits are {', '.join(_LIMITS)}")
+    field = limit_field(asking.part("limit"))
     await asking.vhosts.view(name)  # it has to be there
     await asking.vhosts.declare(name, **{field: most})
     return nothing()
@@ -96,13 +93,14 @@ async def _item(asking: Asking, view: VhostView) -> dict[str, Any]:
     queues = await asking.site.hub.of_vhost(view.name).client.queues.views()
     ready = sum(queue.ready + queue.delayed for queue in queues)
     unacknowledged = sum(queue.in_flight for queue in queues)
-    description = "Default virtual host" if view.name == DEFAULT_VHOST else ""
+    description = view.description or ("Default virtual host" if view.name == DEFAULT_VHOST else "")
+    tags, default = list(view.tags), view.default_queue_type
     return {
         "name": view.name,
         "description": description,
-        "tags": [],
-        "default_queue_type": "classic",
-        "metadata": {"description": description, "tags": []},
+        "tags": tags,
+        "default_queue_type": default,
+        "metadata": {"description": description, "tags": tags, "default_queue_type": default},
         "tracing": False,
         "cluster_state": {shapes.NODE: "running"},
         "messages": ready + unacknowledged,

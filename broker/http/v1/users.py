@@ -15,6 +15,7 @@ from broker.http.site import Site
 from broker.http.v1.listings import page_of
 from config import limits
 from config.access_settings import CertificateName, PermissionSettings, Tag
+from config.quota_settings import QuotaSettings
 
 users: Final = Endpoints("users")
 
@@ -39,18 +40,23 @@ async def show_user(site: Site, user: str) -> UserView:
     return site.admin.users.view(user)
 
 
+class AccountChange(QuotaSettings):
+    """The wanted state of an account; what is left out stays."""
+
+    password: Annotated[SecretStr | None, Field(min_length=1, max_length=limits.PASSWORD_BYTES_MAX)] = None
+    scram: bool | None = None
+    tags: tuple[Tag, ...] | None = None
+    permissions: tuple[PermissionSettings, ...] | None = None
+    certificates: tuple[CertificateName, ...] | None = None
+
+
 @users.endpoint("PUT", "/users/{user}")
 async def put_user(
     site: Site,
     user: str,
+    body: AccountChange,
     *,
     caller: Identity | None,
-    password: Annotated[SecretStr | None, Field(min_length=1, max_length=limits.PASSWORD_BYTES_MAX)] = None,
-    scram: bool | None = None,
-    tags: tuple[Tag, ...] | None = None,
-    permissions: tuple[PermissionSettings, ...] | None = None,
-    certificates: tuple[CertificateName, ...] | None = None,
-    connections_max: Annotated[int | None, Field(ge=0, le=limits.CONNECTIONS_MAX)] = None,
 ) -> UserView:
     """Make an account, or change it: in the users file, and in force at once. 409 when nobody would be left
     who administers.
@@ -58,13 +64,14 @@ async def put_user(
     What is left out stays as it is, or is empty for a new one; `scram`: keep what MQTT 5's SCRAM-SHA-256
     needs, too.
     """
+    password = body.password
     change = UserChange(
         password=None if password is None else password.get_secret_value().encode(),
-        scram=scram,
-        tags=tags,
-        permissions=permissions,
-        certificates=certificates,
-        connections_max=connections_max,
+        scram=body.scram,
+        tags=body.tags,
+        permissions=body.permissions,
+        certificates=body.certificates,
+        quotas=body.model_dump(include=set(QuotaSettings.model_fields), exclude_unset=True),
     )
     return await site.admin.users.put(user, change, _name(caller))
 

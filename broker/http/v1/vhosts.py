@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-
-from pydantic import Field
+from typing import Final
 
 from broker.http.endpoints import Endpoints
 from broker.http.site import Site
 from broker.vhosts.vhost import VhostView
-from config import limits
+from config.quota_settings import QuotaSettings
+from config.settings import QueueType
 
 vhosts: Final = Endpoints("vhosts")
 
@@ -26,18 +25,20 @@ async def show_vhost(site: Site, vhost: str) -> VhostView:
     return await site.admin.vhosts.view(vhost)
 
 
+class VhostChange(QuotaSettings):
+    """What is to be said of a virtual host; what is left out stays."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: QueueType = "classic"
+
+
 @vhosts.endpoint("PUT", "/vhosts/{vhost}")
-async def declare_vhost(
-    site: Site,
-    vhost: str,
-    *,
-    max_connections: Annotated[int | None, Field(ge=0, le=limits.CONNECTIONS_MAX)] = None,
-    max_queues: Annotated[int | None, Field(ge=0, le=limits.QUEUES_MAX)] = None,
-) -> VhostView:
-    """Make a virtual host, or change its limits (0: none; what is left out stays); 409 for what stands in the
-    configuration.
+async def declare_vhost(site: Site, vhost: str, body: VhostChange) -> VhostView:
+    """Make a virtual host, or change its quotas (0: none) and what else is said of it; what is left out
+    stays. 409 for what stands in the configuration.
     """
-    await site.admin.vhosts.declare(vhost, max_connections=max_connections, max_queues=max_queues)
+    await site.admin.vhosts.declare(vhost, **body.model_dump(exclude_unset=True))
     return await site.admin.vhosts.view(vhost)
 
 

@@ -51,15 +51,15 @@ class MqttClient:
         self.core = self.hub.client
         self.clock = self.hub.clock
         self.caller = self.hub.new_caller()
-        self.consumers = Consumers(self.hub)
+        self.consumers = Consumers(self.hub, self.transport)
         self.vhost = self.hub.vhost.name
 
     def identify(self, identity: Identity, client_id: str, *, is_assigned: bool) -> None:
         """Note who it is, and the client identifier of the CONNECT, or what the broker assigned instead.
 
-        Raises LoginRefused, VhostFull.
+        Raises LimitReached.
         """
-        self._presence = Presence(self.hub, self.transport, identity)
+        self._presence = Presence(self.hub, self.transport, identity, self.caller)
         self.identity = identity
         self.client_id = client_id
         self.has_assigned_id = is_assigned

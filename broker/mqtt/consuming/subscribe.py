@@ -43,6 +43,7 @@ from queue_manager import address
 from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerError
 from queue_manager.patterns import MATCH_ALL
+from queue_manager.quota_accounts import SUBSCRIPTIONS
 from storage.envelope import EnvelopeTemplate
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
@@ -61,6 +62,7 @@ class Subscriptions:
     _link: SessionLink | None
     _plain: dict[str, Subscription] = field(default_factory=dict, init=False)
     _temporary: TemporaryGroups = field(init=False)
+    _counted: int = field(default=0, init=False)
     # of the packet whose filters come just now
     _codes: list[int] = field(default_factory=list, init=False)
     _reasons: list[str] = field(default_factory=list, init=False)
@@ -98,6 +100,7 @@ class Subscriptions:
                 reasons.append("too many subscriptions")
                 continue
             code, reason = self._subscribe(event, request, after)
+            self._note_count()
             codes.append(code)
             if reason:
                 reasons.append(f"{request.filter}: {reason}")
@@ -138,6 +141,19 @@ class Subscriptions:
             return len(self._plain) + len(self._client.consumers)
         return len(self._link.session.subscriptions)
 
+    def _check_room(self, topic_filter: str) -> None:
+        """Raise LimitReached if a filter is one too many."""
+        known = self._plain if self._link is None else self._link.session.subscriptions
+        if topic_filter not in known and topic_filter not in self._client.consumers:
+            self._client.transport.share.check(SUBSCRIPTIONS)
+
+    def _note_count(self) -> None:
+        """Have the subscriptions count for quotas; those of a session do by themselves."""
+        if self._link is None:
+            count = self._count()
+            self._client.transport.share.add(SUBSCRIPTIONS, count - self._counted)
+            self._counted = count
+
     def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
         """End subscriptions; what their consumers hold returns."""
         codes = self._codes
@@ -149,6 +165,7 @@ class Subscriptions:
             if self._link is not None:
                 found |= self._link.unsubscribe(topic_filter)
                 self._shares.part(self._link.session, topic_filter)
+            self._note_count()
             codes.append(c.SUCCESS if found else c.NO_SUBSCRIPTION_EXISTED)
         if not event.is_last:
             return
@@ -199,6 +216,7 @@ class Subscriptions:
         self._plain.clear()
         self._client.consumers.end_all()
         self._temporary.end()
+        self._note_count()
 
     def _subscribe(
         self, event: SubscribeReceived, request: SubscriptionRequest, after: list[Callable[[], None]]
@@ -208,6 +226,7 @@ class Subscriptions:
         What is to be sent behind the SUBACK is added to `after`.
         """
         try:
+            self._check_room(request.filter)
             share, topic_filter = split_shared(request.filter)
             if address.is_queue_topic(topic_filter):
                 self._subscribe_queue(event, request, share, topic_filter)
@@ -339,6 +358,8 @@ class Subscriptions:
             identifiers=encode_identifier(event.subscription_identifier),
         )
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
+        if not is_replacement:
+            client.consumers.check_room()
         consumer = client.core.consuming.subscribe(
             queue,
             group,

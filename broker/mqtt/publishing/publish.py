@@ -27,7 +27,7 @@ from queue_manager.validity import Version
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
-NOT_RETAINED: Final = "delivered, not retained: there is no room for more retained messages"
+NOT_RETAINED: Final = "delivered, not retained: {}"
 NO_TEXT: Final = "the payload is not UTF-8, which the payload format indicator says it is"
 
 _OWN_ROOTS: Final = frozenset({"$queue", "$share", "$SYS"})
@@ -202,7 +202,7 @@ class TopicTarget:
             if self._audience is None:
                 note = QUEUES_RETAIN_NOTHING
             elif not self._audience.is_retained:
-                note = NOT_RETAINED
+                note = NOT_RETAINED.format(publisher.core.retained.refusal)
             if note:
                 publisher.note_unretained(shape.topic, note)
         if is_stored:
@@ -215,7 +215,7 @@ class TopicTarget:
         plan = self._plan
         publisher.hub.counters.refuse_publishes(1)
         code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
-        reason = outcomes.REASONS[outcome]
+        reason = outcomes.reason_of(outcome, () if plan is None else plan.full)
         by: dict[str, Any] = {}
         if outcome == outcomes.REFUSED_SESSION:
             by["session"] = publisher.core.sessions.full_session
@@ -248,6 +248,7 @@ class TopicTarget:
                     subscriber=publisher.subscriber,
                     session=publisher.session,
                     protocol_version=publisher.client.connection.protocol_version if publisher.client else 0,
+                    user=publisher.identity.user,
                 )
         if targets.queues:
             if self._plan is None:

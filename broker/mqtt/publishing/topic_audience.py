@@ -32,7 +32,8 @@ class Audience:
     was, where the shape says so.
 
     `subscriber` and `session` are those of the publisher, for subscriptions that are not for its own
-    publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not.
+    publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not; `user` for
+    whose quotas it counts what is retained.
     """
 
     hub: InitVar[Hub]
@@ -42,6 +43,7 @@ class Audience:
     subscriber: Subscriber | None = None
     session: Session | None = None
     protocol_version: int = 0
+    user: str | None = None
     _sessions: SessionClient = field(init=False)
     _retained: RetainedClient = field(init=False)
     _template: EnvelopeTemplate | None = field(default=None, init=False)
@@ -105,7 +107,7 @@ class Audience:
             heard = max(heard, self._keep(run))
         if shape.retain:
             heard = STORED
-            self.is_retained = self._retained.keep(self._kept_as(), shape.qos, run.payloads[-1])
+            self.is_retained = self._retained.keep(self._kept_as(), shape.qos, run.payloads[-1], self.user)
         for subscriber in self.direct:
             subscriber.pass_on(run)
         for subscription in self._others:

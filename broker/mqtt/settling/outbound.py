@@ -17,6 +17,7 @@ from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.outgoing import Outgoing, WaitingRoom
 from broker.mqtt.settling.window import OutboundWindow
 from broker.mqtt.topology.subscription import ShareGroup, Subscription
+from broker.network.transport import Transport
 from broker.process.counters import Counters
 from broker.properties.templates import as_mqtt_at
 from config import limits
@@ -45,6 +46,7 @@ class Outbound:
     _connection: MqttConnection = field(init=False)
     _counters: Counters = field(init=False)
     _settling: SettlingClient = field(init=False)
+    _transport: Transport = field(init=False)
     _want_flush: Callable[[], None] = field(init=False)
     _is_stall_noted: bool = field(default=False, init=False)
     _on_room: Callable[[], None] | None = field(default=None, init=False)
@@ -65,6 +67,7 @@ class Outbound:
         self._connection = client.connection
         self._counters = hub.counters
         self._settling = client.core.settling
+        self._transport = client.transport
         self._want_flush = client.transport.want_flush
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
         self._waiting = WaitingRoom(client.clock.now_ms)
@@ -133,6 +136,10 @@ class Outbound:
         """See `Subscriber`: byte for byte, but for packet identifiers."""
         connection = self._connection
         if connection.closed:
+            return
+        if self._transport.share.is_paced:
+            self._resend(run)
+            self._want_flush()
             return
         wire = run.wire
         size = len(wire)
@@ -395,9 +402,9 @@ class Outbound:
         messages.
         """
         client = self._client
-        if client.transport.output.buffered_bytes() <= self._unsent_bytes_max and self._waiting.has_room(
-            self._unsent_bytes_max
-        ):
+        output = client.transport.output
+        is_taken = not output.held_by and output.buffered_bytes() <= self._unsent_bytes_max
+        if is_taken and self._waiting.has_room(self._unsent_bytes_max):
             return True
         self._counters.drop_slow(count)
         if not self._is_stall_noted:
@@ -454,6 +461,8 @@ class Outbound:
         if len(head) + len(tail) + size + 2 > connection.client_maximum_packet_size:
             return False
         hot.encode_publish_run(connection.output, head, packet_ids, tail, payloads)
+        if self._transport.share.is_paced:
+            self._transport.sent(len(payloads))
         if aliases is not None and topic and not known:
             aliases.take(topic)
         return True

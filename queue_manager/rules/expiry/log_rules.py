@@ -131,7 +131,7 @@ class LogRules(Level):
 
     def policy_changed(self) -> None:
         """Look at everything again."""
-        if not self.log.policy.counts_bytes():
+        if not (self.log.policy.counts_bytes() or self.log.is_counted):
             self.bytes = None
         elif self.bytes is None:
             self.bytes = ByteCount(self.log, self.fronts, self.call_at)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.clients.client_consumers import Consumers
+from queue_manager.quota_accounts import NO_SHARE
 
 
 class Consumer:
@@ -16,6 +17,9 @@ class Consumer:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.paused = False
+
+    def pace(self, per_s: int) -> None:
+        pass
 
     def pause(self) -> None:
         self.paused = True
@@ -61,7 +65,8 @@ def consumers(core: Consuming) -> Consumers:
     hub: Any = SimpleNamespace(
         client=SimpleNamespace(consuming=core, settling=None), clock=SimpleNamespace(now_ms=lambda: 0)
     )
-    return Consumers(hub)
+    transport: Any = SimpleNamespace(paused=False, share=NO_SHARE)
+    return Consumers(hub, transport)
 
 
 def subscribe(consumers: Consumers, name: str) -> Any:

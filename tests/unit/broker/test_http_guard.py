@@ -71,7 +71,7 @@ def requests(tmp_path):
     return Requests(tmp_path / "users.yaml")
 
 
-SAME = UserSettings(name="alice", password=KEPT, permissions=(RIGHT,), connections_max=7)
+SAME = UserSettings(name="alice", password=KEPT, permissions=(RIGHT,), max_connections=7)
 OTHER = UserSettings(name="bob")
 
 

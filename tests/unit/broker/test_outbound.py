@@ -14,6 +14,7 @@ from config.settings import Settings
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager.claims.claim import IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim
+from queue_manager.quota_accounts import NO_SHARE
 
 
 class Client:
@@ -24,7 +25,8 @@ class Client:
             protocol_version=c.MQTT_5, client_maximum_packet_size=packet_bytes_max, output=[], closed=False
         )
         self.transport = SimpleNamespace(
-            output=SimpleNamespace(buffered_bytes=lambda: 0),
+            output=SimpleNamespace(buffered_bytes=lambda: 0, held_by=""),
+            share=NO_SHARE,
             want_flush=lambda: None,
             flush=self.connection.output.clear,
             peer="",

@@ -36,12 +36,12 @@ OTHER_TEXTS = {
     "state",
 }
 OF_OTHER_CALLS = {
-    ("QueueClient", "bound", "vhost"),  # of whoever has the shard's own client
     ("GroupClient", "create", "name"),  # of a group
     ("GroupClient", "reset", "to"),  # a place in the queue
     ("MessageClient", "cancel_scheduled", "name"),  # of a message
     ("PublishingClient", "plan", "topic"),  # what messages have, as the publisher said it
     ("PublishingClient", "plan", "exchange"),
+    ("PublishingClient", "route", "user"),
 }
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1_000)
 PARTS = ("Queue", "Exchange", "Group", "Message", "Stream", "Epoch", "Publishing", "Consuming", "Settling")

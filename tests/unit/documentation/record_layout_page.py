@@ -121,7 +121,8 @@ class _Source:
             case "group", [codec]:
                 return f"({self.codec(codec)})"
             case "optional" | "added", [inner, *_]:
-                return f"[{self.field(inner).strip('()')}]"
+                spelled = self.field(inner)
+                return f"[{spelled[1:-1] if spelled.startswith('(') else spelled}]"
             case "Packed", [ast.Constant(value=str(code)), *_]:
                 return _CODES[code]
             case "Flag", [ast.Constant(value=int(bit))]:

@@ -39,7 +39,7 @@ def users_file(tmp_path):
         password=hashed(b"secret"),
         tags=("monitoring",),
         permissions=(right,),
-        connections_max=7,
+        max_connections=7,
     )
     save_users(path, UsersSettings(users=(alice, UserSettings(name="bob"))))
     return str(path)
@@ -100,7 +100,8 @@ def test_with_a_password_the_name_that_was_asked_for_does_not_matter(users_file)
 def test_users_come_in_with_their_password_from_anywhere(users_file):
     access = Access(AccessSettings(users_file=users_file), Clock())
     found = login(access, Password("alice", b"secret"), ELSEWHERE)
-    assert (found.user, found.tags, found.connections_max) == ("alice", {"monitoring"}, 7)
+    assert (found.user, found.tags) == ("alice", {"monitoring"})
+    assert access.quotas == ({}, {"alice": {"connections": 7}})
     assert found.vhosts == ["/"]
     assert access.admits_others
 
@@ -220,7 +221,7 @@ async def test_who_is_logging_in_while_the_users_are_read_anew_gets_an_answer_of
 async def test_who_logged_in_before_the_users_were_read_anew_is_looked_at_again(users_file):
     access = Access(AccessSettings(users_file=users_file), Clock())
     login = await access.login(Password("alice", b"secret"), ELSEWHERE)
-    assert access.current(login).connections_max == 7
+    assert access.current(login).tags == {"monitoring"}
     save_users(Path(users_file), UsersSettings(users=(UserSettings(name="bob"),)))
     await access.take(access.prepare(AccessSettings(users_file=users_file)))
     with pytest.raises(LoginRefused):

@@ -6,7 +6,7 @@ import pytest
 
 from queue_manager.manager import QueueManager
 from queue_manager.routing.exchange import Exchange
-from storage.records import StoredExchange
+from storage.records import StoredBinding, StoredExchange
 from tests.unit.queue_manager.managers import make_manager, make_queue
 
 COUNT = 300
@@ -36,7 +36,7 @@ def restored_circle() -> QueueManager:
         exchanges.restore(f"e{number}", stored)
     for number in range(COUNT):
         following = exchanges.find(f"e{(number + 1) % COUNT}")
-        exchanges.restore_binding(exchanges.find(f"e{number}"), following, "", {})
+        exchanges.restore_binding(exchanges.find(f"e{number}"), following, "", StoredBinding({}))
     return manager
 
 

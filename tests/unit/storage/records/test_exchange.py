@@ -56,7 +56,9 @@ def test_binding_matches_the_documented_vectors():
     wanted = BindingKey("events", TO_EXCHANGE, "all", "", binding_digest(arguments))
     assert binding.key(*wanted) == unhex("01 1b 65 76 65 6e 74 73 00 01 61 6c 6c 00 00") + wanted.digest
     assert binding.encode(arguments) == value
-    assert binding.decode(value) == arguments
+    assert binding.decode(value) == (arguments, None)
+    assert binding.encode(arguments, "bob") == value + unhex("03 00 62 6f 62")
+    assert binding.decode(value + unhex("03 00 62 6f 62")) == (arguments, "bob")
     check_strict(binding.decode, value)
 
 
