@@ -246,6 +246,7 @@ class Broker:
             await store.close()
             raise
         self._shard = shard
+        shard.group_expiry.generated_expires_ms = manager_settings.generated_group_expires_ms
         shard.on_failure(self._on_failure)
         loop = asyncio.get_running_loop()
         client = ShardClient(shard)

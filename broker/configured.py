@@ -60,6 +60,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         retention_bytes=queue.retention.max_length_bytes,
         retention_count=queue.retention.max_length_messages,
         primary_group=queue.primary_group,
+        group_expires_ms=queue.group_expires_ms,
     )
 
 

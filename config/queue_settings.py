@@ -192,6 +192,8 @@ class QueueSettings(Section):
     """How long in ms a deduplication ID is remembered."""
     groups: tuple[GroupSettings, ...] = Field(default=(), max_length=GROUPS_MAX)
     """Consumer groups, made if they are not there; others come with their first consumer."""
+    group_expires_ms: DurationMs = Field(default=0, validation_alias="group_expires")
+    """A group that has a name and is not in use goes after so long, in ms; 0: only one that was made up."""
     retention: RetentionSettings = RetentionSettings()
     primary_group: str = ""
     """Only for streams: the group whose progress the readers of all groups are told; "" is none."""

@@ -296,6 +296,10 @@ class QueueManagerSettings(Section):
     """Lease of a delivery in ms, for queues that set none."""
     consumer_timeout_ms: PositiveDurationMs = Field(default=30 * 60_000, validation_alias="consumer_timeout")
     """Longest an AMQP consumer may hold one message unsettled, in ms; then that message returns."""
+    generated_group_expires_ms: DurationMs = Field(
+        default=limits.GENERATED_GROUP_EXPIRES_MS, validation_alias="generated_group_expires"
+    )
+    """A consumer group with a name that a library made up goes after so long without use, in ms; 0: never."""
     ephemeral_expires_ms: PositiveDurationMs = Field(default=5 * 60_000, validation_alias="ephemeral_expires")
     """An ephemeral queue without consumers goes after this, in ms."""
     auto_commit_interval_ms: DurationMs = Field(default=5_000, validation_alias="auto_commit_interval")

@@ -232,7 +232,8 @@ class GroupView:
     `oldest_age_ms`: how long ago the oldest of them was published, 0 if there is none. `position` is the
     first offset it never looked at. `unmatched`: those of `ready` that no filter of its consumers wants, as
     far as all were asked. `done` are kept until their retention ends. `redelivered` counts since the start
-    of the broker.
+    of the broker. `idle_ms`: for how long it was not in use, as far as that was seen since the start;
+    `expires_ms`: it goes after so long (0: never).
 
     In a stream `lag` is what lies between `committed` (where the group goes on after a restart; otherwise
     the same as `position`) and the end, and `lost` counts what retention took before the group read it. In a
@@ -257,6 +258,8 @@ class GroupView:
     lost: int
     consumers: int
     redelivered: int
+    idle_ms: int
+    expires_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

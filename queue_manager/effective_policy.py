@@ -47,8 +47,9 @@ _BOUNDS_OF_STREAMS: Final = ("retention_age_ms", "bytes_max")
 _DEAD_LETTERS: Final = ("dead_letter", "dead_letter_exchange", "dead_letter_by_key")
 _RETRY: Final = ("retry_kind", "retry_initial_ms", "retry_max_ms")
 _TIMEOUT: Final = ("consumer_timeout_ms",)
+_GROUPS: Final = ("group_expires_ms",)
 FIELDS: Final = frozenset(
-    (*_BOUNDS, *_BOUNDS_OF_STREAMS, *_DEAD_LETTERS, *_RETRY, *_TIMEOUT, OVERFLOW, ALTERNATE)
+    (*_BOUNDS, *_BOUNDS_OF_STREAMS, *_DEAD_LETTERS, *_RETRY, *_TIMEOUT, *_GROUPS, OVERFLOW, ALTERNATE)
 )
 
 
@@ -210,6 +211,7 @@ def joined(
             is_bound = name in _BOUNDS or name in _BOUNDS_OF_STREAMS
             wanted[name] = _smaller(wanted.get(name, 0), value) if is_bound else value
     fields = declared.fields()
+    fields["group_expires_ms"] = declared.group_expires_ms or wanted.get("group_expires_ms", 0)
     if declared.stream:
         _bound(fields, "retention_age_ms", wanted.get("retention_age_ms", 0))
         _bound(fields, "retention_bytes", max(0, wanted.get("bytes_max", 0)))

@@ -67,7 +67,8 @@ class QueuePolicy:
     of the groups there are wants. A `quorum` queue counts as attempts what RabbitMQ's count: not what a
     consumer requeues with nack or recover, nor what its lease took; and it cancels the AMQP consumer whose
     lease ended. `retry_kind`: the waits grow by `retry_initial_ms` each, and only some wait. It takes nothing
-    from the publisher `not_from` ("": from all).
+    from the publisher `not_from` ("": from all). A consumer group with a name goes when it has not been in
+    use for `group_expires_ms`.
     """
 
     visibility_timeout_ms: int
@@ -102,6 +103,7 @@ class QueuePolicy:
     quorum: bool = False
     retry_kind: str = ""
     not_from: str = ""
+    group_expires_ms: int = 0
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

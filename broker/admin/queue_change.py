@@ -54,6 +54,7 @@ _KEPT: Final = {
     "limits.max_message_size": _size("message_bytes_max"),
     "single_active_consumer": _Key(("single_active",), lambda policy: policy.single_active),
     "deduplication_window": _duration("deduplication_window_ms"),
+    "group_expires": _duration("group_expires_ms"),
 }
 _CLASSIC: Final = {
     **_LEASE,

@@ -20,12 +20,13 @@ _COLUMNS: Final = (
     *("lag", "ready", "delayed", "in_flight", "failed"),
     ("oldest_age_ms", "OLDEST MS"),
     *("position", "consumers", "redelivered"),
+    ("idle_ms", "IDLE MS"),
 )
 
 
 @app.over_api("ls")
 def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
-    """List the groups of a queue with their lag."""
+    """List the groups of a queue with their lag, and how long each has not been in use."""
     print_found(api.get(f"/queues/{segment(queue)}/groups"), _COLUMNS, as_json=as_json)
 
 

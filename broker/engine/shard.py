@@ -11,6 +11,7 @@ import structlog
 from broker.clock import Clock
 from broker.engine.commit_loop import CommitLoop
 from broker.engine.commit_stats import CommitStats
+from broker.engine.group_expiry import GroupExpiry
 from broker.engine.lease_loop import LeaseLoop, StepLoop
 from broker.engine.loading import DoneRecords, Loader
 from broker.engine.log_reader import LogReader
@@ -80,6 +81,7 @@ class Shard:
         self.sweep_once = self.sweeper.sweep_once
         self.expire_once = self.leases.expire_once
         self.redriving = asyncio.Lock()  # one redrive of failed messages at a time
+        self.group_expiry = GroupExpiry(manager, clock, self.sweeper, self.redriving)
         self._tasks: list[asyncio.Task[None]] = []
         self.is_closed = False
         if store.lease is not None:
@@ -139,6 +141,7 @@ class Shard:
             self.leases.run_timers(),
             self.steps.run(),
             self.commits.watch_lease(),
+            self.group_expiry.run(),
         ):
             self._tasks.append(asyncio.create_task(self._run(loop)))
 

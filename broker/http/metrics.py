@@ -69,6 +69,7 @@ _GROUPS: Final[tuple[_GroupMetric, ...]] = (
     ("in_flight", "Messages claimed and not settled.", lambda v: v.in_flight),
     ("failed", "Messages that failed and are kept.", lambda v: v.failed),
     ("consumers", "Consumers.", lambda v: v.consumers),
+    ("idle_seconds", "How long the group has not been in use.", lambda v: v.idle_ms / 1000),
     ("lost_total", "Messages that retention took before they were read.", lambda v: v.lost),
     ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )

@@ -20,6 +20,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "delayed-retry-min": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
     "delayed-retry-type": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
     "delivery-limit": ("attempts_max",),
+    "group-expires": ("group_expires_ms",),
     "max-age": ("retention_age_ms",),
     "max-length": ("depth_max",),
     "max-length-bytes": ("bytes_max",),

@@ -31,6 +31,7 @@ STREAM: Final = "stream"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 EXPIRES: Final = "x-expires"
+GROUP_EXPIRES: Final = "x-group-expires"
 OVERFLOW: Final = "x-overflow"
 _OVERFLOWS: Final = {"reject-publish": REJECT, REJECT_DLX: REJECT_DLX, DROP_HEAD: DROP_HEAD}
 
@@ -269,6 +270,7 @@ _READERS: Final[dict[str, _Reader]] = {
         "message_ttl_ms", limits.DURATION_MS_MAX, least=limits.LIFETIME_MS_MIN
     ),  # 0: gone unless deliverable
     EXPIRES: _number("expires_ms", limits.DURATION_MS_MAX, low=1),
+    GROUP_EXPIRES: _number("group_expires_ms", limits.DURATION_MS_MAX, low=1),
     "x-max-length": _bound("depth_max", limits.QUEUE_DEPTH_MESSAGES_MAX),
     "x-max-length-bytes": _bound("bytes_max", limits.SIZE_BYTES_MAX),
     OVERFLOW: _nothing(_one_of(tuple(_OVERFLOWS), "invalid_overflow")),
@@ -290,6 +292,7 @@ _STREAM_READERS: Final[dict[str, _Reader]] = {
     "x-max-length": _number("retention_count", limits.QUEUE_DEPTH_MESSAGES_MAX, low=1),
     "x-max-length-bytes": _number("retention_bytes", limits.SIZE_BYTES_MAX, low=1),
     "x-max-age": _max_age,
+    GROUP_EXPIRES: _number("group_expires_ms", limits.DURATION_MS_MAX, low=1),
     "x-stream-max-segment-size-bytes": _nothing(_group_size),  # what goes at a time is much smaller here
     "x-single-active-consumer": _single_active,
 }

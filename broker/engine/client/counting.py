@@ -125,6 +125,8 @@ async def group_view(shard: Shard, group: Group) -> GroupView:
         lost=lost,
         consumers=len(group.consumers.members),
         redelivered=group.redelivered_count(),
+        idle_ms=shard.group_expiry.idle_ms(group),
+        expires_ms=shard.group_expiry.expires_ms(group),
     )
 
 
