@@ -1,5 +1,7 @@
 """`$SYS`: what the broker says of itself, to whom it may."""
 
+import json
+
 from tests.e2e.mqtt import V5
 
 
@@ -39,3 +41,25 @@ def test_system_topics_are_for_who_may_monitor_and_no_part_of_wildcards(broker, 
     assert client.subscribe("$SYS/#", 0) == 0x87
     assert client.subscribe("#", 0) == 0
     assert client.quiet() or all(not m.topic.startswith("$") for m in list(client.messages.queue))
+
+
+def test_clients_that_come_and_go_are_told_at_once(own_broker, mqtt, name):
+    broker = own_broker({"mqtt": {"sys_readers": "everyone"}})
+    watcher = mqtt(broker)
+    watcher.subscribe("$SYS/brokers/+/clients/+/+", 0)
+    mqtt(broker, client_id=f"{name}/1").disconnect()
+    mqtt(broker, client_id=name).drop()
+    mqtt(broker, client_id=f"{name}-twice")
+    mqtt(broker, client_id=f"{name}-twice")
+    told = [(*m.topic.split("/")[4:], json.loads(m.payload)) for m in watcher.take(7)]
+    of_first = [(client, what) for client, what, _ in told]
+    assert of_first[:4] == [
+        (f"{name}%2F1", "connected"),
+        (f"{name}%2F1", "disconnected"),
+        (name, "connected"),
+        (name, "disconnected"),
+    ]
+    assert (told[0][2]["clientid"], told[0][2]["proto_ver"]) == (f"{name}/1", 5)
+    assert told[0][2]["ipaddress"] == "127.0.0.1"
+    assert told[1][2]["reason"] == "disconnected"
+    assert "another connection uses this client identifier" in [told.get("reason") for _, _, told in told]

@@ -16,6 +16,7 @@ from broker.http.rabbitmq.listing import listing
 from broker.http.site import Site
 from broker.http.totals import NO_RATES, QueueTotals, Rates, totals_of
 from broker.version import PRODUCT, VERSION
+from config import limits
 from queue_manager.api import EXCHANGE_TYPES, QueueView
 
 RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
@@ -208,7 +209,13 @@ async def cluster_name(asking: Asking) -> Response:
     return answer({"name": shapes.NODE})
 
 
-@calls.add("GET", "/feature-flags", "/topic-permissions")
+@calls.add("GET", "/version")
+async def version(asking: Asking) -> Response:
+    """Show the version of RabbitMQ whose API this is."""
+    return answer(RABBITMQ_VERSION)
+
+
+@calls.add("GET", "/feature-flags", "/topic-permissions", "/deprecated-features", "/deprecated-features/used")
 async def empty(asking: Asking) -> Response:
     """List nothing, for what RabbitMQ has and this broker has none of."""
     return answer([])
@@ -232,6 +239,15 @@ async def auth(asking: Asking) -> Response:
     "/health/checks/alarms",
     "/health/checks/local-alarms",
     "/health/checks/virtual-hosts",
+    "/health/checks/ready-to-serve-clients",
+    "/health/checks/is-in-service",
+    "/health/checks/metadata-store/initialized",
+    "/health/checks/metadata-store/initialized/with-data",
+    "/health/checks/node-is-quorum-critical",
+    "/health/checks/quorum-queues-without-elected-leaders/all-vhosts/",
+    "/health/checks/quorum-queues-without-elected-leaders/all-vhosts/{pattern}",
+    "/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/",
+    "/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/{pattern}",
 )
 async def alive(asking: Asking) -> Response:
     """Return whether messages are taken and made durable."""
@@ -240,6 +256,16 @@ async def alive(asking: Asking) -> Response:
     asking.site.admin.check()
     await asking.site.client.commits.durable()
     return answer({"status": "ok"})
+
+
+@calls.add("GET", "/health/checks/below-node-connection-limit")
+async def has_room(asking: Asking) -> Response:
+    """Return whether one client more would be let in."""
+    count = asking.site.node.connection_count()
+    if count < limits.CONNECTIONS_MAX:
+        return answer({"status": "ok", "current": count, "limit": limits.CONNECTIONS_MAX})
+    reason = "node connection limit is reached"
+    return answer({"status": "failed", "reason": reason, "current": count}, 503)
 
 
 @calls.add("GET", "/health/checks/{check}/{what}")
@@ -256,6 +282,8 @@ async def listens(asking: Asking) -> Response:
         missing: dict[str, Any] = {"missing": int(wanted), "ports": ports}
     else:
         protocols = [each["protocol"] for each in listeners]
+        if "amqp" in protocols:  # one port for both
+            protocols += ["amqp091", "amqp10"]
         if wanted in protocols:
             return answer({"status": "ok", "protocol": wanted})
         missing = {"missing": wanted, "protocols": protocols}

@@ -31,6 +31,7 @@ class MqttClient:
     """The client, how it is spoken to, and its consumers of queues by topic filter.
 
     `caller` is what the core knows it by, `core` the way there, `vhost` where its queues and topics are.
+    `end_reason` is why it ended, for who follows presence.
     """
 
     hub: Hub
@@ -44,6 +45,7 @@ class MqttClient:
     identity: Identity = field(init=False)
     client_id: str = field(default="", init=False)
     has_assigned_id: bool = field(default=False, init=False)
+    end_reason: str = field(default="closed", init=False)
     _is_end_logged: bool = field(default=False, init=False)
     _presence: Presence | None = field(default=None, init=False)
 
@@ -95,6 +97,7 @@ class MqttClient:
     def end(self, reason_code: int, reason: str, properties: Properties = NO_PROPERTIES) -> None:
         """Disconnect as `disconnect`, where something else was logged; `properties` are for MQTT 5."""
         self._is_end_logged = True
+        self.end_reason = reason
         self.connection.disconnect(reason_code, reason, properties)
         self.consumers.pause()
         self.transport.want_flush()
@@ -104,6 +107,7 @@ class MqttClient:
         done.
         """
         if not self._is_end_logged:
+            self.end_reason = reason
             self._log_end("mqtt.connection_closed", reason_code, reason)
 
     def _log_end(self, event: str, reason_code: int, reason: str) -> None:

@@ -1,17 +1,20 @@
 """`$SYS/...`: what the broker says of itself, under mosquitto's names where it has them.
 
-Published every few seconds to who is subscribed, and sent to who subscribes as if it were retained. It is
-never stored, and no wildcard at the first level matches it.
+Published every few seconds to who is subscribed, and sent to who subscribes as if it were retained; that a
+client came or went is told when it does, under EMQX's names. It is never stored, and no wildcard at the first
+level matches it.
 """
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from broker.access.login import Identity, NotPermitted
 from broker.engine.traffic import RetainedMessage
-from broker.mqtt.connection.mqtt_client import Clients
+from broker.mqtt.connection.mqtt_client import Clients, MqttClient
 from broker.mqtt.publishing.topic_audience import Audience
 from broker.mqtt.topology.pubsub import PubSub
 from broker.version import VERSION
@@ -22,6 +25,8 @@ from storage.envelope import EnvelopeTemplate
 
 ROOT: Final = "$SYS/"
 EVERYONE: Final = "everyone"
+_PRESENCE: Final = f"{ROOT}brokers/sluicemq@{socket.gethostname()}/clients/{{}}/{{}}"
+_AS_A_LEVEL: Final = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B", "#": "%23"})
 _QOS_0: Final = 0x30
 
 
@@ -35,6 +40,7 @@ class SystemTopics:
         self._clients = clients
         self._interval_s = settings.sys_interval_ms / 1000
         self._is_open = settings.sys_readers == EVERYONE
+        self._tells_presence = False  # once somebody asked for it
         self._began = hub.clock.monotonic()
         if self._interval_s:
             hub.loop.call_later(self._interval_s, self._tick)
@@ -47,6 +53,30 @@ class SystemTopics:
             raise NotPermitted(f"{ROOT}# is off: mqtt.sys_interval is 0")
         if not (self._is_open or identity.login.is_monitoring):
             raise NotPermitted(f"{ROOT}# is for users with the tag monitoring")
+        if not topic_filter.startswith(f"{ROOT}broker/"):
+            self._tells_presence = True
+
+    def connected(self, client: MqttClient) -> None:
+        """Tell that a client was let in."""
+        if self._tells_presence:
+            version = client.connection.protocol_version
+            self._tell_presence(client, "connected", "connected_at", proto_ver=version)
+
+    def disconnected(self, client: MqttClient) -> None:
+        """Tell that a client that was let in is gone."""
+        if self._tells_presence:
+            self._tell_presence(client, "disconnected", "disconnected_at", reason=client.end_reason)
+
+    def _tell_presence(self, client: MqttClient, what: str, when: str, **more: Any) -> None:
+        told = {
+            "clientid": client.client_id,
+            "username": client.identity.user,
+            "ipaddress": client.transport.came_from.host,
+            **more,
+            when: self._hub.clock.now_ms(),
+        }
+        topic = _PRESENCE.format(client.client_id.translate(_AS_A_LEVEL), what)
+        self._publish(topic, json.dumps(told))
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
         """Return the topics a filter matches, as they are."""
@@ -66,9 +96,11 @@ class SystemTopics:
             return
         values = self._values()
         for topic in routed:
-            shape = PublishShape(_QOS_0, topic, b"")
-            Audience(self._hub, self._pubsub, shape).hear([values[topic].encode()])
+            self._publish(topic, values[topic])
         self._hub.settle_turn()
+
+    def _publish(self, topic: str, value: str) -> None:
+        Audience(self._hub, self._pubsub, PublishShape(_QOS_0, topic, b"")).hear([value.encode()])
 
     def _values(self) -> dict[str, str]:
         client = self._hub.client
