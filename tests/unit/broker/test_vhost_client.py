@@ -42,6 +42,7 @@ OF_OTHER_CALLS = {
     ("PublishingClient", "plan", "topic"),  # what messages have, as the publisher said it
     ("PublishingClient", "plan", "exchange"),
     ("PublishingClient", "route", "user"),
+    ("PublishingClient", "open_to", "publisher"),  # who asks, as the core knows it
 }
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1_000)
 PARTS = ("Queue", "Exchange", "Group", "Message", "Stream", "Epoch", "Publishing", "Consuming", "Settling")
