@@ -68,7 +68,8 @@ class VhostDirectory:
             self._hub.configure_vhost(settings)
 
     def _bound_users(self) -> None:
-        self._hub.client.quotas.bound_users(*self._hub.access.quotas)
+        hub = self._hub
+        hub.client.quotas.bound_users(*hub.access.quotas)
 
     async def all(self) -> list[VhostView]:
         """Return all virtual hosts, by name."""

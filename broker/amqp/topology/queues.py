@@ -74,16 +74,18 @@ class Queues:
         self._held.expect(answer, partial(self._deleted, method), method.index)
 
     def _declaration(self, method: commands.Queue.Declare, name: str) -> QueueDeclaration:
+        channel = self._channel
+        hub = channel.hub
         return queue_declaration(
             name,
             method.arguments or {},
-            self._channel.hub.default_policy,
-            vhost=self._channel.client.vhost,
+            hub.default_policy,
+            vhost=channel.client.vhost,
             is_server_named=not method.queue,
             durable=method.durable,
             auto_delete=method.auto_delete,
             exclusive=method.exclusive,
-            default_type=self._channel.hub.vhost.settings.default_queue_type,
+            default_type=hub.vhost.settings.default_queue_type,
         )
 
     def _declared(self, method: commands.Queue.Declare, answer: Answer[QueueStatus]) -> None:

@@ -103,12 +103,13 @@ class Operations:
         flags = {field: _flag(body, field, default) for field, default in _QUEUE_FIELDS.items()}
         arguments = _arguments(body)
         permissions.check_queue(client.identity, name, arguments)
+        hub = client.hub
         declaration = queue_declaration(
             name,
             arguments,
-            client.hub.default_policy,
+            hub.default_policy,
             vhost=client.vhost,
-            default_type=client.hub.vhost.settings.default_queue_type,
+            default_type=hub.vhost.settings.default_queue_type,
             **flags,
         )
         status = await self._core.queues.declare(declaration, client.caller)

@@ -24,7 +24,8 @@ class ExchangeClient:
         self._queues = shard.manager.queues
         self._exchanges = shard.manager.queues.exchanges
         self._shard = shard
-        self._user_of = shard.manager.context.quotas.user_of
+        context = shard.manager.context
+        self._user_of = context.quotas.user_of
 
     @answered
     def declare(self, declaration: ExchangeDeclaration, caller: str = OPERATOR) -> Changed:

@@ -157,7 +157,9 @@ class ConsumingClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._manager = shard.manager
-        self._timers = shard.manager.context.timers
+        context = shard.manager.context
+        self._timers = context.timers
+        self._user_of = context.quotas.user_of
 
     def find(self, name: Name, caller: str = OPERATOR) -> traffic.Source:
         """Return the queue; raises QueueNotFound, ResourceLocked."""
@@ -165,7 +167,7 @@ class ConsumingClient:
 
     def find_or_create(self, name: Name, caller: str, now_ms: int) -> traffic.Source:
         """Return the queue as `find`, but an unknown name makes a queue in memory where that is allowed."""
-        user = self._manager.context.quotas.user_of(caller)
+        user = self._user_of(caller)
         return self._manager.queues.find_or_create(name, sys.intern(caller), now_ms, user)
 
     def is_stream(self, name: Name) -> bool:

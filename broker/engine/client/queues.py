@@ -49,6 +49,8 @@ class QueueClient:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._queues = shard.manager.queues
+        context = shard.manager.context
+        self._user_of = context.quotas.user_of
         self._exclusive: dict[str, dict[Queue, None]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -92,8 +94,8 @@ class QueueClient:
     def _declare(self, declaration: QueueDeclaration, caller: str) -> QueueStatus:
         is_new = declaration.name not in self._queues
         owner = sys.intern(caller) if declaration.exclusive else None  # the core compares by identity
-        user = self._shard.manager.context.quotas.user_of(caller)
-        queue = self._queues.declare(_definition(declaration, owner, user), self._shard.clock.now_ms())
+        definition = _definition(declaration, owner, self._user_of(caller))
+        queue = self._queues.declare(definition, self._shard.clock.now_ms())
         if is_new and owner is not None:
             self._exclusive.setdefault(owner, {})[queue] = None
         return status_of(queue, is_new=is_new)

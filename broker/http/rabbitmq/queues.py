@@ -73,14 +73,15 @@ async def declare_queue(asking: Asking) -> Response:
     body = await asking.body()
     arguments = table(body.get("arguments"), "arguments")
     permissions.check_queue(identity, name, arguments)
+    hub = place.hub
     declaration = queue_declaration(
         name,
         arguments,
-        place.hub.default_policy,
+        hub.default_policy,
         vhost=place.vhost,
         durable=flag(body.get("durable"), "durable", True),
         auto_delete=flag(body.get("auto_delete"), "auto_delete", False),
-        default_type=place.hub.vhost.settings.default_queue_type,
+        default_type=hub.vhost.settings.default_queue_type,
     )
     return nothing(201 if await place.admin.declare_queue(declaration) else 204)
 

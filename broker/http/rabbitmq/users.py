@@ -93,7 +93,8 @@ def _user(asking: Asking, name: str, tags: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _limits(asking: Asking, name: str) -> dict[str, int]:
-    users = asking.site.hub.access.users
+    hub = asking.site.hub
+    users = hub.access.users
     return {} if users is None else limits_of(users.view(name))
 
 
@@ -104,7 +105,7 @@ async def user_limits(asking: Asking) -> Response:
     user = asking.part("user")
     if user:
         _account(asking, user)
-    names = [user] if user else list(_accounts(asking))
+    names = [user] if user else list(_accounts(asking.site))
     told = [{"user": name, "value": value} for name in names if (value := _limits(asking, name))]
     return answer(told)
 
