@@ -1,21 +1,18 @@
-"""Accounts: the users file as it was read, who comes in by a password of it, and changes of it."""
+"""Accounts: the users file as it was read, and who comes in by a password of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from broker.access import passwords
 from broker.access.credentials import LoginRefused
 from broker.access.login import ADMINISTRATOR, Login
-from broker.access.passwords import hashed
 from broker.access.rights import EVERYTHING, Action, Grant, TopicGrant
-from broker.access.scram import Verifier, make_verifier, read_verifier
+from broker.access.scram import Verifier, read_verifier
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.quota_settings import QuotaSettings, quota_field
-from config.users_file import load_users, locked, save_users
 
 GUEST: Final = "guest"
 ITSELF: Final = "broker"
@@ -162,22 +159,3 @@ def _grant(permission: PermissionSettings) -> Grant:
         topics=tuple(TopicGrant(topic.exchange, topic.write, topic.read) for topic in permission.topics),
         rules=tuple(rules),
     )
-
-
-Change = Callable[[list[UserSettings]], list[UserSettings]]
-
-
-def change_users(path: Path, change: Change, *, may_create: bool = False) -> None:
-    """Write what `change` makes of the users in a file; whoever else changes it waits meanwhile.
-
-    Raises ConfigError for a file that cannot be read as one, pydantic's ValidationError for users that do not
-    go together, OSError; then it stays as it was.
-    """
-    with locked(path):
-        users = UsersSettings() if may_create and not path.exists() else load_users(path)
-        save_users(path, UsersSettings(users=tuple(change(list(users.users)))))
-
-
-def kept_of(password: bytes, *, scram: bool) -> dict[str, str | None]:
-    """Return the fields of a user that a password is kept in. Takes tens of ms of a processor."""
-    return {"password": hashed(password), "scram": make_verifier(password) if scram else None}

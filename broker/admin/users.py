@@ -12,8 +12,9 @@ import structlog
 from pydantic import ValidationError
 
 from broker.access.access import Access
-from broker.access.accounts_of_file import Change, UserView, change_users, kept_of
+from broker.access.accounts_of_file import UserView
 from broker.access.login import ADMINISTRATOR
+from broker.access.users_file_changes import Change, change_users, kept_of
 from config.access_settings import PermissionSettings, Tag, UserSettings
 from config.settings import Settings
 from config.settings_loader import ConfigError, sentence

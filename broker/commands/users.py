@@ -9,7 +9,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 from pydantic import ValidationError
 
-from broker.access.accounts_of_file import Change, change_users, kept_of
+from broker.access.users_file_changes import Change, change_users, kept_of
 from broker.commands.http_api import AsJson, PasswordStdin
 from broker.commands.printing import print_found, refuse
 from config import limits
