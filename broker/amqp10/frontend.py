@@ -25,7 +25,7 @@ from broker.connections.connection_views import Description
 from broker.connections.registry import Goodbye
 from broker.network.frontend_base import Frontend
 from broker.network.transport import Transport
-from broker.version import PRODUCT, VERSION
+from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostNotFound
 from protocols.amqp10 import constants as c
@@ -42,7 +42,6 @@ _log: Final = structlog.get_logger("sluicemq.amqp")
 HEADERS: Final = (c.SASL_HEADER, c.AMQP_HEADER, c.TLS_HEADER)
 """The protocol headers that clients of this version begin with."""
 
-RABBITMQ_VERSION: Final = "4.3.0"  # whose addresses, management and filters these are
 _CAPABILITIES: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "LINK_PAIR_V1_0", "SHARED-SUBS")
 _PROPERTIES: Final[dict[Symbol, str]] = {
     Symbol(name): text

@@ -22,6 +22,7 @@ from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.mqcore_application import mqcore_application
 from broker.http.pages import STATIC, Pages
 from broker.http.problems import Problem, answer_of
+from broker.http.rabbitmq.rabbitmq_application import OPEN_PATHS as RABBITMQ_OPEN_PATHS
 from broker.http.rabbitmq.rabbitmq_application import rabbitmq_routes
 from broker.http.server import HttpServer
 from broker.http.site import Site
@@ -75,9 +76,8 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     servers: dict[str, HttpServer] = {}
     over = [name for name in ("http", "https") if name in names]
     if over:
-        guarded = Guard(
-            application(Site(hub, admin, node)), hub.access, frozenset(V1 + path for path in OPEN_PATHS)
-        )
+        open_paths = RABBITMQ_OPEN_PATHS | {V1 + path for path in OPEN_PATHS}
+        guarded = Guard(application(Site(hub, admin, node)), hub.access, open_paths)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:

@@ -385,14 +385,15 @@ class AmqpConnection(Connection):
         return end + 1
 
     def _take_protocol_header(self, data: bytes) -> int:
-        """Answer any other protocol header with ours, and leave (4.2.2). Gives 8, or 0."""
+        """Answer any other protocol header with one that is taken, and leave (4.2.2). Gives 8, or 0."""
         if not c.PROTOCOL_HEADER.startswith(data[:8]):
             if data.startswith(self.other_headers):
                 self._events.append(ev.OtherVersion(data))
                 return 0
             if any(header.startswith(data[:8]) for header in self.other_headers):
                 return 0
-            self.output.append(c.PROTOCOL_HEADER)
+            is_of_another = self.other_headers and not data.startswith(c.PROTOCOL_HEADER[:7])
+            self.output.append(self.other_headers[0] if is_of_another else c.PROTOCOL_HEADER)
             foreign = foreign_protocol(data)
             reason = f"not an AMQP 0.9.1 protocol header: {data[:8]!r}"
             if foreign:

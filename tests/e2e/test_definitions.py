@@ -32,7 +32,7 @@ def queue(name: str, vhost: str = "/", **arguments: Any) -> dict[str, Any]:
 
 
 DOCUMENT: dict[str, Any] = {
-    "rabbit_version": "3.10.8",
+    "rabbit_version": "4.3.0",
     "users": [
         {"name": "ann", "password_hash": HASH, "hashing_algorithm": "x", "tags": "administrator"},
         {"name": "bob", "password_hash": HASH, "hashing_algorithm": "x", "tags": ["monitoring", "own"]},

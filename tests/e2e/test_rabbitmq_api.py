@@ -33,12 +33,27 @@ def test_who_says_nothing_is_asked_and_who_is_wrong_is_told(broker: BrokerProces
     assert api.get("/api/whoami").json() == {"name": "guest", "tags": ["administrator"]}
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/version",
+        "/api/health/checks/ready-to-serve-clients",
+        "/api/health/checks/is-in-service",
+        "/api/health/checks/below-node-connection-limit",
+    ],
+)
+def test_probes_without_a_password_are_answered(broker: BrokerProcess, path: str) -> None:
+    asked = httpx.get(broker.http_url + path, trust_env=False, timeout=20)
+    assert asked.status_code == 200
+    assert asked.json() == "4.3.0" or asked.json()["status"] == "ok"
+
+
 def test_overview_has_what_exporters_read(
     api: httpx.Client, broker: BrokerProcess, channel: amqp.BlockingChannel, queue: str
 ) -> None:
     channel.basic_publish("", queue, b"x")
     overview = api.get("/api/overview").json()
-    assert overview["rabbitmq_version"] == "3.10.8"
+    assert overview["rabbitmq_version"] == "4.3.0"
     assert overview["object_totals"]["queues"] >= 1
     assert overview["object_totals"]["connections"] >= 1
     assert overview["queue_totals"]["messages_ready"] >= 1

@@ -14,6 +14,7 @@ from queue_manager.policy import QueuePolicy
 
 CLASSIC: Final = "classic"
 QUEUE_TYPE: Final = "x-queue-type"
+_UNDEFINED: Final = "undefined"  # said by definitions of RabbitMQ where no type was asked for
 
 
 def queue_declaration(
@@ -33,6 +34,8 @@ def queue_declaration(
 
     What goes with its owner or its last consumer is not kept on the store, and always classic by default.
     """
+    if table.get(QUEUE_TYPE) == _UNDEFINED:
+        table = {name: value for name, value in table.items() if name != QUEUE_TYPE}
     is_stored = durable and not exclusive and not auto_delete
     if is_stored and default_type != CLASSIC and QUEUE_TYPE not in table:
         table = {**table, QUEUE_TYPE: default_type}

@@ -35,6 +35,8 @@ _CHALLENGE: Final = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
 Call: TypeAlias = "Callable[[Asking], Awaitable[Response]]"
+OpenCall: TypeAlias = "Callable[[Site], Awaitable[Response]]"
+"""Of one that needs no login."""
 
 
 class Asking:

@@ -11,15 +11,13 @@ from starlette.responses import Response
 from broker.connections.connection_views import ConnectionView
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
-from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
+from broker.http.rabbitmq.asking import Asking, Calls, OpenCall, answer, nothing
 from broker.http.rabbitmq.listing import listing
 from broker.http.site import Site
 from broker.http.totals import NO_RATES, QueueTotals, Rates, totals_of
-from broker.version import PRODUCT, VERSION
+from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from config import limits
 from queue_manager.api import EXCHANGE_TYPES, QueueView
-
-RABBITMQ_VERSION: Final = "3.10.8"  # whose API this is; tools look at it to know what they may ask for
 
 _PROTOCOLS: Final = {"mqcore": "http/mqcore", "mqcores": "https/mqcore"}
 """Of listeners that RabbitMQ would call otherwise."""
@@ -209,12 +207,6 @@ async def cluster_name(asking: Asking) -> Response:
     return answer({"name": shapes.NODE})
 
 
-@calls.add("GET", "/version")
-async def version(asking: Asking) -> Response:
-    """Show the version of RabbitMQ whose API this is."""
-    return answer(RABBITMQ_VERSION)
-
-
 @calls.add("GET", "/feature-flags", "/topic-permissions", "/deprecated-features", "/deprecated-features/used")
 async def empty(asking: Asking) -> Response:
     """List nothing, for what RabbitMQ has and this broker has none of."""
@@ -239,8 +231,6 @@ async def auth(asking: Asking) -> Response:
     "/health/checks/alarms",
     "/health/checks/local-alarms",
     "/health/checks/virtual-hosts",
-    "/health/checks/ready-to-serve-clients",
-    "/health/checks/is-in-service",
     "/health/checks/metadata-store/initialized",
     "/health/checks/metadata-store/initialized/with-data",
     "/health/checks/node-is-quorum-critical",
@@ -253,15 +243,22 @@ async def alive(asking: Asking) -> Response:
     """Return whether messages are taken and made durable."""
     if asking.part("vhost"):
         asking.place()
-    asking.site.admin.check()
-    await asking.site.client.commits.durable()
+    return await _alive(asking.site)
+
+
+async def _alive(site: Site) -> Response:
+    site.admin.check()
+    await site.client.commits.durable()
     return answer({"status": "ok"})
 
 
-@calls.add("GET", "/health/checks/below-node-connection-limit")
-async def has_room(asking: Asking) -> Response:
+async def _version(site: Site) -> Response:
+    return answer(RABBITMQ_VERSION)
+
+
+async def _has_room(site: Site) -> Response:
     """Return whether one client more would be let in."""
-    count = asking.site.node.connection_count()
+    count = site.node.connection_count()
     if count < limits.CONNECTIONS_MAX:
         return answer({"status": "ok", "current": count, "limit": limits.CONNECTIONS_MAX})
     reason = "node connection limit is reached"
@@ -281,11 +278,10 @@ async def listens(asking: Asking) -> Response:
             return answer({"status": "ok", "port": int(wanted)})
         missing: dict[str, Any] = {"missing": int(wanted), "ports": ports}
     else:
-        protocols = [each["protocol"] for each in listeners]
-        if "amqp" in protocols:  # one port for both
-            protocols += ["amqp091", "amqp10"]
-        if wanted in protocols:
-            return answer({"status": "ok", "protocol": wanted})
+        protocols = sorted({each["protocol"] for each in listeners})
+        aliases = ["amqp091", "amqp10"] if "amqp" in protocols else []  # one port for both
+        if wanted in (*protocols, *aliases):
+            return answer({"status": "ok", "protocol": wanted, "protocols": protocols})
         missing = {"missing": wanted, "protocols": protocols}
     return answer({"status": "failed", "reason": "No active listener", **missing}, 503)
 
@@ -301,3 +297,12 @@ async def _sums(places: Iterable[Site]) -> tuple[QueueTotals, Rates, int, int]:
         views += found
         exchange_count += len(await place.admin.exchanges()) + 1
     return await totals_of(views), rates, len(views), exchange_count
+
+
+OPEN_CALLS: Final[dict[str, OpenCall]] = {
+    "/version": _version,
+    "/health/checks/ready-to-serve-clients": _alive,
+    "/health/checks/is-in-service": _alive,
+    "/health/checks/below-node-connection-limit": _has_room,
+}
+"""What anybody may ask for, by its path: probes have no password."""

@@ -12,14 +12,13 @@ from broker.amqp.topology.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
-from broker.http.rabbitmq.broker import RABBITMQ_VERSION
 from broker.http.rabbitmq.limit_names import limit_field, limits_of
 from broker.http.rabbitmq.policies import policy_entry, policy_of, without_unknown
 from broker.http.rabbitmq.queues import exchange_declaration
 from broker.http.rabbitmq.vhosts import VHOST_TRAITS
 from broker.http.site import Site
 from broker.stepping import in_steps
-from broker.version import PRODUCT, VERSION
+from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from broker.vhosts.vhost import VhostView
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
@@ -192,6 +191,7 @@ async def _make(site: Site, kind: str, vhost: str, wanted: Any) -> None:
             vhost=vhost,
             durable=wanted["durable"],
             auto_delete=wanted["auto_delete"],
+            default_type=hub.vhost.settings.default_queue_type,
         )
         await client.queues.declare(declaration)
     elif kind == "exchanges":

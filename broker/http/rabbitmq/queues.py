@@ -28,7 +28,7 @@ DEFAULT_EXCHANGE = "amq.default"
 calls: Final = Calls()
 
 
-@calls.add("GET", "/queues", "/queues/{vhost}")
+@calls.add("GET", "/queues", "/queues/detailed", "/queues/{vhost}")
 async def queues(asking: Asking) -> Response:
     """Return all queues the user may see."""
     found: list[tuple[Site, QueueView]] = []

@@ -13,10 +13,12 @@ from starlette.routing import Route
 from broker.http.guard import CHALLENGE
 from broker.http.problems import Problem
 from broker.http.rabbitmq import absent, broker, definitions, messages, policies, queues, users, vhosts
-from broker.http.rabbitmq.asking import Asking, Call, refusal
+from broker.http.rabbitmq.asking import Asking, Call, OpenCall, refusal
 from broker.http.site import Site
 
 PREFIX: Final = "/api"
+OPEN_PATHS: Final = frozenset(PREFIX + path for path in broker.OPEN_CALLS)
+"""Those that need no login."""
 
 
 def rabbitmq_routes(site: Site) -> list[Route]:
@@ -24,6 +26,7 @@ def rabbitmq_routes(site: Site) -> list[Route]:
     parts = (broker, vhosts, queues, messages, definitions, users, policies, absent)
     rows = chain.from_iterable(part.calls for part in parts)
     routes = [Route(PREFIX + path, _served(site, call), methods=[method]) for method, path, call in rows]
+    routes += [Route(PREFIX + path, _opened(site, call)) for path, call in broker.OPEN_CALLS.items()]
     return [*routes, Route(f"{PREFIX}/{{rest:path}}", _served(site, _nowhere))]
 
 
@@ -33,6 +36,16 @@ def _served(site: Site, call: Call) -> Callable[[Request], Awaitable[Response]]:
             if "authorization" not in request.headers:
                 raise Problem(401, "not_authorised", "log in first", headers=CHALLENGE)
             return await call(Asking(request, site))
+        except Exception as error:
+            return refusal(error)
+
+    return serve
+
+
+def _opened(site: Site, call: OpenCall) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        try:
+            return await call(site)
         except Exception as error:
             return refusal(error)
 

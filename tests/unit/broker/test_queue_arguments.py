@@ -8,6 +8,7 @@ import pytest
 from broker.amqp.consuming import consume_arguments
 from broker.amqp.topology import queue_arguments
 from broker.amqp.topology.bad_arguments import BadArgument
+from broker.amqp.topology.declarations import queue_declaration
 from config import limits
 from queue_manager.errors import InvalidArgument
 from queue_manager.policy import DROP_HEAD, REJECT, REJECT_DLX, QueuePolicy
@@ -136,6 +137,15 @@ def test_quorum_queues_and_streams_are_durable_and_have_names(arguments_of, opti
         queue_arguments.check_kind(arguments_of, vhost="/", **asked)
 
 
+def test_an_undefined_type_is_the_default_one():
+    for default in ("classic", "quorum"):
+        asked, without = (
+            queue_declaration("q", table, DEFAULT, durable=True, auto_delete=False, default_type=default)
+            for table in ({"x-queue-type": "undefined"}, {})
+        )
+        assert asked == without
+
+
 def test_dead_letters():
     asked = policy({"x-dead-letter-exchange": "dlx"})
     assert (asked.dead_letter_exchange, asked.dead_letter, asked.dead_letter_by_key) == ("dlx", "", True)
@@ -148,6 +158,8 @@ TAKEN = {
     "x-queue-mode": "lazy",
     "x-queue-version": 2,
     "x-quorum-initial-group-size": 3,
+    "x-quorum-target-group-size": 3,
+    "x-consumer-disconnected-timeout": 1_000,
     "x-initial-cluster-size": 3,
     "x-queue-leader-locator": "balanced",
     "x-queue-master-locator": "min-masters",

@@ -268,5 +268,8 @@ def test_the_header_of_another_version_is_somebody_elses_to_answer(size: int) ->
 def test_a_header_that_nobody_answers_is_refused_beside_others() -> None:
     conn = new_connection(other_headers=(b"AMQP\x03\x01\x00\x00",))
     conn.receive(b"AMQP\x03\x02", 0.0)
-    assert conn.output == [amqp.PROTOCOL_HEADER]
+    assert conn.output == [b"AMQP\x03\x01\x00\x00"]
     assert conn.closed
+    of_another_revision = new_connection(other_headers=(b"AMQP\x03\x01\x00\x00",))
+    of_another_revision.receive(b"AMQP\x00\x00\x09\x00", 0.0)
+    assert of_another_revision.output == [amqp.PROTOCOL_HEADER]
