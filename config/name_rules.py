@@ -9,6 +9,17 @@ from config import limits
 
 DEFAULT_VHOST: Final = "/"
 OBJECT_STORE_SCHEMES: Final = ("s3", "gs", "az")
+_RESERVED_ROOTS: Final = {
+    "$SYS": "the broker speaks there",
+    "$share": "to share a subscription, subscribe to $share/<group>/<filter>",
+    "$stream": "a stream is a queue, at $queue/<name>",
+    "$streams": "a stream is a queue, at $queue/<name>",
+    "$dlq": "a dead-letter queue is a queue, at $queue/<name>",
+    "$delayed": "to delay a message, give it the property or header x-delay",
+    "$exclusive": "exclusive subscriptions are not known; AMQP has exclusive consumers",
+    "$CONTROL": "the broker is administered over HTTP",
+}
+"""What other brokers give a meaning that it has not here, or the broker alone may say."""
 _INSTANCE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _APART: Final = "\0\x1d\x1e\x1f"  # between the parts of keys on the store
 _CODE: Final = re.compile("%(2[345BFbf])")
@@ -41,6 +52,15 @@ def check_queue_name(name: str) -> str:
     if name.startswith("$queue") and name[6:7] in ("", "/"):
         raise ValueError("a queue name must not be an address: $queue, or below $queue/")
     return name
+
+
+def why_reserved(topic: str) -> str:
+    """Return why a topic, or the name of a queue, is not for clients, "" if it is."""
+    if not topic.startswith("$"):
+        return ""
+    root = topic.partition("/")[0]
+    why = _RESERVED_ROOTS.get(root)
+    return "" if why is None else f"{topic!r}: what begins with {root} is reserved; {why}"
 
 
 def queue_level(name: str) -> str:

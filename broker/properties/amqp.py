@@ -16,6 +16,7 @@ from uuid import UUID
 
 from broker.properties.neutral_model import Header, HeaderValue, Identifier, MessageProperties, RoutedHeaders
 from broker.properties.single import single_values
+from broker.topics import address_of
 from config import limits
 from protocols.amqp091 import content
 from protocols.errors import LocalProtocolError
@@ -119,7 +120,7 @@ def write(properties: MessageProperties) -> bytes:
         content_type=_short(properties.content_type, "x-content-type", headers),
         delivery_mode=_MODES[properties.persistent],
         priority=None if "priority" in implied else properties.priority,
-        reply_to=_short(properties.reply_to, "x-response-topic", headers),
+        reply_to=_short(_reply_to(properties), "x-response-topic", headers),
         expiration=None if properties.ttl_ms is None else str(properties.ttl_ms),
         correlation_id=_short(properties.correlation_id, CORRELATION_HEADER, headers),
         content_encoding=_short(properties.content_encoding, "x-content-encoding", headers),
@@ -151,6 +152,14 @@ def write(properties: MessageProperties) -> bytes:
     if routing_key(properties.topic) != properties.topic:
         raw = content.append_headers(raw, [(TOPIC_HEADER, properties.topic)])
     return raw
+
+
+def _reply_to(properties: MessageProperties) -> str | None:
+    """Return the address of answers: a response topic of one level is not to be taken for a queue."""
+    topic = properties.response_topic
+    if topic and topic == properties.reply_to and "/" not in topic:
+        return address_of(topic)
+    return properties.reply_to
 
 
 def _message_type(properties: MessageProperties, headers: list[Header]) -> str | None:

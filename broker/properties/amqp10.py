@@ -41,8 +41,8 @@ from broker.properties.amqp10_sections import (
 )
 from broker.properties.neutral_model import Header, HeaderMap, HeaderValue, MessageProperties
 from broker.properties.single import single_values
-from broker.topics import EXCHANGE as TOPICS
-from broker.topics import routing_key_of, topic_of
+from broker.topics import address_of as topic_address
+from broker.topics import addressed_topic
 from config import limits
 from protocols.amqp10 import types
 from protocols.amqp10.types import Array, Described, Int, Symbol, Timestamp, ULong
@@ -55,7 +55,6 @@ from queue_manager.options import DELAY, DELIVER_AT, NAMES, PLAIN, PublishOption
 BASIC_TYPE: Final = "x-basic-type"
 QUEUES_PREFIX: Final = "/queues/"
 EXCHANGES_PREFIX: Final = "/exchanges/"
-TOPICS_PREFIX: Final = f"{EXCHANGES_PREFIX}{TOPICS}/"
 _COPIES_HEADER: Final = "CC"
 _DEATHS_HEADER: Final = "x-death"
 _URN: Final = "urn:uuid:"
@@ -132,8 +131,9 @@ def _reply_to(address: object) -> dict[str, str]:
     """
     if not isinstance(address, str):
         return {}
-    if address.startswith(TOPICS_PREFIX):
-        return {"reply_to": address, "response_topic": topic_of(unquote(address[len(TOPICS_PREFIX) :]))}
+    topic = addressed_topic(address)
+    if topic is not None:
+        return {"reply_to": address, "response_topic": topic}
     if address.startswith(QUEUES_PREFIX):
         name = unquote(address[len(QUEUES_PREFIX) :])
         return {"reply_to": name, "response_topic": address_of(name)}
@@ -474,9 +474,7 @@ def _symbol(text: str | None) -> str | None:
 def _address(properties: MessageProperties) -> str | None:
     topic = properties.response_topic
     if topic:
-        if topic.startswith("$"):
-            return topic
-        return TOPICS_PREFIX + quote(routing_key_of(topic), safe="")
+        return topic if topic.startswith("$") else topic_address(topic)
     text = properties.reply_to
     if not text or text.startswith((QUEUES_PREFIX, EXCHANGES_PREFIX)):
         return text or None

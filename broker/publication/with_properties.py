@@ -99,9 +99,9 @@ def plan_publication(
 
     Raises PreconditionFailed, too, where the properties name another user.
     """
-    destination = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=True)
+    found = find_destination(publishing, identity, exchange, key, raw, now_ms, mandatory=True)
     check_user_id(raw, identity)
     seen, options = take_apart(raw)
-    plan = plan_of(publishing, exchange, key, seen, options, persistent=persistent)
-    publishing.aim(plan, *destination)
+    plan = plan_of(publishing, found.exchange, found.keys[0], seen, options, persistent=persistent)
+    publishing.aim(plan, found.targets, found.keys)
     return plan

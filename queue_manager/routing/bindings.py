@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from config import limits
@@ -33,10 +33,11 @@ class Route(Version):
         return bool(self.queues)
 
 
-def joined(routes: Iterable[Route]) -> Route:
+def joined(routes: Collection[Route]) -> Route:
     """Return all queues of some routes, each once; never current."""
     queues = dict.fromkeys(queue for route in routes for queue in route.queues)
-    route = Route(tuple(queues))
+    topics_of = next((route.topics_of for route in routes if route.topics_of is not None), None)
+    route = Route(tuple(queues), topics_of)
     route.expire()
     return route
 

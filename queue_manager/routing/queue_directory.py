@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
+from config.name_rules import why_reserved
 from queue_manager.address import is_reserved, local_name, qualified_name, vhost_of
 from queue_manager.audience import Audience, TopicSpaces
 from queue_manager.effective_policy import CLASSIC, QUORUM, STREAM, Effective, Policies, Policy, joined
 from queue_manager.errors import (
     InUse,
+    InvalidAddress,
     LimitReached,
     NotEmpty,
     PreconditionFailed,
@@ -188,6 +190,8 @@ class QueueDirectory:
             return self._adopt_auto_created(queue, definition, now_ms)
         if is_reserved(definition.name) and not definition.is_server_named:
             raise ReservedName("queue", local_name(definition.name))
+        if reserved := why_reserved(local_name(definition.name)):
+            raise InvalidAddress(f"queue name {reserved}")
         self._check_room(definition)
         self.removing.check_free(definition)
         queue = self.maker.make(definition, now_ms)

@@ -1,5 +1,8 @@
 """One queue, two protocols: what is published over one arrives over the other, properties included."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pika
 import pytest
 
@@ -191,3 +194,55 @@ def test_claim_of_a_lost_mqtt_client_is_redelivered_over_amqp(mqtt, channel, amq
     delivery = worker.wait(1)[0]
     assert delivery.method.redelivered
     assert delivery.headers["x-delivery-count"] == 1
+
+
+@pytest.mark.parametrize("levels", ["answers/{}", "{}"])
+def test_a_worker_answers_the_response_topic_of_a_device_by_reply_to(mqtt, channel, queue, levels):
+    topic = levels.format(queue)
+    requester = mqtt()
+    requester.subscribe(topic)
+    channel.queue_delete(topic)
+    requester.publish(f"$queue/{queue}", "?", ResponseTopic=topic, CorrelationData=b"7")
+    request = over_amqp(channel, queue)
+    properties = pika.BasicProperties(correlation_id=request.properties.correlation_id)
+    channel.basic_publish("", request.properties.reply_to, b"!", properties, mandatory=True)
+    answer = requester.take_one()
+    assert (answer.topic, answer.payload, answer.properties.CorrelationData) == (topic, b"!", b"7")
+    requester.unsubscribe(topic)
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish("", request.properties.reply_to, b"!", properties, mandatory=True)
+
+
+def test_a_queue_of_the_name_of_a_response_topic_gets_the_answers(mqtt, channel, queue):
+    topic = f"answers/{queue}"
+    requester = mqtt()
+    requester.subscribe(topic)
+    channel.basic_publish("", topic, b"to the topic", mandatory=True)
+    assert requester.take_one().payload == b"to the topic"
+    channel.queue_declare(topic, auto_delete=True)
+    channel.basic_publish("", topic, b"to the queue", mandatory=True)
+    assert over_amqp(channel, topic).body == b"to the queue"
+    assert requester.quiet()
+
+
+@pytest.mark.parametrize("root", ["$stream", "$delayed", "$exclusive", "$dlq", "$CONTROL", "$SYS", "$share"])
+def test_names_that_mean_something_to_other_brokers_are_refused(mqtt, amqp_connect, name, root):
+    device = mqtt()
+    assert device.publish(f"{root}/{name}", "x") == 0x90
+    if root not in ("$SYS", "$share"):
+        assert device.subscribe(f"{root}/{name}") == 0x8F
+        assert device.subscribe(f"$share/g/{root}/{name}") == 0x8F
+    connection = amqp_connect()
+
+    def refusal(call: Callable[[Any], object]) -> str:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+            call(channel)
+        assert refused.value.reply_code == 406
+        return str(refused.value.reply_text)
+
+    reserved = f"what begins with {root} is reserved"
+    assert reserved in refusal(lambda c: c.queue_declare(f"{root}/{name}"))
+    assert reserved in refusal(lambda c: c.basic_publish("amq.topic", f"{root}.{name}", b"x"))
+    assert reserved in refusal(lambda c: c.basic_publish("", f"{root}/{name}", b"x"))

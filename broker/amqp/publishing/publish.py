@@ -341,22 +341,22 @@ class Publisher:
         publication.check_user_id(raw, identity)
         plan: PublishPlan | None = shape.context
         request = self._request(raw)
-        if request is not raw:
+        if request is not raw or (plan is not None and plan.template.exchange != destination.exchange):
             plan = None
         if plan is None:
             options, seen = self._options(request)
             persistent = content.peek_fields(raw)[0] == PERSISTENT_MODE
             plan = publication.plan_of(
                 publishing,
-                shape.address.exchange,
-                shape.address.routing_key,
+                destination.exchange,
+                destination.keys[0],
                 seen,
                 options,
                 persistent=persistent,
             )
             if request is shape.properties:  # those of a request are this channel's alone
                 shape.context = plan
-        publishing.aim(plan, *destination)
+        publishing.aim(plan, destination.targets, destination.keys)
         return plan
 
     def _options(self, raw: bytes) -> tuple[PublishOptions, bytes]:

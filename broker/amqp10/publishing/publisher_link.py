@@ -259,21 +259,21 @@ class PublisherLink:
         keys = (node.key, *amqp10.copy_keys(block))
         headers = partial(amqp10.headers_of, block)
         if not node.exchange and is_reply_key(node.key):  # who was asked may answer
-            destination = Destination(publishing.named(node.key), (node.key,))
+            destination = Destination(publishing.named(node.key), (node.key,), node.exchange)
         else:
             destination = find_queues(
                 publishing, identity, node.exchange, keys, headers, now_ms, mandatory=True
             )
-        if plan is None:
+        targets, routing_keys, exchange = destination
+        if plan is None or plan.template.exchange != exchange:
             options = amqp10.options_of(block)
             plan = publishing.plan(
-                node.key, published.properties_kind, block, published.persistent, options, node.exchange
+                routing_keys[0], published.properties_kind, block, published.persistent, options, exchange
             )
             if len(self._plans) >= limits.AMQP10_PLANS_PER_LINK_MAX:
                 self._plans.clear()
             if len(block) <= limits.AMQP10_KEPT_SECTIONS_BYTES_MAX:
                 self._plans[key] = plan
-        targets, routing_keys = destination
         publishing.aim(plan, publishing.open_to(targets, self._session.client.container_id), routing_keys)
         return plan
 

@@ -7,7 +7,7 @@ what the core works with itself: it is given out, and taken back, as it is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, cast
 
@@ -84,9 +84,9 @@ class PublishingClient:
         """
         return self._exchanges.route(exchange, keys, headers)
 
-    def joined(self, targets: Iterable[traffic.Targets]) -> traffic.Targets:
+    def joined(self, targets: Collection[traffic.Targets]) -> traffic.Targets:
         """Return all these queues, each once; not current, so that it is asked for again."""
-        return joined(cast("Iterable[Route]", targets))
+        return joined(cast("Collection[Route]", targets))
 
     def open_to(self, targets: traffic.Targets, publisher: str) -> traffic.Targets:
         """Return those that take messages from a publisher; not current if some do not."""

@@ -19,8 +19,10 @@ from broker.mqtt.publishing.topic_audience import Audience
 from broker.mqtt.topology.pubsub import PubSub
 from broker.version import VERSION
 from broker.vhosts.hub import Hub
+from config.name_rules import why_reserved
 from protocols.mqtt.events import PublishShape
 from protocols.mqtt.topic_filters import matches
+from queue_manager.errors import InvalidAddress
 from storage.envelope import EnvelopeTemplate
 
 ROOT: Final = "$SYS/"
@@ -46,8 +48,12 @@ class SystemTopics:
             hub.loop.call_later(self._interval_s, self._tick)
 
     def check(self, identity: Identity, topic_filter: str) -> None:
-        """Raise NotPermitted for a filter of these topics that is not for the client."""
+        """Raise NotPermitted for a filter of these topics that is not for the client, InvalidAddress for one
+        of other topics that are reserved.
+        """
         if not topic_filter.startswith(ROOT):
+            if reserved := why_reserved(topic_filter):
+                raise InvalidAddress(reserved)
             return
         if not self._interval_s:
             raise NotPermitted(f"{ROOT}# is off: mqtt.sys_interval is 0")

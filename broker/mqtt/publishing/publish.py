@@ -17,6 +17,7 @@ from broker.mqtt.settling.settle_topics import CommitTarget, ControlTarget, Sett
 from broker.mqtt.topology.subscription import Subscriber
 from broker.properties.mqtt import options_of, read, without_stage
 from broker.publication.publish_addresses import addressed
+from config.name_rules import why_reserved
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager import address, outcomes
@@ -30,7 +31,6 @@ QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages
 NOT_RETAINED: Final = "delivered, not retained: {}"
 NO_TEXT: Final = "the payload is not UTF-8, which the payload format indicator says it is"
 
-_OWN_ROOTS: Final = frozenset({"$queue", "$share", "$SYS"})
 _WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
@@ -75,9 +75,8 @@ def _resolve(shape: PublishShape) -> Target:
         if parsed.verb:
             return SettleTarget(parsed, shape)
         return TopicTarget(shape)
-    if topic.startswith("$") and topic.partition("/")[0] in _OWN_ROOTS:
-        return Refusal(c.TOPIC_NAME_INVALID, f"topic {topic!r} belongs to the broker")
-    return TopicTarget(shape)
+    reserved = why_reserved(topic)
+    return Refusal(c.TOPIC_NAME_INVALID, reserved) if reserved else TopicTarget(shape)
 
 
 def refusal_of_will(run: PublishRun) -> tuple[int, str] | None:
