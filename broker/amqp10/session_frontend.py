@@ -145,6 +145,11 @@ class SessionFrontend:
     # events
 
     def _on_transfers(self, run: ev.TransferRun) -> None:
+        if run.links:
+            if not self._take_together(run):
+                for part in run.of_one_link():
+                    self.handle(part)
+            return
         end = self._links.get(run.link)
         if isinstance(end, Management | Coordinator):
             end.take(run)
@@ -159,6 +164,18 @@ class SessionFrontend:
             raise AmqpError(c.NOT_IMPLEMENTED, "a delivery comes without a state, or with a transaction's")
         else:
             end.take(run)
+
+    def _take_together(self, run: ev.TransferRun) -> bool:
+        """Take deliveries of several links at once; False: that cannot be, and nothing was done."""
+        if run.message_format or run.state is not None:
+            return False
+        ends = [end for end in map(self._links.get, run.links) if isinstance(end, PublisherLink)]
+        if len(ends) < len(run.links):
+            return False
+        try:
+            return ends[0].take_together(ends, run)
+        except AmqpError:
+            return False  # it is about one of the links, which will be found when each is asked
 
     def _on_dispositions(self, run: ev.DispositionRun) -> None:
         if run.role is not c.RECEIVER:

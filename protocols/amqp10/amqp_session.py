@@ -13,7 +13,7 @@ from protocols.amqp10 import link as ln
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import LINK, SESSION, AmqpError
 from protocols.amqp10.framing import encode_frame
-from protocols.amqp10.hot import TransferHead, TransferPattern, TransferReader
+from protocols.amqp10.hot import LinksPattern, TransferHead, TransferPattern, TransferReader
 from protocols.amqp10.link import Link, LinkTotals
 
 _MASK: Final = 0xFFFFFFFF
@@ -61,6 +61,7 @@ class Session:
     _run: ev.TransferRun | None = field(default=None, init=False)
     _pattern: TransferPattern | None = field(default=None, init=False)
     _pattern_link: Link | None = field(default=None, init=False)
+    _links_pattern: LinksPattern | None = field(default=None, init=False)  # of whatever links there are
 
     def __post_init__(self, asked: p.Begin, frame_max: int) -> None:
         # of a frame: a little less than frame-max, so that any larger one is judged by the decoder
@@ -179,7 +180,10 @@ class Session:
         else:
             run = self._deliver(link, head, data[head.payload_at : end])
             if end < len(data) and head.id_at:
-                end = self._take_alike(link, run, head, data, at, end)
+                if data.startswith(data[at + 4 : head.id_at], end + 4):
+                    end = self._take_alike(link, run, head, data, at, end)
+                elif LinksPattern.fits(data, at, head):
+                    end = self._take_of_others(link, run, head, data, at, end)
         if self._incoming_window <= limits.AMQP10_INCOMING_WINDOW // 2:
             self.open_window()
         return end
@@ -187,11 +191,9 @@ class Session:
     def _take_alike(
         self, link: Link, run: ev.TransferRun, head: TransferHead, data: bytes, at: int, end: int
     ) -> int:
-        """Take the transfers behind the one that was read that are like it."""
+        """Take the transfers behind the one that was read that are like it, and of the same link."""
         pattern = self._pattern
         if pattern is None or self._pattern_link is not link or not pattern.is_of(data, at):
-            if not data.startswith(data[at + 4 : head.id_at], end + 4):
-                return end  # the next frame is another link's, or no transfer
             self._pattern = pattern = TransferPattern(data, at, head)
             self._pattern_link = link
         room = min(self._incoming_window, link.credit_end - link.delivery_count)
@@ -200,10 +202,63 @@ class Session:
         before = len(run.tags)
         end = pattern.take(data, end, head.delivery_id + 1, room, payload_max, run.tags, run.payloads)
         taken = len(run.tags) - before
+        if run.links:
+            run.links += [link] * taken
         self._incoming_window -= taken
         self._next_incoming_id += taken
         link.delivery_count += taken
         link.credit -= taken
+        return end
+
+    def _take_of_others(
+        self, link: Link, run: ev.TransferRun, head: TransferHead, data: bytes, at: int, end: int
+    ) -> int:
+        """Take the transfers behind the one that was read that are like it, each of another link than the one
+        before.
+        """
+        pattern = self._links_pattern
+        if pattern is None or not pattern.is_of(data, at, head):
+            self._links_pattern = pattern = LinksPattern(data, at, head)
+        unpack_from, fixed_bytes = pattern.unpack_from, pattern.fixed_bytes
+        expected = (pattern.head, pattern.id_code, pattern.middle, pattern.tail)
+        last_link, size = link, len(data)
+        links, tags, payloads = run.links or [run.link] * len(run.tags), run.tags, run.payloads
+        before = len(tags)
+        assert head.delivery_id is not None
+        next_id = head.delivery_id + 1
+        last_id = next_id + self._incoming_window
+        while next_id < last_id and end + fixed_bytes <= size:
+            frame_bytes, octets, handle, id_code, delivery_id, middle, tag, tail = unpack_from(data, end)
+            of = self.links.get(handle)
+            payload_bytes = frame_bytes - fixed_bytes
+            if (
+                (octets, id_code, middle, tail) != expected
+                or delivery_id != next_id
+                or of is None
+                or of is last_link
+                or of.state != ln.ATTACHED
+                or not of.client_sends
+                or of.first_transfer is not None
+                or of.snd_settle_mode != link.snd_settle_mode
+                or of.delivery_count >= of.credit_end
+                or not 0
+                <= payload_bytes
+                <= min(of.max_message_size, self._payload_max, size - end - fixed_bytes)
+            ):
+                break
+            of.delivery_count += 1
+            of.credit -= 1
+            links.append(of)
+            tags.append(tag)
+            payloads.append(data[end + fixed_bytes : end + frame_bytes])
+            next_id += 1
+            end += frame_bytes
+            last_link = of
+        taken = len(tags) - before
+        if taken:
+            run.links = links
+            self._incoming_window -= taken
+            self._next_incoming_id += taken
         return end
 
     def _deliver(self, link: Link, head: TransferHead, payload: bytes) -> ev.TransferRun:
@@ -229,7 +284,6 @@ class Session:
         message_format = tail.message_format or 0
         if (
             run is None
-            or run.link is not link
             or self._events[-1] is not run  # something came between
             or run.settled is not settled
             or run.message_format != message_format
@@ -238,6 +292,10 @@ class Session:
         ):
             self._run = run = ev.TransferRun(link, delivery_id, settled, message_format, tail.state)
             self._events.append(run)
+        elif run.links:
+            run.links.append(link)
+        elif run.link is not link:
+            run.links = [*[run.link] * len(run.tags), link]
         run.tags.append(tag)
         run.payloads.append(payload)
         return run

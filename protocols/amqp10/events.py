@@ -3,9 +3,13 @@
 Events come in the order of the wire. A run stands for many messages; everything else for one frame.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+from protocols.amqp10.constants import UINT_MAX
 from protocols.amqp10.link import Link
 from protocols.amqp10.performatives import Begin, Error, Open
 
@@ -71,10 +75,11 @@ class LinkDetached:
 
 @dataclass(slots=True, eq=False)
 class TransferRun:
-    """Whole deliveries that came one behind the other on one link, alike but for tags and payloads.
+    """Whole deliveries that came one behind the other on one session, alike but for links, tags and payloads.
 
-    Their IDs are `first_id` and what follows on it, modulo 2**32. `state` is a state that the client gave
-    them, such as that of a transaction. The credit that they took is given anew by `grant`.
+    Their IDs are `first_id` and what follows on it, modulo 2**32. `links` has the link of each, and is empty
+    if that is `link` for all. `state` is a state that the client gave them, such as that of a transaction.
+    The credit that they took is given anew by `grant`.
     """
 
     link: Link
@@ -84,6 +89,27 @@ class TransferRun:
     state: Any
     tags: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+
+    def of_one_link(self) -> list[TransferRun]:
+        """Return runs of one link each, in order."""
+        runs = []
+        begin = 0
+        for link, same in groupby(self.links):
+            end = begin + len(list(same))
+            runs.append(
+                TransferRun(
+                    link,
+                    self.first_id + begin & UINT_MAX,
+                    self.settled,
+                    self.message_format,
+                    self.state,
+                    self.tags[begin:end],
+                    self.payloads[begin:end],
+                )
+            )
+            begin = end
+        return runs
 
 
 @dataclass(slots=True, eq=False)

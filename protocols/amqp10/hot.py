@@ -320,6 +320,52 @@ class TransferPattern:
         return taken
 
 
+class LinksPattern:
+    """The octets of a transfer but for its size, handle, delivery ID, tag and payload: `head` and `id_code`
+    before and behind the handle, which stands in one octet, `middle` before the tag and `tail` behind it.
+
+    `unpack_from` gives all of them with what differs, in order; the payload begins `fixed_bytes` behind the
+    beginning.
+    """
+
+    __slots__ = ("fixed_bytes", "head", "middle", "tail", "unpack_from")
+
+    id_code: Final = _UINT
+
+    def __init__(self, data: bytes, at: int, read: TransferHead) -> None:
+        """Learn from the frame at `at`, as it was read; see `fits`."""
+        middle_at = read.id_at + 4
+        tail_at = middle_at + 2 + data[middle_at + 1]
+        self.head = data[at + 4 : read.id_at - 2]
+        self.middle = data[middle_at : middle_at + 2]
+        self.tail = data[tail_at : read.payload_at]
+        form = _links_form(len(self.head), data[middle_at + 1], len(self.tail))
+        self.unpack_from = form.unpack_from
+        self.fixed_bytes = form.size
+
+    @staticmethod
+    def fits(data: bytes, at: int, read: TransferHead) -> bool:
+        """Return whether the handle of the frame at `at` stands in one octet, its delivery ID in four."""
+        return read.id_at == at + _ID_AT and data[at + _ID_AT - 3] == _SMALL_UINT
+
+    def is_of(self, data: bytes, at: int, read: TransferHead) -> bool:
+        """Return whether the frame at `at`, as it was read, is like it; see `fits`."""
+        return (
+            read.payload_at - at == self.fixed_bytes
+            and data.startswith(self.head, at + 4)
+            and data.startswith(self.middle, read.id_at + 4)
+            and data.startswith(self.tail, read.payload_at - len(self.tail))
+        )
+
+
+_ID_AT: Final = 17  # where the ID of a delivery stands in its frame behind a handle in one octet
+
+
+@lru_cache(maxsize=64)
+def _links_form(head_bytes: int, tag_bytes: int, tail_bytes: int) -> Struct:
+    return Struct(f">I{head_bytes}sBBI2s{tag_bytes}s{tail_bytes}s")
+
+
 _FIRST_AT: Final = 16  # where the first ID of a disposition stands in its frame, when it does in four octets
 _ONE_ID: Final = _FIRST_AT + 4
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10 import types as t
+from protocols.amqp10.framing import encode_frame
 from tests.e2e import amqp
 from tests.e2e.raw_amqp10 import RawAmqp10, message
 
@@ -50,6 +53,95 @@ def test_accepted_messages_are_gone_and_released_ones_come_back(
     client.send(0, p.End())
     client.expect(p.End)
     assert channel.queue_declare(queue, passive=True).method.message_count == 0
+
+
+def _transfers(client: RawAmqp10, payloads: list[tuple[int, bytes]]) -> list[int]:
+    """Send deliveries on links, by their handles, in one go; gives their IDs."""
+    first = client.next_delivery_id = max(client.next_delivery_id, 1_000)
+    client.next_delivery_id += len(payloads)
+    client.send_bytes(
+        b"".join(
+            encode_frame(0, p.Transfer(handle, number, number.to_bytes(4, "big"), 0, False), payload)
+            for number, (handle, payload) in enumerate(payloads, first)
+        )
+    )
+    return list(range(first, client.next_delivery_id))
+
+
+@pytest.mark.parametrize("varied", [False, True])
+def test_what_comes_at_once_on_many_links_is_accepted_in_order(
+    raw_amqp10: Connect, queue: str, varied: bool
+) -> None:
+    client = raw_amqp10()
+    client.begin()
+    for handle in range(1, 21):
+        client.attach_sender(f"/queues/{queue}", handle)
+    bodies = [b"%d" % number for number in range(100)]
+    messages = [message(body, message_id=body.decode()) if varied else message(body) for body in bodies]
+    sent = _transfers(client, [(1 + at % 20, one) for at, one in enumerate(messages)])
+    assert client.outcomes(100) == dict.fromkeys(sent, p.Accepted())
+    client.attach_receiver(f"/queues/{queue}", 30, credit=100)
+    got = [client.receive() for _ in range(100)]
+    assert [one.body for one in got] == bodies
+    if varied:
+        assert [one.sections[0x73][0].encode() for one in got] == bodies
+
+
+def test_links_with_messages_at_once_are_told_each_its_own_outcome(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, queue: str, name: str
+) -> None:
+    full = f"{name}-full"
+    channel.queue_declare(full, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    client = raw_amqp10()
+    client.begin()
+    addresses = (f"/queues/{queue}", f"/queues/{queue}", f"/queues/{full}", f"/queues/{full}")
+    for handle, address in enumerate((*addresses, "/exchanges/amq.direct/nowhere"), 1):
+        client.attach_sender(address, handle)
+    good = message(b"x")
+    sent = _transfers(client, [(handle, good) for handle in (1, 2, 1, 2)])
+    assert client.outcomes(4) == dict.fromkeys(sent, p.Accepted())
+    # more than the queue takes, over both of its links; its room is used up
+    sent = _transfers(client, [(handle, good) for handle in (3, 4, 3, 4)])
+    told = client.outcomes(4)
+    assert [type(told[number]) for number in sent] == [p.Accepted, p.Accepted, p.Rejected, p.Rejected]
+    # a queue that is full, one that is not, and none
+    sent = _transfers(client, [(handle, good) for handle in (1, 3, 2, 5)])
+    told = client.outcomes(4)
+    assert [type(told[number]) for number in sent] == [p.Accepted, p.Rejected, p.Accepted, p.Released]
+    assert channel.queue_declare(queue, passive=True).method.message_count == 6
+
+
+def test_a_link_with_what_is_no_message_ends_alone_among_others(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    for handle in range(1, 4):
+        client.attach_sender(f"/queues/{queue}", handle)
+    good = message(b"x")
+    sent = _transfers(client, [(1, good), (2, b"\x00\x53\x75\x00"), (3, good)])
+    detach = client.expect(p.Detach)
+    assert (detach.handle, detach.closed) == (2, True)
+    assert client.outcomes(2) == {sent[0]: p.Accepted(), sent[2]: p.Accepted()}
+
+
+def test_credit_of_links_that_publish_at_once_is_given_anew(raw_amqp10: Connect, queue: str) -> None:
+    client = raw_amqp10()
+    client.begin()
+    for handle in (1, 2):
+        client.attach_sender(f"/queues/{queue}", handle)
+    told: dict[int, int] = {}
+    for _ in range(12):
+        _transfers(client, [(1 + at % 2, message(b"x")) for at in range(100)])
+        count = 0
+        while count < 100:
+            frame = client.read()
+            assert frame is not None
+            if isinstance(frame.body, p.Flow) and frame.body.handle is not None:
+                told[frame.body.handle] = (frame.body.delivery_count or 0) + (frame.body.link_credit or 0)
+            elif isinstance(frame.body, p.Disposition):
+                assert frame.body.state == p.Accepted()
+                count += (frame.body.last or frame.body.first) - frame.body.first + 1
+    assert told.keys() == {1, 2}
+    assert min(told.values()) > 1_000
 
 
 def test_what_no_queue_takes_is_released(raw_amqp10: Connect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -11,7 +12,7 @@ from broker.amqp.connection.shared import ReplyTaker, is_reply_key
 from broker.amqp10.connection.addresses import Node, is_plain, plain_node, target_node
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
-from broker.amqp10.settling.delivery_outcomes import Outcomes, rejected
+from broker.amqp10.settling.delivery_outcomes import Outcomes, Source, rejected
 from broker.amqp10.settling.transactions import Transactions
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
@@ -56,6 +57,22 @@ _JMS_DESTINATION: Final = "x-opt-jms-dest"  # AMQP JMS Mapping, 3.2.4
 _TOPIC_KINDS: Final = (1, 3)  # topic, temporary topic; those between are queues
 _Key = tuple[bytes, bool]
 """The common part of messages that share a plan on a link: their stored block, and whether they persist."""
+
+
+class _Several:
+    """Links whose deliveries are told one outcome together (see `delivery_outcomes.Source`). `counts` is how
+    many came on each.
+    """
+
+    __slots__ = ("_counts", "settles")
+
+    def __init__(self, counts: Mapping[PublisherLink, int], *, settles: bool) -> None:
+        self._counts = counts
+        self.settles = settles
+
+    def told(self, count: int) -> None:
+        for end, count_of_end in self._counts.items():
+            end.told(count_of_end)
 
 
 class PublisherLink:
@@ -120,13 +137,29 @@ class PublisherLink:
         read = self._reader.read
         published = [read(payload) for payload in run.payloads]
         self._untold_count += len(published)
-        first = published[0]
-        block = first.block
-        if all(one.block is block and one.persistent is first.persistent for one in published):
+        if _are_alike(published):
             self._publish_alike(run, run.first_id, published)
-        elif not self._publish_varied(run, published):
+        elif not self._publish_varied(run, published, self):
             for index, one in enumerate(published):
                 self._publish_alike(run, run.first_id + index & _MASK, [one])
+
+    def take_together(self, ends: Sequence[PublisherLink], run: TransferRun) -> bool:
+        """Take deliveries that came on several links, each on that of `ends`; False: they have to be taken
+        link by link. Raises AmqpError when one is no message; nothing was done then, either.
+        """
+        node, settles = self._node, self.settles
+        counts = Counter(ends)
+        if any(end._node != node or end.settles is not settles for end in counts):
+            return False
+        published = [end._reader.read(payload) for end, payload in zip(ends, run.payloads, strict=True)]
+        for end, count in counts.items():
+            end._untold_count += count
+        publish = self._publish_at_once if _are_alike(published) else self._publish_varied
+        if publish(run, published, _Several(counts, settles=settles)):
+            return True
+        for end, count in counts.items():
+            end._untold_count -= count
+        return False
 
     def take_in(self, run: TransferRun, transactions: Transactions) -> None:
         """Take deliveries of a transaction: each is told at once what it will be if that is discharged.
@@ -186,12 +219,12 @@ class PublisherLink:
             self._refuse_all(run, first_id, count, error)
             return
         if outcome == ACCEPTED:
-            self._accept(run, first_id, count, durable=plan.durable)
+            self._accept(run, first_id, count, self, durable=plan.durable)
         elif outcome == UNROUTED and _is_reply(plan) and self._reply(plan, published):
-            self._accept(run, first_id, count, durable=False)
+            self._accept(run, first_id, count, self, durable=False)
         elif outcome == UNROUTED and (self.is_topic or _kind_of(first.block) in _TOPIC_KINDS):
             self._hub.counters.leave_unrouted(count)
-            self._accept(run, first_id, count, durable=False)
+            self._accept(run, first_id, count, self, durable=False)
         elif outcome == UNROUTED:
             self._hub.counters.leave_unrouted(count)
             self._release(run, first_id, count)
@@ -201,7 +234,22 @@ class PublisherLink:
         else:
             self._refuse(run, first_id, plan, outcome, len(first.body), now_ms)
 
-    def _publish_varied(self, run: TransferRun, published: Sequence[Published]) -> bool:
+    def _publish_at_once(self, run: TransferRun, published: Sequence[Published], source: Source) -> bool:
+        """Publish messages with one block that ask for nothing; False: each has to be looked at."""
+        now_ms = self._hub.clock.now_ms()
+        try:
+            plan = self._plan(published[0], now_ms)
+            if plan.options is not PLAIN or not self._publishing.is_current(plan):
+                return False
+            outcome = self._publishing.publish(plan, [one.body for one in published], now_ms)
+        except QueueManagerError:
+            return False
+        if outcome != ACCEPTED:
+            return False
+        self._accept(run, run.first_id, len(published), source, durable=plan.durable)
+        return True
+
+    def _publish_varied(self, run: TransferRun, published: Sequence[Published], source: Source) -> bool:
         """Publish messages with properties of their own; False: they have to be looked at one by one."""
         node = self._node
         if node is None or any(one.asks for one in published):
@@ -220,7 +268,7 @@ class PublisherLink:
         outcome = self._publishing.publish(plan, [one.body for one in published], now_ms, templates)
         if outcome != ACCEPTED:
             return False
-        self._accept(run, run.first_id, len(published), durable=plan.durable)
+        self._accept(run, run.first_id, len(published), source, durable=plan.durable)
         return True
 
     def _varied_plan(self, node: Node) -> PublishPlan | None:
@@ -288,11 +336,11 @@ class PublisherLink:
 
     # outcomes
 
-    def _accept(self, run: TransferRun, first_id: int, count: int, *, durable: bool) -> None:
+    def _accept(self, run: TransferRun, first_id: int, count: int, source: Source, *, durable: bool) -> None:
         if run.settled:
-            self.told(count)
+            source.told(count)
         else:
-            self._outcomes.accept(first_id, count, self, durable=durable)
+            self._outcomes.accept(first_id, count, source, durable=durable)
 
     def _release(self, run: TransferRun, first_id: int, count: int) -> None:
         if run.settled:
@@ -358,6 +406,13 @@ class PublisherLink:
             if node.exchange:
                 error = self._session.refused(ExchangeNotFound(node.exchange))
             self._session.detach(self.link, error)
+
+
+def _are_alike(published: Sequence[Published]) -> bool:
+    """Return whether messages have one block, and all persist or none does."""
+    first = published[0]
+    block, persistent = first.block, first.persistent
+    return all(one.block == block and one.persistent is persistent for one in published)
 
 
 def _is_reply(plan: PublishPlan) -> bool:

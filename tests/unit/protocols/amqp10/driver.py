@@ -87,21 +87,23 @@ def said(conn: Amqp10Connection) -> list[Any]:
     return [frame.body for frame in frames(conn)]
 
 
+def links_of(run: ev.TransferRun) -> list[Any]:
+    """The link of each delivery of a run."""
+    return run.links or [run.link] * len(run.tags)
+
+
 def flat(events: list[Any]) -> list[tuple[Any, ...]]:
     """Events as plain tuples, runs taken apart, so that chunking does not show."""
     result: list[tuple[Any, ...]] = []
     for event in events:
         name = type(event).__name__
         if isinstance(event, ev.TransferRun):
-            what: tuple[Any, ...] = (
-                event.link.handle,
-                event.settled,
-                event.message_format,
-                event.state,
-            )
+            what: tuple[Any, ...] = (event.settled, event.message_format, event.state)
             result += [
-                (name, *what, event.first_id + at, tag, payload)
-                for at, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True))
+                (name, link.handle, *what, event.first_id + at, tag, payload)
+                for at, (link, tag, payload) in enumerate(
+                    zip(links_of(event), event.tags, event.payloads, strict=True)
+                )
             ]
         elif isinstance(event, ev.DispositionRun):
             what = (event.channel, event.role, event.settled, event.state)

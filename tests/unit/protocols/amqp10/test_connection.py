@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from config import limits
@@ -19,6 +21,7 @@ from tests.unit.protocols.amqp10.driver import (
     flow,
     frames,
     link_of,
+    links_of,
     new_connection,
     running,
     said,
@@ -335,14 +338,90 @@ def test_transfers_in_any_pieces_are_the_same(chunk_bytes, start):
     for at in range(0, len(data), chunk_bytes):
         events += feed(conn, data[at : at + chunk_bytes])
     seen = [
-        (run.first_id + at & 0xFFFFFFFF, run.link.handle, run.settled, payload, tag)
+        (run.first_id + at & 0xFFFFFFFF, link.handle, run.settled, payload, tag)
         for run in events
-        for at, (payload, tag) in enumerate(zip(run.payloads, run.tags, strict=True))
+        for at, (link, payload, tag) in enumerate(zip(links_of(run), run.payloads, run.tags, strict=True))
     ]
     assert [one[0] for one in seen] == ids
     assert [one[1] for one in seen] == [3 if at == 150 else 0 for at in range(300)]
     assert [one[2] for one in seen] == [at == 200 for at in range(300)]
     assert [one[4] for one in seen] == [b"%04d" % number for number in ids]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 1 << 20])
+@pytest.mark.parametrize("start", [0, 65_000, (1 << 32) - 100])
+def test_transfers_of_many_links_in_any_pieces_are_the_same(chunk_bytes, start):
+    handles = (0, 1, 2, 3, 300)
+    rng = random.Random(start)
+    conn = running(begin(next_outgoing_id=start), *map(attach_sender, handles))
+    expected = []
+    for at in range(300):
+        number = start + at & 0xFFFFFFFF
+        settled = rng.random() < 0.02
+        expected.append((number, rng.choice(handles), settled, rng.randbytes(rng.randrange(4))))
+    data = b"".join(transfer(number, body, handle, settled=s) for number, handle, s, body in expected)
+    events = []
+    for at in range(0, len(data), chunk_bytes):
+        events += feed(conn, data[at : at + chunk_bytes])
+    seen = [
+        (run.first_id + at & 0xFFFFFFFF, link.handle, run.settled, payload)
+        for run in events
+        for at, (link, payload) in enumerate(zip(links_of(run), run.payloads, strict=True))
+    ]
+    assert seen == expected
+    for handle in handles:
+        count = sum(one[1] == handle for one in expected)
+        assert (link_of(conn, handle).delivery_count, link_of(conn, handle).credit) == (count, 1000 - count)
+
+
+def test_transfers_of_many_links_are_one_run_that_can_be_taken_apart():
+    conn = running(begin(), *map(attach_sender, range(4)))
+    order = (1, 2, 3, 1, 1, 2, 0, 3, 3)
+    (run,) = feed(conn, b"".join(transfer(500 + at, b"%d" % at, handle) for at, handle in enumerate(order)))
+    assert [link.handle for link in run.links] == list(order)
+    parts = [(part.link.handle, part.first_id, part.payloads, part.tags) for part in run.of_one_link()]
+    assert parts[:3] == [
+        (1, 500, [b"0"], [b"0500"]),
+        (2, 501, [b"1"], [b"0501"]),
+        (3, 502, [b"2"], [b"0502"]),
+    ]
+    assert parts[3] == (1, 503, [b"3", b"4"], [b"0503", b"0504"])
+    assert not any(part.links for part in run.of_one_link())
+
+
+def test_a_link_beyond_its_credit_is_detached_and_others_go_on():
+    conn = running(begin(), *map(attach_sender, range(1, 4)))
+    conn.grant(link_of(conn, 2), 0)
+    link_of(conn, 2).credit_end = 1
+    order = (1, 2, 3, 2, 1, 3)
+    events = feed(conn, b"".join(transfer(500 + at, b"x", handle) for at, handle in enumerate(order)))
+    assert names(events) == ["TransferRun", "LinkDetached", "TransferRun"]
+    assert [link.handle for link in links_of(events[0])] == [1, 2, 3]
+    assert events[1].link.handle == 2
+    assert (events[2].first_id, [link.handle for link in links_of(events[2])]) == (504, [1, 3])
+
+
+def test_a_message_too_large_for_its_link_is_not_taken_with_others():
+    conn = running(begin(), *map(attach_sender, range(1, 4)))
+    link_of(conn, 2).max_message_size = 10
+    sizes = ((1, 11), (2, 10), (3, 11), (2, 11), (1, 11))
+    data = b"".join(transfer(500 + at, b"x" * size, handle) for at, (handle, size) in enumerate(sizes))
+    events = feed(conn, data)
+    assert names(events) == ["TransferRun", "LinkDetached", "TransferRun"]
+    assert events[1].error.condition == c.MESSAGE_SIZE_EXCEEDED
+
+
+def test_the_window_of_a_session_bounds_what_comes_on_many_links():
+    conn = running(begin(), *map(attach_sender, range(1, 4)))
+    session = conn._sessions[0]
+    session._incoming_window = 1
+    events = feed(conn, b"".join(transfer(500 + at, b"x", 1 + at % 3) for at in range(3)))
+    # of one that opens again when half of it is gone
+    assert sum(len(event.payloads) for event in events) == 3
+    session._incoming_window = limits.AMQP10_INCOMING_WINDOW // 2 + 2
+    events = feed(conn, b"".join(transfer(600 + at, b"x", 1 + at % 3) for at in range(3)))
+    assert sum(len(event.payloads) for event in events) == 3
+    assert session._incoming_window == limits.AMQP10_INCOMING_WINDOW
 
 
 def test_a_transfer_that_is_settled_between_others_is_a_run_of_its_own():

@@ -29,6 +29,10 @@ ATTACH = attach_sender(4) + encode_frame(0, p.Detach(4, True))
 LEGAL = [
     transfer(0) * 3,
     b"".join(transfer(number) for number in range(256, 300)),
+    b"".join(
+        transfer(number, b"x" * (number % 3), (0, 2, 3, 2, 9)[number % 5]) for number in range(256, 270)
+    ),
+    b"".join(transfer(number, b"x" * (number % 3), 2 + number % 2) for number in range(256, 290)),
     transfer(1, b"x" * 3000, more=True) + transfer(1, b"y"),
     transfer(2, more=True) + transfer(2, aborted=True),
     flow(10),
@@ -41,7 +45,7 @@ LEGAL = [
     c.HEARTBEAT_FRAME,
 ]
 PIECES = [*LEGAL, *(data for _, data in FRAMES)]
-STARTED = (begin(), begin(1), attach_sender(0), attach_receiver(1))
+STARTED = (begin(), begin(1), attach_sender(0), attach_receiver(1), attach_sender(2), attach_sender(3))
 
 
 def check(conn, data: bytes, chunk_bytes: int) -> None:
