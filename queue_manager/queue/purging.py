@@ -55,11 +55,10 @@ class Purging:
     def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
         """Have the payloads go that no other group needs.
 
-        A crash in between leaves behind what only memory knows of. The head takes that with it, but not
-        payloads that other queues may need: of those a record tells.
+        A record tells of them, for a crash in between and for a group that begins meanwhile.
         """
         retention = self._retention
-        if not retention.log.mixes_payloads or not retention.is_known or retention.removals.is_full:
+        if not retention.is_known or retention.removals.is_full:
             self._has_ranges = True
             self._context.removals.append(range_removal)
             return

@@ -112,3 +112,16 @@ def test_what_was_claimed_at_a_purge_and_another_group_has_yet_to_read_is_given_
     life.settle()
     assert life.consume("c").offsets[:3] == [0, 1, 2]
     assert life.consume("b").offsets[:3] == [0, 1, 2]
+
+
+def test_a_group_made_right_after_a_purge_beside_an_open_claim_is_given_the_claimed_message_alone() -> None:
+    life = Life()
+    life.publish(3)
+    sink = life.consume("a", credit_max=1)
+    life.queue.purge(life.clock.ms)
+    life.queue.groups.ensure("b", "#", "")  # before what was purged is gone from the store
+    assert life.consume("b").offsets == [0]
+    life.settle()
+    life.shard.manager.ack(sink.claims, life.clock.ms)
+    life.publish(1)
+    assert life.consume("c").offsets == [0, 3]
