@@ -125,7 +125,7 @@ class Amqp10Operations(AmqpOperations):
     def _feed_links(self, name: str, only: Link | None = None) -> None:
         """Take down what came, or what of it came on one link."""
         client = self.amqp10[name]
-        events, client.events = client.events, []
+        events = self.take_events(client)
         for event in events:
             if only is None or event.fields["link"] is only:
                 self._link_event(name, event)
@@ -136,7 +136,7 @@ class Amqp10Operations(AmqpOperations):
         super().settle_old(queue)
         for name, client in self.amqp10.items():
             of_it = {tag for (of, tag), it in self.consumers.items() if of == name and it.queue is queue}
-            events, client.events = client.events, []
+            events = self.take_events(client)
             for event in events:
                 if event.kind == "deliver" and event.fields["link"].name in of_it:
                     self._link_event(name, event)

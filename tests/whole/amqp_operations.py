@@ -65,7 +65,7 @@ class AmqpOperations(World):
     def _feed_before_close(self, name: str) -> None:
         """What was sent before the channel closed was sent."""
         client = self.amqp[name]
-        events, client.events = client.events, []
+        events = self.take_events(client)
         for event in events:
             if event.kind == "deliver":
                 self._amqp_event(name, event)
@@ -180,7 +180,7 @@ class AmqpOperations(World):
             of_it = {
                 tag for (client, tag), it in self.consumers.items() if client == name and it.queue is queue
             }
-            events, amqp.events = amqp.events, []
+            events = self.take_events(amqp)
             for event in events:
                 if event.kind == "deliver" and event.fields["consumer"] in of_it:
                     self._amqp_event(name, event)

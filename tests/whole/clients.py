@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -592,11 +593,12 @@ def within(vhost: str, path: str) -> str:
 
 
 class Http:
-    """Calls about a virtual host, over one connection that is kept."""
+    """Calls about a virtual host, over one connection that is kept; `trace` is told each."""
 
-    def __init__(self, port: int, vhost: str = "/") -> None:
+    def __init__(self, port: int, vhost: str, trace: deque[str]) -> None:
         self._port = port
         self._vhost = vhost
+        self._trace = trace
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -620,7 +622,9 @@ class Http:
         try:
             self._connection.request(method, path, body, headers)
             answer = self._connection.getresponse()
-            return answer.status, answer.read(), dict(answer.getheaders())
+            data = answer.read()
+            self._trace.append(f"{time.time():.4f}   {method} {path} {body!r}: {answer.status} {data!r:.500}")
+            return answer.status, data, dict(answer.getheaders())
         except (OSError, http.client.HTTPException):
             self.close()
             raise

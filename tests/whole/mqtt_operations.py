@@ -185,7 +185,7 @@ class MqttOperations(World):
                 self._consume(name, client, queue_name, *options)
 
     def _feed_only(self, name: str, client: Mqtt) -> None:
-        events, client.events = client.events, []
+        events = self.take_events(client)
         for event in events:
             self._mqtt_event(name, client, event)
 

@@ -44,12 +44,14 @@ class Host:
     """Brokers for many sequences, one for each configuration; a new one where a mismatch left what cannot be
     cleared away.
 
-    `effective`: of the last sequence with a mismatch, the operations that did something, up to the mismatch.
+    Of the last sequence with a mismatch: `effective` are the operations that did something up to it, `told`
+    is what the clients read and the oracle knew.
     """
 
     def __init__(self) -> None:
         self._brokers: dict[str, BrokerProcess] = {}
         self.effective: list[Operation] = []
+        self.told: list[str] = []
 
     def broker(self, sessions: dict[str, Any] | None = None) -> BrokerProcess:
         """The broker that serves, with these settings of sessions."""
@@ -73,6 +75,7 @@ class Host:
             world.run(operations)
         except Mismatch as mismatch:
             self.effective = [*world.effective, *([world.attempted] if world.attempted else [])]
+            self.told = world.told()
             if not world.clear_away():
                 broker.kill9()
                 shutil.rmtree(broker.directory, ignore_errors=True)
@@ -143,6 +146,7 @@ def work(
             print(f"seed {seed}: {mismatch}", flush=True)
             smaller, last = shrink(operations, mismatch, Host) if cut else (operations, mismatch)
             path = write_down(smaller, last, directory, seed)
+            path.with_suffix(".trace").write_text("\n".join([str(mismatch), *host.told]))
             print(f"  {len(operations)} operations, {len(smaller)} do: {last}\n  {path}", flush=True)
             for operation in smaller:
                 print(f"    {operation}", flush=True)

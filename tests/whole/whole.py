@@ -156,10 +156,10 @@ class Whole(Amqp10Operations, Interruptions, AdminOperations, StreamOperations, 
 
     def connect_http(self) -> None:
         self.http.close()
-        self.http = Http(self.broker.ports["http"], self.vhost)
+        self.http = Http(self.broker.ports["http"], self.vhost, self.trace)
         if self.mqcore is not None:
             self.mqcore.close()
-            self.mqcore = Http(self.broker.ports["mqcore"], self.vhost)
+            self.mqcore = Http(self.broker.ports["mqcore"], self.vhost, self.trace)
 
     def wait_gone(self, name: str) -> None:
         """Wait until the broker has seen that a connection ended."""

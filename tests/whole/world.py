@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 from tests.e2e.broker_process import BrokerProcess
@@ -24,6 +24,8 @@ from tests.whole.sessions import Sessions
 
 Operation = tuple[str, str, dict[str, Any]]
 OWED_TIMEOUT_S = 4.0
+TRACE_LINES = 500
+UNTOLD = {"message", "group", "holder", "copies"}
 
 
 class Skip(Exception):
@@ -48,8 +50,9 @@ class World(ABC):
         self.amqp: dict[str, Amqp] = {}
         self.amqp10: dict[str, Amqp10] = {}
         self.mqtt: dict[str, Mqtt] = {}
-        self.http = Http(broker.ports["http"], vhost)
-        self.mqcore = Http(broker.ports["mqcore"], vhost) if "mqcore" in broker.ports else None
+        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self.http = Http(broker.ports["http"], vhost, self.trace)
+        self.mqcore = Http(broker.ports["mqcore"], vhost, self.trace) if "mqcore" in broker.ports else None
         self.routes = Routes()
         self.queues = Queues(self._dead)
         self.sessions = Sessions()
@@ -96,6 +99,7 @@ class World(ABC):
         self.dares = arguments.get("dare", True)
         arguments = {key: value for key, value in arguments.items() if key != "dare"}
         self.attempted = operation
+        self.trace.append(f"{time.time():.4f} {operation}, from m{self.number + 1} on")
         self.wait_for_clock()
         self.queues.advance(time.time())
         try:
@@ -162,7 +166,7 @@ class World(ABC):
             client.wait(lambda: False, "end of the connection")
         except Gone:
             pass
-        events, client.events = client.events, []
+        events = self.take_events(client)
         for event in events:
             self._mqtt_event(name, client, event)
         self.lost_mqtt(name)
@@ -184,16 +188,37 @@ class World(ABC):
 
     # ---- what came
 
+    def take_events(self, client: Client) -> list[Event]:
+        """Give what a client has read and the oracle does not know yet."""
+        events, client.events = client.events, []
+        self.trace += [f"{event.at:.4f}   {client.name} {event.kind} {event.fields}" for event in events]
+        return events
+
+    def told(self) -> list[str]:
+        """Tell what happened last, and what the oracle takes for true."""
+        lines = [*self.trace, f"{time.time():.4f} now"]
+        for queue in self.queues:
+            scheduled = [(due, item.message.body) for due, item in queue.scheduled]
+            lines.append(f"queue {queue.name} {queue.settings}, scheduled {scheduled}")
+            for group in queue.groups.values():
+                lines.append(f"  group {group.name}, consumers {[c.tag for c in group.consumers]}")
+                for item in group.items:
+                    fields = {key: value for key, value in vars(item).items() if key not in UNTOLD}
+                    lines.append(f"    {item.message.body} {fields}")
+        for session in self.sessions.sessions.values():
+            lines.append(f"session {session}")
+        return lines
+
     def _feed(self) -> None:
         self.queues.advance(time.time())  # what is due may have come already
         for name, amqp in self.amqp.items():
-            events, amqp.events = amqp.events, []
+            events = self.take_events(amqp)
             for event in events:
                 self._amqp_event(name, event)
             if amqp.gone is not None or amqp.closed is not None:
                 raise Mismatch(f"{name} was sent away: {amqp.closed or amqp.gone}")
         for name, mqtt in list(self.mqtt.items()):
-            events, mqtt.events = mqtt.events, []
+            events = self.take_events(mqtt)
             for event in events:
                 self._mqtt_event(name, mqtt, event)
             if mqtt.gone is not None:
