@@ -25,12 +25,16 @@ class Purging:
 
     def purge(self) -> None:
         """Drop everything that waits."""
-        for cursor in self._retention.members.values():
-            if range_removal := cursor.purge_ready():
-                self._let_go_of_range(range_removal, cursor)
-        if not self._retention.members:
+        log = self._retention.log
+        members = self._retention.members.values()
+        purged = [(cursor, cursor.purge_ready()) for cursor in members]
+        is_told = log.mixes_payloads or any(cursor.unfinished() for cursor in members)
+        for cursor, range_removal in purged:
+            if range_removal is not None:
+                self._let_go_of_range(range_removal, cursor, is_told=is_told)
+        if not members:
             self._purge_unread()
-        if not self._retention.log.durable:
+        if not log.durable:
             self._retention.trim_tail(0)  # or a group made before the next message would be given it
         self._retention.want_trim()
 
@@ -47,18 +51,20 @@ class Purging:
                 Unowned(self._retention).release,
                 self._retention.payloads.released.copy(),
             )
-            self._let_go_of_range(range_removal, None)
+            self._let_go_of_range(range_removal, None, is_told=log.mixes_payloads)
             self._retention.want_removal_below_head()
             log.write_head(end)
         log.drop_before(end)
 
-    def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None) -> None:
+    def _let_go_of_range(self, range_removal: RangeRemoval, cursor: Cursor | None, *, is_told: bool) -> None:
         """Have the payloads go that no other group needs.
 
-        A record tells of them, for a crash in between and for a group that begins meanwhile.
+        A crash in between leaves behind what only memory knows of. The head takes that with it, but not
+        payloads that other queues may need, nor does it pass what is in flight: then (`is_told`) a record
+        tells of them, and a group that begins meanwhile passes them.
         """
         retention = self._retention
-        if not retention.is_known or retention.removals.is_full:
+        if not is_told or not retention.is_known or retention.removals.is_full:
             self._has_ranges = True
             self._context.removals.append(range_removal)
             return

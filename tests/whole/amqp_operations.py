@@ -430,6 +430,8 @@ class AmqpOperations(World):
                 qos = 3
             sure = not delay_ms and (room == "take" or answer is True)
             sure = sure and not (message.identity and set(verdicts.values()) - {"take"})
+            if message.asker and any(session.packet_maximum for session in self.sessions.sessions.values()):
+                sure = False  # with the address of the asker it may be too large
             found = self.sessions.publish(
                 topic, message.body, qos, required=sure, by_topics=route.topics, stored_by=message.stored_by
             )

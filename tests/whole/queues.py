@@ -159,7 +159,8 @@ class Consumer:
 class Group:
     """A consumer group: all the items of its queue, in order. `too_long`: it was made with more than may
     wait. `unread_step`: in it a connection of the group ended that may have been sent what came in, which is
-    lost with it (`is_lost_unread`) or comes again.
+    lost with it (`is_lost_unread`) or comes again. `is_unread`: what it has may be on the store only, and it
+    is not known yet which of that the pattern takes.
     """
 
     queue: Queue
@@ -171,6 +172,7 @@ class Group:
     made_at: float = 0.0
     unread_step: int = -1
     is_lost_unread: bool = False
+    is_unread: bool = False
     _active: Consumer | None = None
 
     def active(self) -> Consumer:
@@ -233,7 +235,7 @@ class Group:
             return True
         if time.time() < self.made_at + LATE_S:  # a late one has yet to come to what is kept for others
             return False
-        return not self.consumers or self.queue.settings.max_length is not None
+        return not (self.consumers or self.is_unread) or self.queue.settings.max_length is not None
 
     def find(self, body: str, state: str, death: tuple[str, ...] | None = None) -> Item | None:
         """The item with this body; of several (it died into its own queue) one with this last death.
@@ -354,6 +356,7 @@ class Queue:
         """The broker came back: its consumers are gone."""
         for group in self.groups.values():
             group.consumers.clear()
+            group.is_unread = True
 
     def consumer_count(self) -> int:
         return sum(len(group.consumers) for group in self.groups.values())
