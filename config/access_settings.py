@@ -14,6 +14,11 @@ from config.quota_settings import QuotaSettings
 _SCRAM: Final = re.compile(
     r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
 )
+RABBITMQ_HASH: Final = re.compile(
+    r"\$rabbitmq-(?P<algorithm>sha256|sha512)"
+    r"\$(?P<salted>(?<=256\$)[A-Za-z0-9+/]{48}|(?<=512\$)[A-Za-z0-9+/]{91}=)"
+)
+"""The text form of a hash that a RabbitMQ made: base64 of four bytes of salt and the digest."""
 _CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
 Algorithm = Literal[
     "HS256",
@@ -62,8 +67,8 @@ def check_user_name(name: str) -> str:
 
 
 def _check_hash(text: str) -> str:
-    if not text.startswith("$argon2id$"):
-        raise ValueError("is no argon2id hash; `sluicemq user passwd` sets one")
+    if not (text.startswith("$argon2id$") or RABBITMQ_HASH.fullmatch(text)):
+        raise ValueError("is no argon2id hash, nor one of RabbitMQ's; `sluicemq user passwd` sets one")
     return text
 
 
@@ -117,7 +122,7 @@ class UserSettings(QuotaSettings):
 
     name: UserName
     password: Annotated[str, AfterValidator(_check_hash)] | None = Field(default=None, repr=False)
-    """An argon2id hash; without one there is no way in by password."""
+    """An argon2id hash, or one that a RabbitMQ made; without one there is no way in by password."""
     scram: Annotated[str, AfterValidator(_check_scram)] | None = Field(default=None, repr=False)
     """A SCRAM-SHA-256 verifier, for MQTT 5's enhanced authentication."""
     certificates: tuple[CertificateName, ...] = ()

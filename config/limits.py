@@ -449,6 +449,7 @@ RABBITMQ_COLUMN_LEVELS_MAX: Final = 8
 RABBITMQ_GET_MESSAGES_MAX: Final = 1_000
 RABBITMQ_DEFINITIONS_PER_STEP: Final = 16  # read or made before others have their turn
 RABBITMQ_DEFINITIONS_BYTES_MAX: Final = 32 * MIB
+RABBITMQ_DEFINITIONS_REFUSED_TOLD_MAX: Final = 20  # what an import could not make, told in its error
 VIEWS_KEPT_MIN: Final = 500  # with fewer queues they are looked at anew whenever somebody asks
 VIEWS_KEPT_S: Final = 1.0  # counts of all queues are told to many who ask
 METRICS_QUOTAS_MAX: Final = 1_000  # quotas with series of their own

@@ -52,6 +52,10 @@ class Users:
         """Of all users."""
         return list(self._by_name)
 
+    def kept(self) -> list[UserSettings]:
+        """Return the accounts as the file has them, with their hashes."""
+        return list(self._by_name.values())
+
     def view(self, name: str) -> UserView:
         """Return what may be shown of the user, which is there."""
         user = self._by_name[name]

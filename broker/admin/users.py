@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,10 +33,12 @@ class UserNotFound(QueueManagerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserChange:
     """The wanted state of an account; None: as it is, or empty for a new one. Of the password hashes are
-    kept, with `scram` one for SCRAM-SHA-256, too. `quotas` are those to change, by their settings.
+    kept, with `scram` one for SCRAM-SHA-256, too. `password_hash` is one that was made elsewhere; "": nobody
+    comes in by a password. `quotas` are those to change, by their settings.
     """
 
     password: bytes | None = None
+    password_hash: str | None = None
     scram: bool | None = None
     tags: tuple[Tag, ...] | None = None
     permissions: tuple[PermissionSettings, ...] | None = None
@@ -78,14 +80,48 @@ class UserAdmin:
         _log.info("user.put", user=name, by=by)
         return self.view(name)
 
+    async def edit(self, name: str, change: Callable[[UserSettings], UserSettings], by: str = "") -> None:
+        """Have what `change` makes of a user, as the user is when it is called; in a thread.
+
+        Raises UserNotFound, and what `put` raises.
+        """
+        self.view(name)
+        await self._write(lambda users: [change(user) if user.name == name else user for user in users])
+        _log.info("user.put", user=name, by=by)
+
+    async def add_all(self, wanted: Sequence[UserSettings], by: str = "") -> list[str]:
+        """Make the users that are not there; returns the names of those that are there in another way, which
+        stay. Raises what `put` raises.
+        """
+        others: list[str] = []
+
+        def added(users: list[UserSettings]) -> list[UserSettings]:
+            present = {user.name: user for user in users}
+            others[:] = [user.name for user in wanted if present.get(user.name, user) != user]
+            return [*users, *[user for user in wanted if user.name not in present]]
+
+        await self._write(added)
+        _log.info("users.added", count=len(wanted) - len(others), by=by)
+        return others
+
     async def remove(self, name: str, by: str = "") -> None:
         """Remove a user; their connections end.
 
         Raises UserNotFound, and PreconditionFailed when nobody would be left who administers.
         """
         self.view(name)
-        await self._write(lambda users: [user for user in users if user.name != name])
-        _log.info("user.removed", user=name, by=by)
+        await self.remove_all((name,), by)
+
+    async def remove_all(self, names: Collection[str], by: str = "") -> None:
+        """Remove those of the users that are there, as `remove` does."""
+        await self._write(lambda users: [user for user in users if user.name not in names])
+        for name in names:
+            _log.info("user.removed", user=name, by=by)
+
+    def kept(self) -> list[UserSettings]:
+        """Return all accounts of the users file, with their hashes."""
+        users = self._access.users
+        return [] if users is None else users.kept()
 
     async def _write(self, change: Change) -> None:
         settings = self._settings().access
@@ -105,7 +141,7 @@ class UserAdmin:
         except ConfigError as error:
             raise InvalidArgument(str(error)) from None
         except ValidationError as error:
-            raise InvalidArgument(_told(error)) from None
+            raise InvalidArgument(told_of(error)) from None
         except OSError as error:
             raise InvalidArgument(f"the users file cannot be written: {error.strerror or error}") from None
 
@@ -120,6 +156,8 @@ def _changed(name: str, before: UserSettings | None, change: UserChange) -> User
         value = getattr(change, key)
         if value is not None:
             fields[key] = value
+    if change.password_hash is not None:
+        fields.update(password=change.password_hash or None, scram=None)
     if change.password is not None:
         had_scram = before is not None and before.scram is not None
         scram = had_scram if change.scram is None else change.scram
@@ -131,6 +169,6 @@ def _has_administrator(users: list[UserSettings]) -> bool:
     return any(ADMINISTRATOR in user.tags for user in users)
 
 
-def _told(error: ValidationError) -> str:
+def told_of(error: ValidationError) -> str:
     """Return the problem, without what was given: that may be a secret."""
     return "; ".join(sentence(details) for details in error.errors(include_url=False, include_input=False))

@@ -207,7 +207,7 @@ async def cluster_name(asking: Asking) -> Response:
     return answer({"name": shapes.NODE})
 
 
-@calls.add("GET", "/feature-flags", "/topic-permissions", "/deprecated-features", "/deprecated-features/used")
+@calls.add("GET", "/feature-flags", "/deprecated-features", "/deprecated-features/used")
 async def empty(asking: Asking) -> Response:
     """List nothing, for what RabbitMQ has and this broker has none of."""
     return answer([])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Collection, Container, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -11,8 +13,9 @@ from starlette.responses import Response
 from broker.amqp.topology.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
+from broker.http.rabbitmq.account_entries import permission_in, topic_permissions_in, user_entry, users_of
 from broker.http.rabbitmq.asking import Asking, Calls, answer, flag, nothing, table
-from broker.http.rabbitmq.limit_names import limit_field, limits_of
+from broker.http.rabbitmq.limit_names import bounds_of, limits_of
 from broker.http.rabbitmq.policies import policy_entry, policy_of, without_unknown
 from broker.http.rabbitmq.queues import exchange_declaration
 from broker.http.rabbitmq.vhosts import VHOST_TRAITS
@@ -29,14 +32,11 @@ T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq.http")
 
-NOT_TAKEN: Final = (
-    "users",
-    "permissions",
-    "topic_permissions",
-    "parameters",
-    "global_parameters",
-)
-"""The parts of RabbitMQ's file that this broker keeps elsewhere, takes in part, or not at all."""
+NOT_TAKEN: Final = ("parameters", "global_parameters")
+"""The parts of RabbitMQ's file that this broker takes in part, or not at all."""
+
+_ACCOUNTS: Final = ("users", "permissions", "topic_permissions")
+"""The parts that are kept in the users file."""
 
 _LIMITS_COMPONENT: Final = "vhost-limits"  # of parameters: these are taken
 _OPERATOR_COMPONENT: Final = "operator_policy"  # and these
@@ -68,13 +68,22 @@ async def export(asking: Asking) -> Response:
             document[kind] += entries
     if not is_of_vhost:
         document |= {
-            "users": [],
+            **_accounts(asking.site, names),
             "vhosts": [_vhost_entry(await asking.vhosts.view(name)) for name in names],
-            "permissions": [],
-            "topic_permissions": [],
             "global_parameters": [],
         }
     return answer(document)
+
+
+def _accounts(site: Site, vhosts: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the users of the users file with their hashes, and what they may do in each virtual host."""
+    users = site.admin.users.kept()
+    each = [(user.name, vhost, user.permissions) for user in users for vhost in vhosts]
+    return {
+        "users": [user_entry(user) for user in users],
+        "permissions": [entry for one in each if (entry := permission_in(*one)) is not None],
+        "topic_permissions": [entry for one in each for entry in topic_permissions_in(*one)],
+    }
 
 
 def _where(asking: Asking) -> str | None:
@@ -117,10 +126,10 @@ async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict
 
 @calls.add("POST", "/definitions", "/definitions/{vhost}")
 async def load(asking: Asking) -> Response:
-    """Make what a document has and is not there yet. What exists otherwise is an error.
+    """Make what a document has and is not there yet, as far as it can be; then tell of what cannot.
 
-    What is not taken is told by the header `x-not-taken` and a line in the log; with `?verbose=true` the
-    answer says it one by one.
+    Of what means nothing here the header `x-not-taken` and a line in the log tell; what is refused, such as
+    something that is there in another way, is an error. With `?verbose=true` the answer says it one by one.
     """
     asking.check_administrator()
     try:
@@ -132,35 +141,81 @@ async def load(asking: Asking) -> Response:
     where = _where(asking)
     if where is not None:
         document = _within(document, where)
-    vhosts = _vhosts(document)
-    known = {*asking.site.hub.vhosts(), *vhosts}
-    policies, untaken = _policies(document, known)
-    made: list[tuple[str, str, str, Any]] = []
+    untaken = _Untaken()
+    made: Counter[str] = Counter(dict.fromkeys(("vhosts", "policies", *_READERS, "users"), 0))
+    for name, bounds in _vhosts(document, untaken).items():
+        with untaken.of("vhosts", name):
+            await _make_vhost(asking.site, name, bounds)
+            made["vhosts"] += 1
+    known = asking.site.hub.vhosts()
+    made["users"] = await _add_users(asking, document, known, untaken)
+    for policy in _policies(document, known, untaken):
+        with untaken.of("policies", policy.name):
+            asking.site.hub.of_vhost(policy.vhost).client.policies.set(policy)
+            made["policies"] += 1
     for kind in _READERS:
         async for step in in_steps(_entries(document, kind), limits.RABBITMQ_DEFINITIONS_PER_STEP):
-            made += [_read(kind, entry, known) for entry in step]
-    for name, bounds in vhosts.items():
-        await _make_vhost(asking.site, name, bounds)
-    for policy in policies:
-        asking.site.hub.of_vhost(policy.vhost).client.policies.set(policy)
-    async for step in in_steps(made, limits.RABBITMQ_DEFINITIONS_PER_STEP):
-        for kind, vhost, name, wanted in step:
-            try:
-                await _make(asking.site, kind, vhost, wanted)
-            except QueueManagerError as error:
-                raise error.at(f"{kind} {name!r}") from error
-        asking.site.hub.settle_turn()  # so that it is many commits, too
+            for entry in step:
+                with untaken.of(kind, _title(entry)):
+                    await _make(asking.site, kind, *_read(kind, entry, known))
+                    made[kind] += 1
+            asking.site.hub.settle_turn()  # so that it is many commits, too
     await asking.site.client.commits.durable()
-    counts, lines = _not_taken(document, untaken)
-    told = ", ".join(f"{kind} ({count})" for kind, count in counts.items() if count)
+    _pass_over(document, untaken)
+    told = ", ".join(f"{kind} ({count})" for kind, count in untaken.counts.items())
     if told:
         _log.warning("definitions.not_taken", kinds=told)
     if asking.query.get("verbose") == "true":
-        kinds = {kind: sum(each[0] == kind for each in made) for kind in _READERS}
-        return answer(
-            {"made": {"vhosts": len(vhosts), "policies": len(policies), **kinds}, "not_taken": lines}
-        )
+        return answer({"made": made, "not_taken": untaken.lines})
+    if untaken.refused:
+        raise Problem(400, "bad_request", f"not taken: {'; '.join(untaken.refused)}")
     return nothing(204, {"x-not-taken": told} if told else None)
+
+
+class _Untaken:
+    """What of a document is not taken, and why."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self.refused: list[str] = []
+        """The first of the lines that tell of something that could not be made."""
+
+    def add(self, kind: str, line: str) -> None:
+        """Note one thing."""
+        self.counts[kind] += 1
+        self.lines.append(f"{kind}: {line}")
+
+    @contextmanager
+    def of(self, kind: str, title: str) -> Iterator[None]:
+        """Make one entry; where it is refused, note that and go on."""
+        try:
+            yield
+        except (QueueManagerError, Problem) as error:
+            self.add(kind, f"{title}: {error.reason}")
+            if len(self.refused) < limits.RABBITMQ_DEFINITIONS_REFUSED_TOLD_MAX:
+                self.refused.append(self.lines[-1])
+
+
+async def _add_users(
+    asking: Asking, document: dict[str, Any], vhosts: Collection[str], untaken: _Untaken
+) -> int:
+    """Add the users of a document to the users file, and return how many of them are there then."""
+    users, lines = users_of({kind: _entries(document, kind) for kind in _ACCOUNTS}, vhosts)
+    if users:
+        names = [user.name for user in users]
+        try:
+            others = await asking.site.admin.users.add_all(users, asking.login.user)
+        except InvalidArgument as error:
+            others = names
+            lines.append(f"users: {', '.join(names)}: {error.reason}")
+        else:
+            lines += [f"users: {name}: is there in another way" for name in others]
+        users = [user for user in users if user.name not in others]
+    for line in lines:
+        kind, _, what = line.partition(": ")
+        untaken.add(kind, what)
+    return len(users)
 
 
 async def _make_vhost(site: Site, name: str, changes: dict[str, Any]) -> None:
@@ -181,6 +236,7 @@ async def _limit_entries(site: Site, vhost: str) -> list[dict[str, Any]]:
 
 
 async def _make(site: Site, kind: str, vhost: str, wanted: Any) -> None:
+    """Make what an entry asks for, if it is not there; raises QueueManagerError."""
     hub = site.hub.of_vhost(vhost)
     client = hub.client
     if kind == "queues":
@@ -203,69 +259,57 @@ async def _make(site: Site, kind: str, vhost: str, wanted: Any) -> None:
 def _within(document: dict[str, Any], vhost: str) -> dict[str, Any]:
     """Return what a document has for one virtual host, wherever its entries came from."""
     kinds = ("queues", "exchanges", "bindings", "policies", "parameters")
-    moved: dict[str, Any] = {kind: _entries(document, kind, is_plain=True) for kind in kinds}
-    return {
-        kind: [{**entry, "vhost": vhost} if isinstance(entry, dict) else entry for entry in entries]
-        for kind, entries in moved.items()
-    }
+    return {kind: [{**entry, "vhost": vhost} for entry in _entries(document, kind)] for kind in kinds}
 
 
-def _vhosts(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _vhosts(document: dict[str, Any], untaken: _Untaken) -> dict[str, dict[str, Any]]:
     """Return the virtual hosts that a document asks for, each with its limits and what else is said of it."""
     found: dict[str, dict[str, Any]] = {}
     for entry in _entries(document, "vhosts"):
-        if not isinstance(entry.get("name"), str):
-            raise Problem(400, "bad_request", "vhosts: an entry has no name")
         metadata = entry.get("metadata")
         said = {**(metadata if isinstance(metadata, dict) else {}), **entry}
-        found[entry["name"]] = {trait: said[trait] for trait in VHOST_TRAITS if said.get(trait)}
-    for entry in _entries(document, "parameters", is_plain=True):
+        with untaken.of("vhosts", _title(entry)):
+            found[_name(entry)] = {trait: said[trait] for trait in VHOST_TRAITS if said.get(trait)}
+            found[_name(entry)] |= bounds_of(entry.get("limits"))
+    for entry in _entries(document, "parameters"):
         if _is_limits(entry):
-            bounds = {limit_field(key): max(0, int(value)) for key, value in entry["value"].items()}
-            found.setdefault(str(entry.get("vhost", DEFAULT_VHOST)), {}).update(bounds)
+            with untaken.of("parameters", _title(entry)):
+                vhost = str(entry.get("vhost", DEFAULT_VHOST))
+                found.setdefault(vhost, {}).update(bounds_of(entry["value"]))
     return found
 
 
-def _is_limits(entry: Any) -> bool:
-    if not isinstance(entry, dict) or entry.get("component") != _LIMITS_COMPONENT:
-        return False
-    value = entry.get("value")
-    return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
+def _is_limits(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("value"), dict) and entry.get("component") == _LIMITS_COMPONENT
 
 
-def _policies(document: dict[str, Any], vhosts: Container[str]) -> tuple[list[Policy], list[str]]:
-    """Return the policies that a document asks for, those of operators too, and a line for each of which
-    something is left out.
+def _policies(document: dict[str, Any], vhosts: Container[str], untaken: _Untaken) -> Iterator[Policy]:
+    """Yield the policies that a document asks for, those of operators too, and note what is left out of
+    them.
     """
-    asked = [(entry, False) for entry in _entries(document, "policies", is_plain=True)]
-    parameters = _entries(document, "parameters", is_plain=True)
+    asked = [(entry, False) for entry in _entries(document, "policies")]
+    parameters = _entries(document, "parameters")
     asked += [(_of_operator(entry), True) for entry in parameters if _is_operator_policy(entry)]
-    taken: list[Policy] = []
-    untaken: list[str] = []
     for entry, is_operator in asked:
-        name = str(entry.get("name", "?")) if isinstance(entry, dict) else "?"
+        name, vhost = str(entry.get("name", "?")), str(entry.get("vhost", DEFAULT_VHOST))
         try:
-            if not isinstance(entry, dict) or entry.get("vhost", DEFAULT_VHOST) not in vhosts:
+            if vhost not in vhosts:
                 raise InvalidArgument("there is no such virtual host")
-            vhost = str(entry.get("vhost", DEFAULT_VHOST))
             entry, left = without_unknown(entry)
             if left:
-                untaken.append(f"policy {name}: {', '.join(left)}")
-            if left and not entry["definition"]:
-                continue  # nothing of it means anything here
-            taken.append(policy_of(entry, vhost, name, is_operator=is_operator))
+                untaken.add("policies", f"{name}: {', '.join(left)}")
+            if not left or entry["definition"]:  # something of it means anything here
+                yield policy_of(entry, vhost, name, is_operator=is_operator)
         except InvalidArgument as error:
-            untaken.append(f"policy {name}: {error.reason}")
-    return taken, untaken
+            untaken.add("policies", f"{name}: {error.reason}")
 
 
 def _of_operator(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry["value"], "name": entry.get("name"), "vhost": entry.get("vhost", DEFAULT_VHOST)}
 
 
-def _is_operator_policy(entry: Any) -> bool:
-    is_one = isinstance(entry, dict) and entry.get("component") == _OPERATOR_COMPONENT
-    return is_one and isinstance(entry.get("value"), dict)
+def _is_operator_policy(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("value"), dict) and entry.get("component") == _OPERATOR_COMPONENT
 
 
 def _operator_entry(policy: Policy) -> dict[str, Any]:
@@ -275,43 +319,40 @@ def _operator_entry(policy: Policy) -> dict[str, Any]:
     return {"component": _OPERATOR_COMPONENT, "vhost": policy.vhost, "name": policy.name, "value": value}
 
 
-def _not_taken(document: dict[str, Any], untaken: list[str]) -> tuple[dict[str, int], list[str]]:
-    """Tell what of a document was not taken: how many of each kind, and a line for each."""
-    lines = untaken[:]
-    counts = {"policies": len(untaken)}
+def _pass_over(document: dict[str, Any], untaken: _Untaken) -> None:
+    """Note what a document has that means nothing here."""
     for kind in NOT_TAKEN:
-        entries = _entries(document, kind, is_plain=True)
-        left = [entry for entry in entries if not (_is_limits(entry) or _is_operator_policy(entry))]
-        counts[kind] = len(left)
-        lines += [f"{kind}: {_title(entry)}" for entry in left]
-    return counts, lines
+        for entry in _entries(document, kind):
+            if not (_is_limits(entry) or _is_operator_policy(entry)):
+                untaken.add(kind, _title(entry))
 
 
-def _title(entry: Any) -> str:
+def _title(entry: dict[str, Any]) -> str:
     """Return what an entry is about, without what might be a secret."""
-    if not isinstance(entry, dict):
-        return "?"
-    return " ".join(
-        str(entry[key]) for key in ("component", "name", "user", "vhost", "exchange") if key in entry
-    )
+    keys = ("component", "name", "source", "destination", "vhost")
+    return " ".join(str(entry[key]) for key in keys if key in entry)
 
 
-def _entries(document: dict[str, Any], kind: str, *, is_plain: bool = False) -> list[Any]:
+def _entries(document: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     entries = document.get(kind, [])
-    if not isinstance(entries, list) or not (is_plain or all(isinstance(each, dict) for each in entries)):
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise Problem(400, "bad_request", f"{kind} is a list of objects")
     return entries
 
 
-def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, str, str, Any]:
-    """Read what an entry asks for, and where, before anything is made; raises Problem."""
-    vhost = entry.get("vhost", DEFAULT_VHOST)
-    if vhost not in vhosts:
-        raise Problem(400, "bad_request", f"{kind}: there is no vhost {vhost!r}")
+def _name(entry: dict[str, Any]) -> str:
     name = entry.get("name", entry.get("source"))
     if not isinstance(name, str):
-        raise Problem(400, "bad_request", f"{kind}: an entry has no name")
-    return kind, vhost, name, _READERS[kind](entry, name)
+        raise Problem(400, "bad_request", "an entry has no name")
+    return name
+
+
+def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, Any]:
+    """Read where an entry belongs, and what it asks for; raises Problem."""
+    vhost = entry.get("vhost", DEFAULT_VHOST)
+    if vhost not in vhosts:
+        raise Problem(400, "bad_request", f"there is no vhost {vhost!r}")
+    return vhost, _READERS[kind](entry, _name(entry))
 
 
 def _queue(entry: dict[str, Any], name: str) -> dict[str, Any]:

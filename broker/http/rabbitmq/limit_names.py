@@ -23,6 +23,14 @@ def limit_field(limit: str) -> str:
     return _FIELDS[limit]
 
 
+def bounds_of(said: object) -> dict[str, int]:
+    """Return the settings of limits as definitions have them, 0: none; raises Problem."""
+    limits = said or {}  # an empty list, too
+    if not isinstance(limits, dict) or not all(isinstance(most, int) for most in limits.values()):
+        raise Problem(400, "bad_request", "limits are whole numbers by their names")
+    return {limit_field(name): max(0, most) for name, most in limits.items()}
+
+
 async def limit_asked(asking: Asking) -> int:
     """Return what a request wants a limit to be, 0: none."""
     value = (await asking.body("value"))["value"]

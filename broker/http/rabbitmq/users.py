@@ -1,19 +1,35 @@
-"""Accounts and their permissions in RabbitMQ's API, to be looked at, and limits, to be set."""
+"""Accounts of the users file, their permissions and limits in RabbitMQ's API."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from broker.access import passwords
 from broker.access.accounts_of_file import GUEST
 from broker.access.login import ADMINISTRATOR
 from broker.admin.users import UserChange
 from broker.http.problems import Problem
+from broker.http.rabbitmq.account_entries import (
+    ALGORITHM,
+    RIGHTS,
+    TAGS,
+    password_hash_of,
+    permission_in,
+    tags_of,
+    topic_permissions_in,
+    with_permission,
+    with_topic,
+    without_permission,
+    without_topics,
+)
 from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
 from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
 from broker.http.site import Site
-from config.access_settings import PermissionSettings
+from config import limits
+from config.access_settings import PermissionSettings, UserSettings
 
 _ALL: Final = ".*"
 
@@ -28,12 +44,71 @@ async def users(asking: Asking) -> Response:
     return answer([_user(asking, name, tags) for name, (tags, _) in _accounts(asking.site).items()])
 
 
+@calls.add("GET", "/users/without-permissions")
+async def users_without(asking: Asking) -> Response:
+    """List the accounts that may enter no virtual host."""
+    asking.check_administrator()
+    found = _accounts(asking.site).items()
+    return answer([_user(asking, name, tags) for name, (tags, granted) in found if not granted])
+
+
 @calls.add("GET", "/users/{user}")
 async def user(asking: Asking) -> Response:
     """Show one account."""
     asking.check_administrator()
     name = asking.part("user")
     return answer(_user(asking, name, _account(asking, name)[0]))
+
+
+@calls.add("PUT", "/users/{user}")
+async def put_user(asking: Asking) -> Response:
+    """Make an account, or set its tags and its password; without one nobody comes in by a password."""
+    asking.check_administrator()
+    name = asking.part("user")
+    body = await asking.body()
+    if "tags" not in body:
+        raise Problem(400, "bad_request", "tags_not_present")
+    tags, others = tags_of(body)
+    if others:
+        raise Problem(400, "bad_request", f"tags are {', '.join(TAGS)}, not {', '.join(map(str, others))}")
+    password = body.get("password")
+    if password is not None and not 1 <= len(str(password).encode()) <= limits.PASSWORD_BYTES_MAX:
+        raise Problem(400, "bad_request", f"a password has 1 to {limits.PASSWORD_BYTES_MAX} bytes")
+    change = UserChange(
+        tags=tuple(tags),
+        password=None if password is None else str(password).encode(),
+        password_hash=password_hash_of(body) if password is None else None,
+    )
+    is_new = name not in _accounts(asking.site)
+    await asking.site.admin.users.put(name, change, asking.login.user)
+    return nothing(201 if is_new else 204)
+
+
+@calls.add("DELETE", "/users/{user}")
+async def delete_user(asking: Asking) -> Response:
+    """Remove an account; its connections end."""
+    asking.check_administrator()
+    await asking.site.admin.users.remove(asking.part("user"), asking.login.user)
+    return nothing()
+
+
+@calls.add("POST", "/users/bulk-delete")
+async def delete_users(asking: Asking) -> Response:
+    """Remove several accounts; those that are not there are passed over."""
+    asking.check_administrator()
+    names = (await asking.body("users"))["users"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Problem(400, "bad_request", "users: a list of names")
+    found = [name for name in names if name in _accounts(asking.site)]
+    await asking.site.admin.users.remove_all(found, asking.login.user)
+    return nothing()
+
+
+@calls.add("GET", "/auth/hash_password/{password}")
+async def hash_password(asking: Asking) -> Response:
+    """Return the hash of a password as `password_hash` of a user takes it."""
+    asking.check_administrator()
+    return answer({"ok": passwords.hashed_for_rabbitmq(asking.part("password").encode())})
 
 
 @calls.add(
@@ -45,30 +120,102 @@ async def user(asking: Asking) -> Response:
 )
 async def permissions(asking: Asking) -> Response:
     """Return all permissions, or those in the virtual host or of the user that the path names."""
-    asking.check_administrator()
-    user = asking.part("user")
-    if user:
-        _account(asking, user)
-    vhosts = [asking.place().vhost] if asking.part("vhost") else asking.site.hub.vhosts()
     found = [
         permission
-        for name, (_, granted) in _accounts(asking.site).items()
-        for vhost in vhosts
-        if user in ("", name) and (permission := _permission(name, vhost, granted)) is not None
+        for user, vhost, granted in _granted(asking)
+        if (permission := permission_in(user, vhost, granted)) is not None
     ]
-    if not (asking.part("vhost") and user):
+    if not (asking.part("vhost") and asking.part("user")):
         return answer(found)
     if not found:
         raise Problem(404, "not_found", "Not Found")
     return answer(found[0])
 
 
-@calls.add("PUT", "/users/{user}", "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}")
-@calls.add("DELETE", "/users/{user}", "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}")
-async def refuse_change(asking: Asking) -> Response:
-    """Refuse: accounts are not changed by this API."""
+@calls.add(
+    "GET",
+    "/users/{user}/topic-permissions",
+    "/topic-permissions",
+    "/topic-permissions/{vhost}/{user}",
+    "/vhosts/{vhost}/topic-permissions",
+)
+async def topic_permissions(asking: Asking) -> Response:
+    """Return which routing keys users may use, as `permissions` does."""
+    found = [
+        entry
+        for user, vhost, granted in _granted(asking)
+        for entry in topic_permissions_in(user, vhost, granted)
+    ]
+    if asking.part("vhost") and asking.part("user") and not found:
+        raise Problem(404, "not_found", "Not Found")
+    return answer(found)
+
+
+def _granted(asking: Asking) -> Iterator[tuple[str, str, tuple[PermissionSettings, ...]]]:
+    """Yield users and virtual hosts that the path is about, with what the users may do; raises Problem."""
     asking.check_administrator()
-    raise Problem(400, "bad_request", "accounts are changed by PUT and DELETE of /api/v1/users/NAME")
+    user, vhost = asking.part("user"), asking.part("vhost")
+    accounts = _accounts(asking.site)
+    if user:
+        _account(asking, user)
+    vhosts = asking.site.hub.vhosts()
+    if vhost and vhost not in vhosts:
+        raise Problem(404, "not_found", "Not Found")
+    for name, (_, granted) in accounts.items():
+        if user in ("", name):
+            for each in [vhost] if vhost else vhosts:
+                yield name, each, granted
+
+
+@calls.add("PUT", "/permissions/{vhost}/{user}")
+async def put_permission(asking: Asking) -> Response:
+    """Say what a user may do in a virtual host."""
+    body = await asking.body(*RIGHTS)
+    rights = {right: body[right] for right in RIGHTS}
+    return await _edit(asking, lambda user, vhost: with_permission(user, vhost, **rights))
+
+
+@calls.add("DELETE", "/permissions/{vhost}/{user}")
+async def delete_permission(asking: Asking) -> Response:
+    """Have a user enter a virtual host no more."""
+    asking.check_administrator()
+    _check_has(asking, lambda granted: any(each.vhost == asking.part("vhost") for each in granted))
+    return await _edit(asking, without_permission)
+
+
+@calls.add("PUT", "/topic-permissions/{vhost}/{user}")
+async def put_topic_permission(asking: Asking) -> Response:
+    """Say which routing keys of an exchange a user may use."""
+    body = await asking.body("exchange", "write", "read")
+    return await _edit(asking, lambda user, vhost: with_topic(user, vhost, body))
+
+
+@calls.add("DELETE", "/topic-permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}/{exchange}")
+async def delete_topic_permissions(asking: Asking) -> Response:
+    """Have a user use any routing keys, of the exchange that the path names or of all."""
+    asking.check_administrator()
+    exchange = asking.part("exchange") or None
+    vhost = asking.part("vhost")
+    _check_has(asking, lambda granted: bool(topic_permissions_in("", vhost, granted)))
+    return await _edit(asking, lambda user, vhost: without_topics(user, vhost, exchange))
+
+
+def _check_has(asking: Asking, has: Callable[[tuple[PermissionSettings, ...]], bool]) -> None:
+    if not has(_account(asking, asking.part("user"))[1]):
+        raise Problem(404, "not_found", "Not Found")
+
+
+async def _edit(asking: Asking, change: Callable[[UserSettings, str], UserSettings]) -> Response:
+    """Change the account that the path names, in a virtual host; raises Problem."""
+    asking.check_administrator()
+    name, vhost = asking.part("user"), asking.part("vhost")
+    granted = _accounts(asking.site).get(name)
+    if granted is None or vhost not in asking.site.hub.vhosts():
+        raise Problem(400, "bad_request", "vhost_or_user_not_found")
+    is_new = all(each.vhost != vhost for each in granted[1])
+    await asking.site.admin.users.edit(name, lambda user: change(user, vhost), asking.login.user)
+    is_put = asking.request.method == "PUT"
+    return nothing(201 if is_put and is_new else 204)
 
 
 def _account(asking: Asking, name: str) -> tuple[tuple[str, ...], tuple[PermissionSettings, ...]]:
@@ -89,7 +236,8 @@ def _accounts(site: Site) -> dict[str, tuple[tuple[str, ...], tuple[PermissionSe
 
 
 def _user(asking: Asking, name: str, tags: tuple[str, ...]) -> dict[str, Any]:
-    return {"name": name, "tags": list(tags), "limits": _limits(asking, name)}
+    hidden = {"password_hash": "", "hashing_algorithm": ALGORITHM}  # tools want to find them
+    return {"name": name, **hidden, "tags": list(tags), "limits": _limits(asking, name)}
 
 
 def _limits(asking: Asking, name: str) -> dict[str, int]:
@@ -131,12 +279,3 @@ async def _set_limit(asking: Asking, most: int) -> Response:
     change = UserChange(quotas={field: most})
     await asking.site.admin.users.put(user, change, asking.login.user)
     return nothing()
-
-
-def _permission(user: str, vhost: str, granted: tuple[PermissionSettings, ...]) -> dict[str, str] | None:
-    by_vhost = {each.vhost: each for each in granted}
-    found = by_vhost.get(vhost) or by_vhost.get("*")
-    if found is None:
-        return None
-    rights = {"configure": found.configure, "write": found.write, "read": found.read}
-    return {"user": user, "vhost": vhost, **rights}

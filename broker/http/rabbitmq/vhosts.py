@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from broker.access.accounts_of_file import USERS_FILE
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
+from broker.http.rabbitmq.account_entries import RIGHTS, with_permission
 from broker.http.rabbitmq.asking import NO_ENTRY, Asking, Calls, answer, nothing
 from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
 from broker.vhosts.vhost import VhostView
@@ -42,7 +44,21 @@ async def declare_vhost(asking: Asking) -> Response:
     changes = {name: body[name] for name in VHOST_TRAITS if body.get(name) is not None}
     if isinstance(changes.get("tags"), str):
         changes["tags"] = [tag.strip() for tag in changes["tags"].split(",") if tag.strip()]
-    return nothing(201 if await asking.vhosts.declare(asking.part("name"), **changes) else 204)
+    name = asking.part("name")
+    if not await asking.vhosts.declare(name, **changes):
+        return nothing(204)
+    await _have_enter(asking, name)
+    return nothing(201)
+
+
+async def _have_enter(asking: Asking, vhost: str) -> None:
+    """Give who makes a virtual host all rights in it, as RabbitMQ does: the tool goes on inside."""
+    login = asking.login
+    if login.source == USERS_FILE and not login.may_enter(vhost):
+        rights = dict.fromkeys(RIGHTS, ".*")
+        await asking.site.admin.users.edit(
+            login.user, lambda user: with_permission(user, vhost, **rights), login.user
+        )
 
 
 @calls.add("DELETE", "/vhosts/{name}")
