@@ -176,6 +176,7 @@ class AmqpOperations(World):
         """Deliveries of a queue that were on their way when it was deleted; what comes of the deletion, as
         the wills of clients sent away, is for later.
         """
+        self._barrier()
         for name, amqp in self.amqp.items():
             of_it = {
                 tag for (client, tag), it in self.consumers.items() if client == name and it.queue is queue
