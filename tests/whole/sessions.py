@@ -448,6 +448,8 @@ class Sessions:
         assert group is not None
         if copy.qos == 2:
             copy.required = False
+        if not all(member.takes(copy) for member in self.members(group)):
+            copy.required = False
         copy.again = True
         copy.qos, copy.retain = copy.published
         if self.groups.get(group.key()) is group:

@@ -203,7 +203,7 @@ class World(ABC):
             for group in queue.groups.values():
                 lines.append(f"  group {group.name}, consumers {[c.tag for c in group.consumers]}")
                 for item in group.items:
-                    fields = {key: value for key, value in vars(item).items() if key not in UNTOLD}
+                    fields = {key: value for key, value in vars(item).items() if value and key not in UNTOLD}
                     lines.append(f"    {item.message.body} {fields}")
         for session in self.sessions.sessions.values():
             lines.append(f"session {session}")
