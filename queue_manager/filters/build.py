@@ -1,11 +1,10 @@
-"""From the grammar's rules to the tree, with the checks that a grammar cannot say: a class per dialect."""
+"""From what the grammar finds to the tree, with the checks that a grammar cannot say: a class per dialect."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
-
-from lark import Token, Transformer, v_args
 
 from queue_manager.filters import field_values, like
 from queue_manager.filters.errors import SelectorError, shown
@@ -33,8 +32,7 @@ from queue_manager.filters.tree import (
     Or,
     Signed,
 )
-
-KEYWORDS: Final = frozenset({"NOT", "AND", "OR", "LIKE", "IN", "IS", "ESCAPE", "NULL", "TRUE", "FALSE"})
+from queue_manager.filters.words import SQL_KEYWORDS, Token
 
 # what AMQP JMS clients may write for a header (AMQP JMS mapping); those that mean the same and no others
 JMS_ALIASES: Final = {
@@ -60,26 +58,20 @@ class Part(NamedTuple):
     grouped: bool = False
 
 
-def position(token: Token) -> int:
-    """Return the column of a token, from 1."""
-    return (token.start_pos or 0) + 1
+class Builder:
+    """The base of both dialects. The methods are what the grammar finds; a wrong use raises SelectorError."""
 
-
-@v_args(inline=True)
-class Builder(Transformer[Token, Part]):
-    """The base of both dialects. The methods are the grammar's rules; a wrong use raises SelectorError."""
-
-    def disjunction(self, *parts: Part) -> Part:
+    def disjunction(self, parts: Sequence[Part]) -> Part:
         return Part(Or(tuple(part.node for part in parts)), parts[0].position)
 
-    def conjunction(self, *parts: Part) -> Part:
+    def conjunction(self, parts: Sequence[Part]) -> Part:
         return Part(And(tuple(part.node for part in parts)), parts[0].position)
 
     def negation(self, word: Token, part: Part) -> Part:
-        return Part(Not(part.node), position(word))
+        return Part(Not(part.node), word.position)
 
     def compare(self, left: Part, operator: Token, right: Part) -> Part:
-        sign = "<>" if operator == "!=" else str(operator)
+        sign = "<>" if operator.text == "!=" else operator.text
         if sign not in ("=", "<>"):
             self.check_ordered(left)
             self.check_ordered(right)
@@ -90,7 +82,7 @@ class Builder(Transformer[Token, Part]):
             self.check_ordered(part)
         return Part(Between(subject.node, low.node, high.node, negated is not None), subject.position)
 
-    def in_list(self, subject: Part, negated: Token | None, word: Token, *items: Part) -> Part:
+    def in_list(self, subject: Part, negated: Token | None, word: Token, items: Sequence[Part]) -> Part:
         self.check_subject(subject, word)
         for item in items:
             self.check_item(item)
@@ -105,61 +97,53 @@ class Builder(Transformer[Token, Part]):
         self.check_pattern(pattern)
         escape_text = None if escape is None else _unquoted(escape)
         if escape is not None and len(escape_text or "") != 1:
-            raise SelectorError("the text after ESCAPE must be one character", position(escape))
+            raise SelectorError("the text after ESCAPE must be one character", escape.position)
         text = _unquoted(pattern)
         try:
             like.split(text, escape_text)
         except ValueError as error:
-            raise SelectorError(str(error), position(pattern)) from None
+            raise SelectorError(str(error), pattern.position) from None
         return Part(Like(subject.node, text, escape_text, negated is not None), subject.position)
 
     def is_null(self, subject: Part, word: Token, negated: Token | None) -> Part:
         self.check_name(subject, word)
         return Part(IsNull(subject.node, negated is not None), subject.position)
 
-    def sum(self, first: Part, *rest: Part | Token) -> Part:
-        operators = cast("tuple[Token, ...]", rest[::2])
-        operands = cast("tuple[Part, ...]", rest[1::2])
-        pairs = tuple((str(operator), part.node) for operator, part in zip(operators, operands, strict=True))
+    def chain(self, first: Part, rest: Sequence[tuple[Token, Part]]) -> Part:
+        pairs = tuple((operator.text, part.node) for operator, part in rest)
         return Part(Chain(first.node, pairs), first.position)
 
-    product = sum
-
     def signed(self, sign: Token, part: Part) -> Part:
-        return Part(Signed(str(sign), part.node), position(sign))
+        return Part(Signed(sign.text, part.node), sign.position)
 
     def group(self, part: Part) -> Part:
         return Part(part.node, part.position, grouped=True)
 
-    def string(self, token: Token) -> Part:
-        self.check_text(token)
-        return Part(Literal(_unquoted(token)), position(token))
+    def operand(self, token: Token) -> Part:
+        """Return a literal or a name."""
+        kind = token.kind
+        if kind == "STRING":
+            self.check_text(token)
+            return Part(Literal(_unquoted(token)), token.position)
+        if kind == "EXACT":
+            return Part(Literal(self.integer(token)), token.position)
+        if kind == "MINIMUM":
+            return Part(Literal(field_values.INTEGER_MIN), token.position)
+        if kind == "APPROXIMATE":
+            return Part(Literal(self.double(token)), token.position)
+        return Part(Literal(kind == "TRUE"), token.position)
 
-    def approximate(self, token: Token) -> Part:
-        value = float(token.rstrip("fFdD"))
+    def double(self, token: Token) -> float:
+        value = float(token.text.rstrip("fFdD"))
         if value == float("inf"):
-            raise SelectorError(f"{shown(token)} is beyond the range of doubles", position(token))
-        return Part(Literal(value), position(token))
+            raise SelectorError(f"{shown(token.text)} is beyond the range of doubles", token.position)
+        return value
 
-    def exact(self, token: Token) -> Part:
-        value = self.integer(token)
-        self.check_integer(value, token)
-        return Part(Literal(value), position(token))
+    def integer(self, token: Token) -> int:
+        return int(token.text)
 
-    def minimum(self, token: Token) -> Part:
-        return Part(Literal(field_values.INTEGER_MIN), position(token))
-
-    def true(self, token: Token) -> Part:
-        return Part(Literal(True), position(token))
-
-    def false(self, token: Token) -> Part:
-        return Part(Literal(False), position(token))
-
-    def integer(self, digits: str) -> int:
-        return int(digits)
-
-    def check_integer(self, value: int, token: Token) -> None:
-        """Refuse an integer that is too large."""
+    def now(self, word: Token) -> Part:
+        return Part(Name(NOW), word.position)
 
     def check_text(self, token: Token) -> None:
         """Refuse a text."""
@@ -173,7 +157,7 @@ class Builder(Transformer[Token, Part]):
     def check_name(self, part: Part, word: Token) -> None:
         if part.grouped or not isinstance(part.node, Name):
             raise SelectorError(
-                f"{word.upper()} needs a property name on its left, without parentheses", part.position
+                f"{word.text.upper()} needs a property name on its left, without parentheses", part.position
             )
 
     def check_item(self, part: Part) -> None:
@@ -184,45 +168,48 @@ class Builder(Transformer[Token, Part]):
 
 
 def _unquoted(token: Token) -> str:
-    quote = token[0]
-    return token[1:-1].replace(quote * 2, quote)
+    text = token.text
+    quote = text[0]
+    return text[1:-1].replace(quote * 2, quote)
 
 
-@v_args(inline=True)
 class JmsBuilder(Builder):
     """Jakarta Messaging 3.1, 3.8.1."""
 
-    def name(self, token: Token) -> Part:
-        field = str(token)
+    def operand(self, token: Token) -> Part:
+        if token.kind == "NAME":
+            return Part(Name(self.name(token)), token.position)
+        if token.kind == "QUALIFIED":
+            return Part(Name(self.alias(token)), token.position)
+        return super().operand(token)
+
+    def name(self, token: Token) -> str:
+        field = token.text
         if not (field[0].isalpha() or field[0] in "_$"):
-            raise SelectorError(f"a name cannot begin with {field[0]!r}", position(token))
+            raise SelectorError(f"a name cannot begin with {field[0]!r}", token.position)
         if field.startswith("JMS") and field not in JMS_HEADERS and not field.startswith(("JMSX", "JMS_")):
             raise SelectorError(
                 f"{shown(field)} cannot be named; of the headers only {', '.join(sorted(JMS_HEADERS))} can",
-                position(token),
+                token.position,
             )
-        return Part(Name(field), position(token))
+        return field
 
-    def qualified(self, token: Token) -> Part:
-        field = JMS_ALIASES.get(str(token))
+    def alias(self, token: Token) -> str:
+        field = JMS_ALIASES.get(token.text)
         if field is None:
+            known = ", ".join(JMS_ALIASES)
             raise SelectorError(
-                f"{shown(token)} is not known; of the names with a dot only {', '.join(JMS_ALIASES)} are",
-                position(token),
+                f"{shown(token.text)} is not known; of the names with a dot only {known} are", token.position
             )
-        return Part(Name(field), position(token))
+        return field
 
-    def integer(self, digits: str) -> int:
-        digits = digits.rstrip("lL")
-        if digits[:2] in ("0x", "0X"):
-            return int(digits, 16)
-        return int(digits, 8 if digits[0] == "0" else 10)
-
-    def check_integer(self, value: int, token: Token) -> None:
+    def integer(self, token: Token) -> int:
+        digits = token.text.rstrip("lL")
+        base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+        value = int(digits, base)
         if value > field_values.INTEGER_MAX:
-            raise SelectorError(
-                f"an integer is at most {field_values.INTEGER_MAX} (64 bits)", position(token)
-            )
+            raise SelectorError(f"an integer is at most {field_values.INTEGER_MAX} (64 bits)", token.position)
+        return value
 
     def check_ordered(self, part: Part) -> None:
         if isinstance(part.node, Literal) and isinstance(part.node.value, str | bool):
@@ -237,62 +224,62 @@ class JmsBuilder(Builder):
             raise SelectorError("an IN list holds only texts in single quotes", part.position)
 
 
-@v_args(inline=True)
 class AmqpSqlBuilder(Builder):
     """AMQP Filter Expressions 1.0, 6, as far as RabbitMQ 4.2 has it."""
 
-    def name(self, token: Token) -> Part:
-        if token.upper() in KEYWORDS:
+    def operand(self, token: Token) -> Part:
+        kind = token.kind
+        if kind == "BINARY":
+            return Part(Literal(bytes.fromhex(token.text[2:])), token.position)
+        if kind == "DELIMITED":
+            return Part(Name(APPLICATION_PREFIX + _undelimited(token.text)), token.position)
+        if kind == "NAME":
+            return Part(Name(self.name(token)), token.position)
+        if kind == "QUALIFIED":
+            return Part(Name(self.qualified(token)), token.position)
+        return super().operand(token)
+
+    def name(self, token: Token) -> str:
+        if token.text.upper() in SQL_KEYWORDS:
             raise SelectorError(
-                f"{shown(token)} is a keyword and must be written {token.upper()}", position(token)
+                f"{shown(token.text)} is a keyword and must be written {token.text.upper()}", token.position
             )
-        return Part(Name(APPLICATION_PREFIX + str(token)), position(token))
+        return APPLICATION_PREFIX + token.text
 
-    def delimited(self, token: Token) -> Part:
-        return Part(Name(APPLICATION_PREFIX + _undelimited(token)), position(token))
-
-    def qualified(self, token: Token) -> Part:
-        section, _, key = token.partition(".")
+    def qualified(self, token: Token) -> str:
+        section, _, key = token.text.partition(".")
         if section in ("a", "application_properties"):
-            return Part(
-                Name(APPLICATION_PREFIX + (_undelimited(key) if key[0] == "[" else key)), position(token)
-            )
+            return APPLICATION_PREFIX + (_undelimited(key) if key[0] == "[" else key)
         if section in ("p", "properties"):
             if key not in _PROPERTIES:
                 raise SelectorError(
-                    f"there is no property {shown(key)}; there are {', '.join(_PROPERTIES)}", position(token)
+                    f"there is no property {shown(key)}; there are {', '.join(_PROPERTIES)}", token.position
                 )
-            return Part(Name(_PROPERTIES[key]), position(token))
+            return _PROPERTIES[key]
         if section in ("h", "header"):
             if key != "priority":
                 raise SelectorError(
-                    f"of the header only priority can be named, not {shown(key)}", position(token)
+                    f"of the header only priority can be named, not {shown(key)}", token.position
                 )
-            return Part(Name(HEADER_PRIORITY), position(token))
+            return HEADER_PRIORITY
         raise SelectorError(
             f"there is no section {shown(section)}; there are header (h), properties (p) and "
             "application_properties (a)",
-            position(token),
+            token.position,
         )
-
-    def now(self, token: Token) -> Part:
-        return Part(Name(NOW), position(token))
-
-    def binary(self, token: Token) -> Part:
-        return Part(Literal(bytes.fromhex(token[2:])), position(token))
 
     def check_name(self, part: Part, word: Token) -> None:
         super().check_name(part, word)
         if part.node == Name(NOW):
-            raise SelectorError(f"{word.upper()} needs a property name on its left", part.position)
+            raise SelectorError(f"{word.text.upper()} needs a property name on its left", part.position)
 
     def check_text(self, token: Token) -> None:
-        if len(token) == 2:
-            raise SelectorError("a text holds at least one character", position(token))
+        if len(token.text) == 2:
+            raise SelectorError("a text holds at least one character", token.position)
 
     def check_pattern(self, token: Token) -> None:
-        if _CONTROL.search(token):
-            raise SelectorError("a pattern cannot hold control characters", position(token))
+        if _CONTROL.search(token.text):
+            raise SelectorError("a pattern cannot hold control characters", token.position)
 
 
 def _undelimited(text: str) -> str:

@@ -1,21 +1,35 @@
-"""Selector text to tree: an LALR parser per dialect, built from the .lark files on first use."""
+"""Selector text to tree, by recursive descent: one method for a rule or two of the grammar.
+
+From the loosest binding to the tightest (Jakarta Messaging 3.1, 3.8.1.2; AMQP Filter Expressions 1.0, 6):
+
+    disjunction = conjunction { OR conjunction }
+    conjunction = negation { AND negation }
+    negation = { NOT } condition
+    condition = sum [ COMPARISON sum | [NOT] BETWEEN sum AND sum | [NOT] IN LPAR sum { COMMA sum } RPAR
+                    | [NOT] LIKE STRING [ ESCAPE STRING ] | IS [NOT] NULL ]
+    sum = product { SIGN product }
+    product = signed { FACTOR signed }
+    signed = { SIGN } operand
+    operand = literal | name | UTC LPAR RPAR | LPAR disjunction RPAR
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
-
 from config import limits
-from queue_manager.filters.build import AmqpSqlBuilder, Builder, JmsBuilder, Part, position
+from queue_manager.filters.build import AmqpSqlBuilder, Builder, JmsBuilder, Part
 from queue_manager.filters.errors import SelectorError, shown
 from queue_manager.filters.tree import Expression
+from queue_manager.filters.words import END, Token, Words, amqp_sql_words, jms_words
 
-_BUILDERS: Final[dict[str, type[Builder]]] = {"jms": JmsBuilder, "amqp-sql": AmqpSqlBuilder}
-DIALECTS: Final = tuple(_BUILDERS)
+_DIALECTS: Final[dict[str, tuple[Callable[[], Words], Callable[[], Builder]]]] = {
+    "jms": (jms_words, JmsBuilder),
+    "amqp-sql": (amqp_sql_words, AmqpSqlBuilder),
+}
+DIALECTS: Final = tuple(_DIALECTS)
 
 # the words a reader knows for what the grammar expects, the most telling first
 _EXPECTED: Final = (
@@ -23,18 +37,19 @@ _EXPECTED: Final = (
     ("STRING", "a text in quotes"),
     ("COMPARISON", "a comparison"),
     ("SIGN", "an operator"),
-    ("_AND", "AND"),
-    ("_OR", "OR"),
+    ("AND", "AND"),
+    ("OR", "OR"),
     ("IN", "IN"),
     ("LIKE", "LIKE"),
-    ("_BETWEEN", "BETWEEN"),
-    ("_NULL", "NULL"),
-    ("_COMMA", "','"),
-    ("_LPAR", "'('"),
-    ("_RPAR", "')'"),
-    ("$END", "the end"),
+    ("BETWEEN", "BETWEEN"),
+    ("NULL", "NULL"),
+    ("COMMA", "','"),
+    ("LPAR", "'('"),
+    ("RPAR", "')'"),
+    (END, "the end"),
 )
-_OPERANDS: Final = frozenset(
+_FOLLOWING: Final = frozenset({"RPAR", "COMMA", END})  # they end whatever they stand behind
+_LITERALS_AND_NAMES: Final = frozenset(
     {
         "STRING",
         "EXACT",
@@ -46,17 +61,14 @@ _OPERANDS: Final = frozenset(
         "NAME",
         "QUALIFIED",
         "DELIMITED",
-        "_RPAR",
     }
 )
-_WORD: Final = re.compile(r"[\w$.]+")
 
 
 @cache
-def _parser(dialect: str) -> Lark:
-    folder = files(__package__)
-    grammar = "\n".join((folder / f"{name}.lark").read_text("utf-8") for name in ("selector", dialect))
-    return Lark(grammar, parser="lalr", lexer="basic", transformer=_BUILDERS[dialect]())
+def _dialect(name: str) -> tuple[Words, Builder]:
+    make_words, make_builder = _DIALECTS[name]
+    return make_words(), make_builder()
 
 
 class _Nesting:
@@ -71,15 +83,15 @@ class _Nesting:
     def take(self, kind: str) -> int:
         """Return the nesting with this token."""
         prefixes = self._prefixes
-        if kind == "_LPAR":
+        if kind == "LPAR":
             prefixes.append(0)
         elif kind in ("NOT", "SIGN") and not self._after_operand:
             prefixes[-1] += 1
         else:
-            if kind == "_RPAR" and len(prefixes) > 1:
+            if kind == "RPAR" and len(prefixes) > 1:
                 prefixes.pop()
             prefixes[-1] = 0
-        self._after_operand = kind in _OPERANDS
+        self._after_operand = kind in _LITERALS_AND_NAMES or kind == "RPAR"
         return len(prefixes) - 1 + sum(prefixes)
 
 
@@ -92,56 +104,168 @@ def parse(text: str, dialect: str) -> Expression:
             f"the text has {len(text)} characters, at most {limits.SELECTOR_TEXT_CHARS_MAX} are allowed",
             limits.SELECTOR_TEXT_CHARS_MAX + 1,
         )
-    parser = _parser(dialect).parse_interactive(text)
-    nesting = _Nesting()
-    try:
-        for count, token in enumerate(parser.iter_parse(), 1):
-            if count > limits.SELECTOR_TOKENS_MAX:
-                raise SelectorError(
-                    f"more than {limits.SELECTOR_TOKENS_MAX} words, numbers and signs", position(token)
-                )
-            if nesting.take(token.type) > limits.SELECTOR_NESTING_MAX:
-                raise SelectorError(
-                    f"parentheses, NOT and signs nested more than {limits.SELECTOR_NESTING_MAX} deep",
-                    position(token),
-                )
-        part: Part = parser.feed_eof()  # type: ignore[no-untyped-call]
-    except UnexpectedCharacters as error:
-        raise _bad_character(text, error.pos_in_stream or 0, dialect) from None
-    except UnexpectedToken as error:
-        expected = parser.accepts()  # type: ignore[no-untyped-call]
-        if dialect != "jms":
-            expected.discard("_BETWEEN")  # stands in the rules that both dialects share
-        raise _bad_token(text, error.token, expected) from None
-    return part.node
+    return _Parser(text, *_dialect(dialect)).parse()
 
 
-def _bad_character(text: str, index: int, dialect: str) -> SelectorError:
-    character = text[index]
-    word = found.group() if (found := _WORD.match(text, index)) else character
-    if character == "'" or (character == '"' and dialect != "jms"):
-        reason = "the text that begins here has no closing quote"
-    elif character == '"':
-        reason = "texts stand in single quotes, not double ones"
-    elif character.isdecimal() or (character == "." and len(word) > 1 and word[1].isdecimal()):
-        reason = f"{shown(word)} is not a number"
-    elif word != character and "." in word:
-        reason = f"{shown(word)} is not a name: a dot cannot be part of it"
-    elif character == "!":
-        reason = "'!' is not known; unequal is written <>"
-    elif character == "[":
-        reason = "'[' does not begin a name" + ("" if dialect == "jms" else " that a ']' ends")
-    else:
-        reason = f"{character!r} is not known here"
-    return SelectorError(reason, index + 1)
+class _Parser:
+    """Reads one selector. `_token` is the next word, `_tried` the kinds that it was asked for being."""
 
+    def __init__(self, text: str, words: Words, builder: Builder) -> None:
+        self._tokens = words.of(text)
+        self._keywords = words.keywords
+        self._builder = builder
+        self._nesting = _Nesting()
+        self._count = 0
+        self._tried: set[str] = set()
+        self._token = self._next()
 
-def _bad_token(text: str, token: Token, expected: set[str]) -> SelectorError:
-    words = [word for kind, word in _EXPECTED if kind in expected]
-    if "NAME" in expected:
-        words = words[:1]
-    wanted = " or ".join(words[:4])
-    at_end = token.type == "$END"
-    found = "the end" if at_end else shown(token) if token.type == "STRING" else f"'{shown(token)}'"
-    reason = f"found {found} where {wanted or 'something else'} should be"
-    return SelectorError(reason, len(text) + 1 if at_end else position(token))
+    def parse(self) -> Expression:
+        """Return the tree of the whole text."""
+        part = self._disjunction()
+        if not self._is(END):
+            raise self._unexpected(END)
+        return part.node
+
+    # tokens
+
+    def _next(self) -> Token:
+        token = next(self._tokens)
+        if token.kind == END:
+            return token
+        self._count += 1
+        if self._count > limits.SELECTOR_TOKENS_MAX:
+            raise SelectorError(
+                f"more than {limits.SELECTOR_TOKENS_MAX} words, numbers and signs", token.position
+            )
+        if self._nesting.take(token.kind) > limits.SELECTOR_NESTING_MAX:
+            raise SelectorError(
+                f"parentheses, NOT and signs nested more than {limits.SELECTOR_NESTING_MAX} deep",
+                token.position,
+            )
+        return token
+
+    def _is(self, kind: str) -> bool:
+        self._tried.add(kind)
+        return self._token.kind == kind
+
+    def _take(self) -> Token:
+        """Return the next word, and go on behind it."""
+        token = self._token
+        self._tried.clear()
+        self._token = self._next()
+        return token
+
+    def _accept(self, kind: str) -> Token | None:
+        return self._take() if self._is(kind) else None
+
+    def _expect(self, kind: str, *others: str) -> Token:
+        """Take a word of that kind; `others` could have stood there, too."""
+        if not self._is(kind):
+            raise self._unexpected(kind, *others)
+        return self._take()
+
+    def _unexpected(self, *wanted: str) -> SelectorError:
+        """Refuse the next word, which is not what is wanted."""
+        token = self._token
+        expected = set(wanted) if token.kind in _FOLLOWING else self._tried.union(wanted)
+        words = [
+            word
+            for kind, word in _EXPECTED
+            if kind in expected and (kind != "BETWEEN" or kind in self._keywords)
+        ]
+        if "NAME" in expected:
+            words = words[:1]
+        found = shown(token.text) if token.kind == "STRING" else f"'{shown(token.text)}'"
+        if token.kind == END:
+            found = "the end"
+        return SelectorError(f"found {found} where {' or '.join(words[:4])} should be", token.position)
+
+    # rules
+
+    def _disjunction(self) -> Part:
+        parts = [self._conjunction()]
+        while self._accept("OR"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else self._builder.disjunction(parts)
+
+    def _conjunction(self) -> Part:
+        parts = [self._negation()]
+        while self._accept("AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else self._builder.conjunction(parts)
+
+    def _negation(self) -> Part:
+        words = []
+        while word := self._accept("NOT"):
+            words.append(word)
+        part = self._condition()
+        for word in reversed(words):
+            part = self._builder.negation(word, part)
+        return part
+
+    def _condition(self) -> Part:
+        left = self._sum()
+        if operator := self._accept("COMPARISON"):
+            return self._builder.compare(left, operator, self._sum())
+        if word := self._accept("IS"):
+            negated = self._accept("NOT")
+            self._expect("NULL")
+            return self._builder.is_null(left, word, negated)
+        negated = self._accept("NOT")
+        if self._accept("BETWEEN"):
+            low = self._sum()
+            self._expect("AND")
+            return self._builder.between(left, negated, low, self._sum())
+        if word := self._accept("IN"):
+            return self._builder.in_list(left, negated, word, self._items())
+        if word := self._accept("LIKE"):
+            pattern = self._expect("STRING")
+            escape = self._expect("STRING") if self._accept("ESCAPE") else None
+            return self._builder.like(left, negated, word, pattern, escape)
+        if negated:
+            raise self._unexpected("BETWEEN", "IN", "LIKE")
+        return left
+
+    def _items(self) -> list[Part]:
+        self._expect("LPAR")
+        items = [self._sum()]
+        while self._accept("COMMA"):
+            items.append(self._sum())
+        self._expect("RPAR", "COMMA")
+        return items
+
+    def _sum(self) -> Part:
+        first = self._product()
+        rest = []
+        while operator := self._accept("SIGN"):
+            rest.append((operator, self._product()))
+        return self._builder.chain(first, rest) if rest else first
+
+    def _product(self) -> Part:
+        first = self._signed()
+        rest = []
+        while operator := self._accept("FACTOR"):
+            rest.append((operator, self._signed()))
+        return self._builder.chain(first, rest) if rest else first
+
+    def _signed(self) -> Part:
+        signs = []
+        while sign := self._accept("SIGN"):
+            signs.append(sign)
+        part = self._operand()
+        for sign in reversed(signs):
+            part = self._builder.signed(sign, part)
+        return part
+
+    def _operand(self) -> Part:
+        if self._token.kind in _LITERALS_AND_NAMES:
+            return self._builder.operand(self._take())
+        if word := self._accept("UTC"):
+            self._expect("LPAR")
+            self._expect("RPAR")
+            return self._builder.now(word)
+        if self._accept("LPAR"):
+            part = self._disjunction()
+            self._expect("RPAR")
+            return self._builder.group(part)
+        raise self._unexpected("NAME")

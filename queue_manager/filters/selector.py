@@ -11,6 +11,7 @@ from config import limits
 from queue_manager.filters import compile as compiling
 from queue_manager.filters import tree
 from queue_manager.filters.field_access import DELIVERY_COUNT, NOW, Fields
+from queue_manager.filters.grammar import parse
 
 Dialect: TypeAlias = OneOf["jms", "amqp-sql"]
 
@@ -38,8 +39,6 @@ class Selector:
 
     def __init__(self, text: str, dialect: Dialect) -> None:
         """Parse and compile; raises SelectorError. Text that may be blank goes to `parse_selector`."""
-        from queue_manager.filters.grammar import parse  # a parser generator, which few brokers need
-
         self.text = text
         self.dialect = dialect
         self.expression = parse(text, dialect)
