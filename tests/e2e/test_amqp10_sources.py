@@ -133,6 +133,24 @@ def test_a_stream_is_read_from_an_offset_that_each_message_tells(
         assert [each.sections[0x72]["x-stream-offset"] for each in got] == [2, 3]
 
 
+def test_a_reader_of_a_stream_is_told_what_it_lost(
+    raw_amqp10: Connect, channel: amqp.BlockingChannel, name: str
+) -> None:
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream", "x-max-length": 3})
+    client = ready(raw_amqp10, f"/queues/{name}", message(b"0"))
+    client.attach_receiver(f"/queues/{name}", credit=1)
+    assert client.receive().body == b"0"
+    for number in range(1, 8):
+        client.transfer(message(b"%d" % number))
+    client.outcomes(7)
+    client.give_credit(2, delivery_count=1)
+    got = [client.receive().sections for _ in range(2)]
+    first, second = (each[0x72] for each in got)
+    assert first["x-stream-gap"] == first["x-stream-offset"] - 1 > 0
+    assert second["x-stream-offset"] == first["x-stream-offset"] + 1
+    assert "x-stream-gap" not in second
+
+
 def test_what_mqtt_and_amqp_0_9_1_publish_is_received_and_the_other_way_round(
     raw_amqp10: Connect, channel: amqp.BlockingChannel, mqtt: Callable[..., MqttClient], queue: str
 ) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
+
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers
@@ -21,6 +23,8 @@ from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.link import Link
 
 _OFFSET: Final = "x-stream-offset"
+_GAP: Final = "x-stream-gap"
+_log: Final = structlog.get_logger("sluicemq.amqp")
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -65,7 +69,7 @@ class LinkSink:
     ) -> None:
         attempts = 1 if claims is None else claims[0].attempts
         if self._is_stream:
-            payloads = [self._of_stream(message) for message in messages]
+            payloads = self._of_stream(messages)
         elif attempts > 1:
             assert claims is not None
             payloads = [self._again(message, claim) for message, claim in zip(messages, claims, strict=True)]
@@ -102,10 +106,24 @@ class LinkSink:
         if self._link.is_attached:
             self._session.detach(self._link, AmqpError(c.RESOURCE_DELETED, reason))
 
-    def _of_stream(self, message: Message) -> bytes:
-        body = message.body or b""
-        added = [(_OFFSET, message.offset)]
-        return as_amqp10(message.template, body).message(body, added=added)
+    def _of_stream(self, messages: Sequence[Message]) -> list[bytes]:
+        payloads = []
+        told = self._gap_told()
+        for message in messages:
+            body = message.body or b""
+            added = [(_OFFSET, message.offset), *told]
+            payloads.append(as_amqp10(message.template, body).message(body, added=added))
+            told = ()
+        return payloads
+
+    def _gap_told(self) -> Sequence[tuple[str, int]]:
+        """Return what the next message tells of those that retention took before they were read."""
+        gap = self._calls.take_gap(self.consumer)
+        if not gap:
+            return ()
+        group, peer = self.consumer.group, self._transport.peer
+        _log.warning("stream.gap", peer=peer, queue=group.queue_name, group=group.group_id, skipped=gap)
+        return ((_GAP, gap),)
 
     def _again(self, message: Message, claim: Claim) -> bytes:
         body = message.body or b""
