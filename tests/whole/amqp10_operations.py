@@ -32,6 +32,20 @@ OUTCOMES: dict[str, Any] = {
     "undeliverable": p.Modified(undeliverable_here=True),
     "rejected": p.Rejected(),
 }
+# the descriptor of a filter, its value, and what it accepts
+FILTERS: dict[str, tuple[str, Any, Callable[[Message], bool]]] = {
+    "jms": (
+        "apache.org:selector-filter:string",
+        "h = 1 OR h IS NULL AND JMSDeliveryMode = 'NON_PERSISTENT'",
+        lambda message: message.headers.get("h") == 1 if "h" in message.headers else not message.durable,
+    ),
+    "sql": ("amqp:sql-filter", "h <> 1", lambda message: message.headers.get("h") not in (None, 1)),
+    "properties": (
+        "amqp:application-properties-filter",
+        {"h": 2},
+        lambda message: message.headers.get("h") == 2,
+    ),
+}
 _STATUSES = {404: 404, 405: 409, 406: 409}  # of management, by the codes of AMQP 0.9.1
 
 
@@ -372,8 +386,11 @@ class Amqp10Operations(AmqpOperations):
         pattern: str = "#",
         priority: int = 0,
         drain: bool = False,
+        filter: str = "",
     ) -> None:
-        """Attach a link to a queue. `by`: `$queue`, an address that may have the pattern."""
+        """Attach a link to a queue. `by`: `$queue`, an address that may have the pattern; `filter`: one of
+        FILTERS.
+        """
         client = self._need(name)
         queue = self.queues.queues.get(q)
         if (by and queue is None) or (queue is not None and queue.settings.stream):
@@ -397,7 +414,7 @@ class Amqp10Operations(AmqpOperations):
         link = client.attach(
             tag,
             client_sends=False,
-            source=p.Source(address),
+            source=p.Source(address, filter=filters_told(filter)),
             target=p.Target(),
             mode=c.SENDER_SETTLED if settled else c.SENDER_UNSETTLED,
             properties=properties or None,
@@ -410,9 +427,13 @@ class Amqp10Operations(AmqpOperations):
         link.is_settled = settled
         made = queue.group(group, time.time(), pattern)
         takes = "done" if settled else "hold"
-        consumer = Consumer(name, tag, queue, made, takes, _credit_of(link), told=bool(group))
+        consumer = Consumer(name, tag, queue, made, takes, credit_of(link), told=bool(group))
         consumer.exclusive, consumer.priority, consumer.joined = exclusive, priority, self.queues.step
         consumer.was_full = lambda: client.was_full
+        if filter:
+            consumer.selects = FILTERS[filter][2]
+            if link.answer is None or link.answer.source.filter != filters_told(filter):
+                raise Mismatch(f"the filter {filter} of {tag} was not taken: {link.answer}")
         self.consumers[name, tag] = consumer
         made.join(consumer)
         if credit:
@@ -481,7 +502,11 @@ class Amqp10Operations(AmqpOperations):
         group = consumer.group
         if consumer.queue.settings.single_active and group.active() is not consumer:
             return None
-        due = [item.message.body for item in group.ready() if item.there_and_alive(now)]
+        due = [
+            item.message.body
+            for item in group.ready()
+            if item.there_and_alive(now) and consumer.selects(item.message)
+        ]
         return due[0] if due else None
 
     def do_l_stop(self, name: str, i: int = 0, closed: bool = True) -> None:
@@ -520,12 +545,14 @@ class Amqp10Operations(AmqpOperations):
             raise Skip
         name = holders[0]
         client = self.amqp10[name]
-        transaction = self._transaction(name) if tx else None
         held = sorted((tag, item) for tag, item in self.held[name].items() if item.state in (HELD, "gone"))
         place = i % len(held)
         chosen = held[place : place + n]
         while self._has_of_transaction(name, chosen[0][0], chosen[-1][0]):
             chosen.pop()
+        if tx and any(item.group is None for _, item in chosen):
+            raise Skip  # of streams
+        transaction = self._transaction(name) if tx else None
         for tag, _ in chosen:
             del self.held[name][tag]
         state = OUTCOMES[outcome]
@@ -752,13 +779,22 @@ def _unbind(client: Amqp10, method: Any, kind: str, destination: str) -> Answer:
     return Answer(204, None, None)
 
 
+def filters_told(name: str) -> dict[Any, Any] | None:
+    """The filters of a source: one of FILTERS, or none."""
+    if not name:
+        return None
+    descriptor, value, _ = FILTERS[name]
+    return {t.Symbol("wanted"): t.Described(t.Symbol(descriptor), value)}
+
+
 def _queue_addressed(message: Message) -> str:
     """The queue of an address that makes it where it is not there; "": it is no such address."""
     is_one = not message.exchange and message.key.startswith("$queue/")
     return message.key.split("/")[1] if is_one else ""
 
 
-def _credit_of(link: Link) -> Callable[[], float]:
+def credit_of(link: Link) -> Callable[[], float]:
+    """How much credit a link has left, each time it is asked."""
     return lambda: link.limit - link.fed
 
 

@@ -49,7 +49,7 @@ def l_pub(r: random.Random) -> Operation:
         wanted["durable"] = False
     if some(r, 0.1):
         wanted["user_id"] = r.choice(("guest", "guest", "other"))
-    if some(r, 0.2):
+    if some(r, 0.4):
         wanted["headers"] = {"h": r.choice((1, 2))}
     if some(r, 0.1):
         wanted |= {"n": 1, "identifier": r.choice(("i1", "i2"))}
@@ -77,6 +77,8 @@ def l_receive(r: random.Random) -> Operation:
         wanted["exclusive"] = True
     if some(r, 0.2):
         wanted["drain"] = True
+    if some(r, 0.3):
+        wanted["filter"] = r.choice(("jms", "sql", "properties"))
     return "l_receive", client(r), wanted
 
 
@@ -107,6 +109,30 @@ def l_credit(r: random.Random) -> Operation:
     return "l_credit", client(r), wanted
 
 
+def l_read(r: random.Random) -> Operation:
+    wanted: dict[str, Any] = {"q": "s1", "credit": r.choice((0, 1, 2, 5, 100))}
+    if some(r, 0.8):
+        wanted["at"] = r.choice(("first", "last", "next", 0, r.randrange(12)))
+    if some(r, 0.5):
+        wanted["group"] = r.choice(("g", "h"))
+    if some(r, 0.15):
+        wanted["settled"] = True
+    if some(r, 0.2):
+        wanted["drain"] = True
+    return "l_read", client(r), wanted
+
+
+def l_read_on(r: random.Random) -> Operation:
+    name, of, wanted = l_credit(r)
+    return "l_read_on", of, wanted
+
+
+_OF_STREAMS = (
+    (8, l_read),
+    (6, l_read_on),
+    (2, lambda r: ("l_unread", client(r), {"i": r.randrange(3), "closed": some(r, 0.8)})),
+    (6, lambda r: ("l_pub", client(r), {"x": "", "key": "s1", "n": r.choice((1, 2, 4))})),
+)
 _PARTS = (
     (2, l_open),
     (1, lambda r: ("l_close", client(r), {"rude": some(r, 0.5)})),
@@ -124,7 +150,9 @@ _PARTS = (
 
 def with_amqp10(r: random.Random, operations: list[Operation]) -> list[Operation]:
     """The operations, with some of AMQP 1.0 in between, and some declarations made over that."""
-    weights = [weight for weight, _ in _PARTS]
+    has_stream = any(arguments.get("stream") for _, _, arguments in operations)
+    parts = (*_PARTS, *_OF_STREAMS) if has_stream else _PARTS
+    weights = [weight for weight, _ in parts]
     has_beside = any(name == "beside" for name, _, _ in operations)
     mixed: list[Operation] = []
     begun = False
@@ -140,7 +168,7 @@ def with_amqp10(r: random.Random, operations: list[Operation]) -> list[Operation
             if not any(one[0] == "declare" for one in operations):
                 mixed.append(("declare", "L1", {"q": "q1"}))
         while some(r, 0.5):
-            part = r.choices(_PARTS, weights)[0][1](r)
+            part = r.choices(parts, weights)[0][1](r)
             if some(r, 0.85):
                 part[2]["dare"] = False
             if has_beside and some(r, 0.3):

@@ -134,7 +134,8 @@ class Item:
 class Consumer:
     """A consumer of a group. `credit`: how many more it may be given now, called each time.
 
-    `takes`: what happens when a message was sent: `hold` until settled, or `done` at once. `was_full`:
+    `takes`: what happens when a message was sent: `hold` until settled, or `done` at once. `selects`: whether
+    its filter accepts a message; others are not for it. `was_full`:
     whether its connection could be sent no more, whatever its credit, at some moment of this step.
     `late_until`: it let a lease end, and until then leaves messages to others of its group.
     """
@@ -145,6 +146,7 @@ class Consumer:
     group: Group
     takes: str
     credit: Callable[[], float]
+    selects: Callable[[Message], bool] = lambda message: True
     was_full: Callable[[], bool] = lambda: False
     told: bool = False
     exclusive: bool = False
@@ -409,8 +411,8 @@ class Queues:
         self.queues: dict[str, Queue] = {}
         self.step = 0
         self._dead = dead
-        self.touched: dict[Group, list[Item]] = {}
-        self.given: list[tuple[Consumer, str]] = []
+        self.touched: dict[Group, list[tuple[Consumer, Item]]] = {}
+        self.given: list[tuple[Consumer, Message]] = []
         self._homeless: list[tuple[Queue, Item, str]] = []
 
     def __iter__(self) -> Iterator[Queue]:
@@ -755,6 +757,8 @@ class Queues:
             raise Mismatch(f"delivered {where}, {item.not_before - at:.3f} s before it is due")
         if consumer.credit() <= 0:
             raise Mismatch(f"delivered {where} beyond its credit")
+        if not consumer.selects(item.message):
+            raise Mismatch(f"delivered {where}, whose filter does not accept {item.message}")
         if queue.settings.single_active and consumer in group.consumers and group.active() is not consumer:
             raise Mismatch(f"delivered {where}, not to the active {group.active().tag}")
         # it died into its own queue, or was moved there, and which of the two this is was not told
@@ -772,8 +776,8 @@ class Queues:
         item.attempts = (item.attempts[0] + 1, item.attempts[1] + 1)
         item.changed = at
         if not is_one_of_several:
-            self.touched.setdefault(group, []).append(item)
-        self.given.append((consumer, body))
+            self.touched.setdefault(group, []).append((consumer, item))
+        self.given.append((consumer, item.message))
         if consumer.takes == "done":
             item.state = DONE
         else:
@@ -794,13 +798,14 @@ class Queues:
 
     def end_step(self) -> None:
         """What was delivered in this step must be the first of what waited. Raises Mismatch."""
-        for group, items in self.touched.items():
-            strict = [item.place for item in items if not item.loose]
-            if not strict:
-                continue
-            last, now = max(strict), time.time()
+        for group, taken in self.touched.items():
+            strict = [(consumer, item.place) for consumer, item in taken if not item.loose]
+            now = time.time()
             for item in group.ready():
-                is_due = item.place < last and item.there_and_alive(now)
+                last = max(
+                    (place for consumer, place in strict if consumer.selects(item.message)), default=None
+                )
+                is_due = last is not None and item.place < last and item.there_and_alive(now)
                 if is_due and not item.loose and item.step != self.step:
                     raise Mismatch(
                         f"{item.message.body!r} of {group.queue.name}/{group.name!r} was overtaken"
@@ -826,15 +831,16 @@ class Queues:
         """What has credit now had it during this step: nothing went to a lower consumer. Raises Mismatch."""
         given, self.given = self.given, []
         now = time.time()
-        for consumer, body in given:
+        for consumer, message in given:
             if consumer.queue.settings.single_active or consumer not in consumer.group.consumers:
                 continue
             for other in consumer.group.able(now):
                 was_there = other.joined not in (-1, self.step) and not other.was_full()
-                if was_there and other.priority > consumer.priority and other.credit() > 0:
+                could = other.credit() > 0 and other.selects(message)
+                if was_there and other.priority > consumer.priority and could:
+                    went = f"{message.body!r} of {consumer.queue.name} went to {consumer.client}"
                     raise Mismatch(
-                        f"{body!r} of {consumer.queue.name} went to {consumer.client}/{consumer.tag}, "
-                        f"{other.tag} of priority {other.priority} had credit"
+                        f"{went}/{consumer.tag}, {other.tag} of priority {other.priority} had credit"
                     )
 
     def owed(self, now: float) -> str | None:
@@ -845,10 +851,12 @@ class Queues:
             for group in queue.groups.values():
                 if not group.consumers:
                     continue
-                if all(consumer.credit() <= 0 for consumer in group.able(now)):
+                takers = [consumer for consumer in group.able(now) if consumer.credit() > 0]
+                if not takers:
                     continue
                 for item in group.items:
-                    if item.state == READY and item.sure():
+                    is_wanted = any(consumer.selects(item.message) for consumer in takers)
+                    if is_wanted and item.state == READY and item.sure():
                         return f"{item.message.body!r} to a consumer of {queue.name}/{group.name!r}"
         return None
 
@@ -947,7 +955,12 @@ class Queues:
         takers = [consumer for consumer in group.able(time.time()) if consumer.credit() > 0]
         room = sum(consumer.credit() for consumer in takers)
         how = {consumer.takes for consumer in takers}
-        for item in [item for number, item in enumerate(group.ready()) if number < room]:
+        wanted = [
+            item for item in group.ready() if any(consumer.selects(item.message) for consumer in takers)
+        ]
+        if len(wanted) < len(group.ready()):  # which of them a filter took is not followed
+            room = len(wanted)
+        for item in [item for number, item in enumerate(wanted) if number < room]:
             if "hold" in how:
                 item.attempts = (item.attempts[0], item.attempts[1] + 1)
             if "done" in how:

@@ -10,7 +10,7 @@ from pamqp import commands
 
 from tests.e2e.raw_mqtt import PUBACK
 from tests.whole.admin_operations import AdminOperations
-from tests.whole.amqp10_operations import Amqp10Operations
+from tests.whole.amqp10_stream_operations import Amqp10StreamOperations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.interruptions import Interruptions
 from tests.whole.queues import HELD, Either, Message, Mismatch
@@ -24,7 +24,7 @@ DRAIN = "A9"
 EXCHANGES = ("x1", "x2")
 
 
-class Whole(Amqp10Operations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
+class Whole(Amqp10StreamOperations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
     """Runs sequences against one broker process."""
 
     # ---- time and the process
