@@ -191,7 +191,7 @@ def _announce(broker: Broker) -> None:
         "mqtts": "the same over TLS",
         "mqtt_ws": "over WebSocket",
         "mqtt_wss": "over WebSocket, TLS",
-        "amqp": "AMQP 0.9.1",
+        "amqp": "AMQP 0.9.1 and 1.0",
         "amqps": "the same over TLS",
         "amqp_ws": "over WebSocket",
         "amqp_wss": "over WebSocket, TLS",
@@ -201,7 +201,7 @@ def _announce(broker: Broker) -> None:
         "mqcores": "the same over TLS",
     }
     for name, port in broker.ports.items():
-        _say(f"  {names[name]:<17} {listeners[name].bind}:{port}")
+        _say(f"  {names[name]:<18} {listeners[name].bind}:{port}")
     if broker.settings.log.format == "text":
         _say("Try:")
         if "amqp" in broker.ports:

@@ -138,7 +138,7 @@ class MqttListenerSettings(AnyMqttListenerSettings):
 
 
 class AmqpListenerSettings(ClientListenerSettings):
-    """AMQP 0.9.1."""
+    """AMQP 0.9.1 and 1.0 on one port."""
 
     port: Count = Field(default=5672, ge=0, le=65_535)
 
@@ -171,7 +171,7 @@ class MqttWssListenerSettings(MqttWsListenerSettings):
 
 
 class AmqpsListenerSettings(ClientListenerSettings):
-    """AMQP 0.9.1 over TLS."""
+    """AMQP over TLS."""
 
     port: Count = Field(default=5671, ge=0, le=65_535)
     tls: TlsSettings

@@ -79,6 +79,12 @@ def test_the_server_passes_messages_from_amqp_to_mqtt(broker):
     amqp.close_quietly(connection)
 
 
+def test_the_banner_names_every_protocol_of_a_port(broker):
+    lines = [line.split() for line in broker.log.splitlines()]
+    assert ["MQTT", "3.1.1", "and", "5", f"127.0.0.1:{broker.mqtt_port}"] in lines
+    assert ["AMQP", "0.9.1", "and", "1.0", f"127.0.0.1:{broker.amqp_port}"] in lines
+
+
 def test_what_the_banner_names_is_there(broker, installed):
     commands = [line.split() for line in broker.log.splitlines() if " -m sluicemq.examples." in line]
     assert [python for python, *_ in commands] == [installed.python] * 2
