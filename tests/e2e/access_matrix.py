@@ -459,7 +459,10 @@ def _grouped(rows: Iterable[tuple[str, str, str]]) -> list[str]:
     lines = []
     for refused, operations in answers.items():
         lines += ["", f"Otherwise {refused}:", ""]
-        lines += [f"- {takes}: {'; '.join(titles)}" for takes, titles in operations.items()]
+        for takes, titles in operations.items():
+            # one operation may be refused for each of two things
+            once = dict.fromkeys(title.partition(": ")[0] for title in titles)
+            lines.append(f"- {takes}: {'; '.join(once)}")
     return lines[1:]
 
 
