@@ -91,7 +91,7 @@ publish that uses an ID of the block.
 """
 
 format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FORMAT)
-"""The identity of the database: written when it is created, verified at each open before anything else is
+"""The identity of the database. Written when it is created, verified at each open before anything else is
 read.
 
 The version rises when an existing key's layout changes; new kinds of records do not need that. Version 2: a
@@ -303,7 +303,7 @@ class PendingRemoval(NamedTuple):
 
 
 removal: Final = Record("removal", 0x0D, key("log_id", text_rest), value_of(PendingRemoval))
-"""A deleted queue whose other records are still going: a start goes on with it, and until the end the name is
+"""A deleted queue whose other records are still going. A start goes on with it, and until the end the name is
 taken. Written with the delete of the specification, deleted with the last of the records.
 """
 
@@ -329,7 +329,7 @@ class ChunkValue(NamedTuple):
 
 
 stream_chunk: Final = Record("stream chunk", 0x13, key_of(ChunkKey), value_of(ChunkValue))
-"""A stretch of a stream that retention deletes as a whole; the next chunk follows without a gap. The newest
+"""A stretch of a stream that retention deletes as a whole. The next chunk follows without a gap. The newest
 is written again with every commit that adds to it; a chunk goes with its last log entry. Of the groups of a
 stream only specification, log cursor and group position are written.
 """
@@ -650,7 +650,7 @@ class StoredVhost(NamedTuple):
 
 
 vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(StoredVhost))
-"""A virtual host made by administration: those that only stand in the configuration have no record, nor has
+"""A virtual host made by administration. Those that only stand in the configuration have no record, nor has
 `/` unless it was changed.
 """
 
@@ -751,7 +751,7 @@ PUBCOMP, after which the client uses the packet identifier for another message.
 """
 
 filter_log: Final = Record("filter log", 0x2C, key("log", u64), value("filter", utf8))
-"""The log of a topic filter: what the filter matches with QoS 1 or 2 is stored once for all its sessions.
+"""The log of a topic filter. What the filter matches with QoS 1 or 2 is stored once for all its sessions.
 Numbered like a session. A log that no subscription names is removed, its entries first.
 """
 
