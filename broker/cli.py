@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import os
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +21,7 @@ from broker.commands import (
     definitions,
     exchanges,
     groups,
+    migrate,
     operating,
     policies,
     queues,
@@ -55,7 +57,8 @@ app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 app.add_typer(stored_data.app, name="store")
 app.command("pub")(with_api(queues.publish, in_vhost=True))
-for name, command in {**operating.COMMANDS, **definitions.COMMANDS, **backups.COMMANDS}.items():
+_TOP: Final = (operating.COMMANDS, definitions.COMMANDS, backups.COMMANDS, migrate.COMMANDS)
+for name, command in chain.from_iterable(each.items() for each in _TOP):
     app.command(name)(command)
 config_app.command("show")(with_api(operating.show_config))
 config_app.command("reload")(with_api(operating.reload_config))

@@ -6,7 +6,8 @@ They connect, ask and wait for the answer; what is to be fast sends its own byte
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+import ssl
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pamqp import base, commands
@@ -37,7 +38,8 @@ class Target:
     amqp_port: int = 0
     mqtt_port: int = 0
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
 
     def connect(self, port: int, wait_s: float) -> socket.socket:
         """Return a socket that sends at once and waits `wait_s` for what comes. Raises ClientError."""
@@ -46,12 +48,17 @@ class Target:
         except OSError as error:
             raise ClientError(f"{self.host}:{port}: {error.strerror or error}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        if self.tls is None:
+            return sock
+        try:
+            return self.tls.wrap_socket(sock, server_hostname=self.host)
+        except OSError as error:
+            raise ClientError(f"{self.host}:{port}: {error.strerror or error}") from None
 
-    def amqp(self, wait_s: float = WAIT_S) -> AmqpClient:
+    def amqp(self, wait_s: float = WAIT_S, vhost: str = "/") -> AmqpClient:
         """Return a connection with one open channel. Raises ClientError."""
         login = (self.user, self.password) if self.user else ("guest", "guest")
-        return AmqpClient(self.connect(self.amqp_port, wait_s), *login)
+        return AmqpClient(self.connect(self.amqp_port, wait_s), *login, vhost)
 
     def mqtt(
         self, client_id: str, wait_s: float = WAIT_S, *, version: int = MQTT_3_1_1, clean: bool = True
@@ -65,34 +72,63 @@ class Target:
 class AmqpClient:
     """An AMQP 0.9.1 connection with one channel, 1. Raises ClientError for refusals and silence."""
 
-    def __init__(self, sock: socket.socket, user: str, password: str) -> None:
+    def __init__(self, sock: socket.socket, user: str, password: str, vhost: str = "/") -> None:
         self.sock = sock
         self._reader = FrameReader()
         sock.sendall(PROTOCOL_HEADER)
         self._expect(commands.Connection.Start)
-        self._send(0, start_ok(user, password, product="sluicemq bench"))
+        self._send(0, start_ok(user, password, product="sluicemq"))
         tune = self._expect(commands.Connection.Tune)
         frame_max = min(tune.frame_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
         self._send(0, commands.Connection.TuneOk(tune.channel_max, frame_max, 0))
-        self._send(0, commands.Connection.Open("/"))
+        self._send(0, commands.Connection.Open(vhost))
         self._expect(commands.Connection.OpenOk)
         self.call(commands.Channel.Open(), commands.Channel.OpenOk)
 
     def _send(self, channel: int, method: base.Frame) -> None:
-        self.sock.sendall(encode_method(channel, method))
+        self.send(encode_method(channel, method))
 
-    def call(self, method: base.Frame, answer: type) -> Any:
-        """Send a method on the channel and return its answer."""
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        try:
+            self.sock.sendall(data)
+        except OSError as error:
+            raise ClientError(f"the connection ended: {error.strerror or error}") from None
+
+    def call(self, method: base.Frame, answer: type, before: list[Frame] | None = None) -> Any:
+        """Send a method on the channel and return its answer; what comes `before` it goes there."""
         self._send(CHANNEL, method)
-        return self._expect(answer)
+        return self._expect(answer, before)
 
-    def _expect(self, answer: type) -> Any:
+    def _expect(self, answer: type, before: list[Frame] | None = None) -> Any:
         while True:
-            method = self.next_frame().method
+            frame = self.next_frame()
+            method = frame.method
             if isinstance(method, answer):
                 return method
             if isinstance(method, commands.Connection.Close | commands.Channel.Close):
                 raise ClientError(f"the broker refused: {method.reply_code} {method.reply_text}")
+            if before is not None:
+                before.append(frame)
+
+    def reopen(self) -> None:
+        """Open the channel again, which the broker closed."""
+        self._send(CHANNEL, commands.Channel.CloseOk())
+        self.call(commands.Channel.Open(), commands.Channel.OpenOk)
+
+    def frames(self) -> list[Frame]:
+        """Return what is there to be read, once something is."""
+        self._reader.feed(received(self.sock))
+        while isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            self._reader.feed(received(self.sock))
+        return self.whole_frames()
+
+    def whole_frames(self) -> list[Frame]:
+        """Return what was read and not given yet."""
+        frames = []
+        while (frame := self._reader.next()) is not None:
+            frames.append(frame)
+        return frames
 
     def next_frame(self) -> Frame:
         """Return the next frame."""

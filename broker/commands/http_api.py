@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -50,6 +50,11 @@ class Api:
         self._url = url.rstrip("/")
         self._prefix = V1 if vhost is None else f"{V1}/vhosts/{segment(vhost)}"
         self._client = httpx.Client(base_url=self._url, auth=self.login, timeout=TIMEOUT_S, trust_env=False)
+
+    @property
+    def host(self) -> str:
+        """The host of the URL."""
+        return urlsplit(self._url).hostname or ""
 
     def get(self, path: str, **query: Any) -> Any:
         """Return what a call that only looks gives."""

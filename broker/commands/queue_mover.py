@@ -1,0 +1,288 @@
+"""Moving what waits in one queue of another broker: consumed there, published here, and acknowledged there
+once it is confirmed here. An end in between leaves a message twice, never none.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from pamqp import base, commands
+
+from broker.commands.bench_clients import CHANNEL, AmqpClient, ClientError
+from config import limits
+from protocols.amqp091 import content
+from protocols.amqp091.client import Frame, encode_publish
+from protocols.amqp091.constants import FRAME_BODY, FRAME_HEADER
+from protocols.amqp091.methods import encode_method
+
+STREAM: Final = "stream"
+EXCHANGE: Final = "sluicemq-migrate"
+"""A fanout exchange with one queue bound: so messages keep their routing keys, and CC leads nowhere else."""
+
+_CONTENT_HEAD_BYTES: Final = 12
+_USER_ID: Final = 0x10  # the flag of the property
+_OFFSET: Final = "x-stream-offset"
+_OF_DELIVERIES: Final = (_OFFSET, "x-delivery-count", "x-acquired-count")
+"""Headers that the other broker adds when it delivers."""
+ORIGINAL_USER: Final = "x-original-user-id"
+
+
+class MoveStopped(Exception):
+    """The queue is left as it is from here on, for this reason."""
+
+
+@dataclass
+class Account:
+    """What became of a queue."""
+
+    vhost: str
+    queue: str
+    kind: str
+    moved: int = 0
+    left: int | None = None
+    refused: dict[str, int] = field(default_factory=dict)
+    """How many messages were refused here, by the reason."""
+    stopped: str = ""
+    """Why no more was moved."""
+    offset: int = -1
+    """Of a stream: up to which one it is here."""
+
+
+class Parcel(NamedTuple):
+    """A message on its way."""
+
+    tag: int
+    offset: int
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+
+class QueueMover:
+    """Moves one queue from `source` to `target`, connections to the same virtual host of both brokers.
+
+    `progress` is called now and then, once what was moved is acknowledged.
+    """
+
+    def __init__(
+        self, source: AmqpClient, target: AmqpClient, account: Account, progress: Callable[[Account], None]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._account = account
+        self._progress = progress
+        self._is_stream = account.kind == STREAM
+        self._incoming: list[Any] = []  # method, properties, bytes to come and what came of the body
+        self._ready: list[Parcel] = []  # to be published
+        self._order: deque[Parcel] = deque()  # from the source, not acknowledged
+        self._unconfirmed: dict[int, Parcel] = {}
+        self._published_count = 0
+        self._done: set[int] = set()
+        self._held: list[int] = []  # refused: to be given back in the end
+        self._skipped: set[int] = set()  # refused, of a stream
+
+    def move(self) -> None:
+        """Move until nothing more comes. Raises ClientError where a broker is lost or refuses, MoveStopped
+        where messages cannot be taken here.
+        """
+        self._open_target()
+        self._begin()
+        idle_s = 0.0
+        has_been_empty = False  # what is delivered and not here yet counts as gone: look twice
+        while idle_s < limits.MIGRATE_IDLE_S:
+            if self._step():
+                idle_s, has_been_empty = 0.0, False
+            elif self._unconfirmed:
+                self._wait_for_confirms()
+            elif self._is_stream or self._waiting():
+                idle_s += limits.MIGRATE_LOOK_S
+            elif has_been_empty:
+                break
+            else:
+                has_been_empty = True
+        else:
+            if not self._is_stream:
+                self._account.stopped = "the other broker delivers nothing more: another consumer may have it"
+        self._end()
+
+    def _wait_for_confirms(self) -> None:
+        wait_s = limits.MIGRATE_CONFIRM_S
+        if not select.select([self._target.sock], [], [], wait_s)[0]:
+            raise ClientError(f"nothing was confirmed for {wait_s} s")
+
+    def _open_target(self) -> None:
+        target = self._target
+        target.select_confirms()
+        target.call(commands.Exchange.Delete(exchange=EXCHANGE), commands.Exchange.DeleteOk)
+        declare = commands.Exchange.Declare(exchange=EXCHANGE, exchange_type="fanout")
+        target.call(declare, commands.Exchange.DeclareOk)
+        bind = commands.Queue.Bind(queue=self._account.queue, exchange=EXCHANGE)
+        target.call(bind, commands.Queue.BindOk)
+
+    def _begin(self) -> None:
+        source = self._source
+        source.call(commands.Basic.Qos(prefetch_count=limits.MIGRATE_WINDOW_MESSAGES), commands.Basic.QosOk)
+        offset = self._account.offset
+        start: int | str = offset + 1 if offset >= 0 else "first"
+        arguments: dict[str, Any] = {_OFFSET: start} if self._is_stream else {}
+        consume = commands.Basic.Consume(queue=self._account.queue, arguments=arguments)
+        source.call(consume, commands.Basic.ConsumeOk)
+        self._take_all(source.whole_frames())
+
+    def _waiting(self) -> int:
+        """Return how many messages the source has ready."""
+        declare = commands.Queue.Declare(queue=self._account.queue, passive=True)
+        before: list[Frame] = []
+        answer = self._source.call(declare, commands.Queue.DeclareOk, before)
+        self._take_all([*before, *self._source.whole_frames()])
+        return int(answer.message_count)
+
+    def _step(self) -> bool:
+        """Pass on what comes from both; whether anything came."""
+        before = self._account.moved, self._published_count
+        both = [self._source.sock, self._target.sock]
+        readable = select.select(both, [], [], limits.MIGRATE_LOOK_S)[0]
+        if self._source.sock in readable:
+            self._take_all(self._source.frames())
+        if self._target.sock in readable:
+            for frame in self._target.frames():
+                self._on_answer(frame.method)
+        self._acknowledge()
+        return before != (self._account.moved, self._published_count)
+
+    # from the source
+
+    def _take_all(self, frames: list[Frame]) -> None:
+        """Take what came, and publish the messages that are whole."""
+        for frame in frames:
+            self._take(frame)
+        ready, self._ready = self._ready, []
+        self._publish(ready)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == FRAME_HEADER:
+            size = int.from_bytes(frame.payload[4:_CONTENT_HEAD_BYTES])
+            self._incoming += [frame.payload[_CONTENT_HEAD_BYTES:], size, []]
+        elif frame.kind == FRAME_BODY:
+            self._incoming[3].append(frame.payload)
+            self._incoming[2] -= len(frame.payload)
+        elif isinstance(frame.method, commands.Basic.Deliver):
+            self._incoming = [frame.method]
+        elif isinstance(frame.method, commands.Basic.Cancel):
+            raise ClientError("the other broker ended the consumer")
+        elif isinstance(frame.method, commands.Connection.Close | commands.Channel.Close):
+            raise ClientError(f"the other broker refused: {frame.method.reply_text}")
+        if len(self._incoming) == 4 and not self._incoming[2]:
+            method, properties, _, parts = self._incoming
+            self._incoming = []
+            offset, properties = self._own(properties)
+            parcel = Parcel(method.delivery_tag, offset, method.routing_key, properties, b"".join(parts))
+            self._order.append(parcel)
+            self._ready.append(parcel)
+
+    def _own(self, raw: bytes) -> tuple[int, bytes]:
+        """Return the offset that a delivery tells, and the properties as they were published."""
+        offset = -1
+        if self._is_stream:
+            offset = next(value for name, value in content.decode_headers(raw) if name == _OFFSET)
+        raw = content.without_headers(raw, _OF_DELIVERIES)
+        if int.from_bytes(raw[:2]) & _USER_ID:  # nobody may publish for another
+            properties, headers = content.decode_properties(raw), content.decode_headers(raw)
+            headers.append((ORIGINAL_USER, properties.user_id))
+            properties.user_id = None
+            raw = content.encode_properties(properties, headers)
+        return offset, raw
+
+    # to the target
+
+    def _publish(self, parcels: list[Parcel]) -> None:
+        sent = []
+        for parcel in parcels:
+            self._published_count += 1
+            self._unconfirmed[self._published_count] = parcel
+            sent.append(
+                encode_publish(
+                    parcel.routing_key, parcel.body, parcel.properties, exchange=EXCHANGE, mandatory=True
+                )
+            )
+        self._target.send(b"".join(sent))
+
+    def _on_answer(self, method: base.Frame | None) -> None:
+        if isinstance(method, commands.Basic.Ack | commands.Basic.Nack):
+            tags = [method.delivery_tag]
+            if method.multiple:
+                tags = [tag for tag in self._unconfirmed if tag <= method.delivery_tag]
+            for tag in tags:
+                parcel = self._unconfirmed.pop(tag)
+                if isinstance(method, commands.Basic.Ack):
+                    self._done.add(parcel.tag)
+                else:
+                    self._hold(parcel, "the queue here takes no more")
+        elif isinstance(method, commands.Basic.Return):
+            raise MoveStopped("the queue is not here any more")
+        elif isinstance(method, commands.Channel.Close):
+            self._single_out(method)
+        elif isinstance(method, commands.Connection.Close):
+            raise ClientError(f"the broker refused: {method.reply_text}")
+
+    def _single_out(self, why: commands.Channel.Close) -> None:
+        """Publish again what is not confirmed, one after the other: one of them was refused."""
+        parcels = list(self._unconfirmed.values())
+        self._reopen_target()
+        for parcel in parcels:
+            self._publish([parcel])
+            while self._unconfirmed:
+                method = self._target.next_frame().method
+                if isinstance(method, commands.Channel.Close):
+                    self._reopen_target()
+                    self._hold(parcel, method.reply_text)
+                else:
+                    self._on_answer(method)
+
+    def _reopen_target(self) -> None:
+        self._target.reopen()
+        self._target.select_confirms()
+        self._unconfirmed = {}
+        self._published_count = 0
+
+    def _hold(self, parcel: Parcel, why: str) -> None:
+        """Keep a message from being acknowledged: it stays where it was."""
+        refused = self._account.refused
+        refused[why] = refused.get(why, 0) + 1
+        if self._is_stream:  # there all stays
+            self._done.add(parcel.tag)
+            self._skipped.add(parcel.tag)
+            return
+        self._held.append(parcel.tag)
+        self._order.remove(parcel)
+        if len(self._held) >= limits.MIGRATE_REFUSED_MAX:
+            raise MoveStopped(f"{len(self._held)} messages were refused")
+
+    # back to the source
+
+    def _acknowledge(self) -> None:
+        """Acknowledge what is confirmed, up to the first that is not."""
+        last = None
+        while self._order and self._order[0].tag in self._done:
+            last = self._order.popleft()
+            self._done.remove(last.tag)
+            self._account.moved += last.tag not in self._skipped
+            if self._held:  # those before it stay
+                self._source.send(encode_method(CHANNEL, commands.Basic.Ack(last.tag, False)))
+        if last is None:
+            return
+        if not self._held:
+            self._source.send(encode_method(CHANNEL, commands.Basic.Ack(last.tag, True)))
+        self._account.offset = max(self._account.offset, last.offset)
+        self._progress(self._account)
+
+    def _end(self) -> None:
+        """Give back what was refused."""
+        for tag in self._held:
+            self._source.send(encode_method(CHANNEL, commands.Basic.Nack(tag, False, True)))
+        delete = commands.Exchange.Delete(exchange=EXCHANGE)
+        self._target.call(delete, commands.Exchange.DeleteOk)
