@@ -21,7 +21,6 @@ _HASHER: Final = PasswordHasher(
     parallelism=1,
 )
 _ALGORITHMS: Final = {f"rabbit_password_hashing_sha{bits}": f"sha{bits}" for bits in (256, 512)}
-_ARGON2ID: Final = "argon2id"
 _SALT_BYTES: Final = 4  # of RabbitMQ's hashes, before the digest
 
 
@@ -34,10 +33,10 @@ def is_password(hash_text: str, password: bytes) -> bool:
     """Return whether this is the password that was hashed. Takes tens of ms; other threads go on
     meanwhile.
     """
-    of_rabbitmq = RABBITMQ_HASH.fullmatch(hash_text)
-    if of_rabbitmq is not None:
+    foreign = RABBITMQ_HASH.fullmatch(hash_text)
+    if foreign is not None:
         is_password(nobodys_hash(), password)  # guessing is no quicker, and tells nothing by its time
-        return _is_digest(of_rabbitmq["algorithm"], b64decode(of_rabbitmq["salted"]), password)
+        return _is_digest(foreign["algorithm"], b64decode(foreign["salted"]), password)
     try:
         return _HASHER.verify(hash_text, password)
     except (VerificationError, InvalidHashError):
@@ -55,17 +54,17 @@ def hashed_for_rabbitmq(password: bytes) -> str:
     return b64encode(salt + hashlib.sha256(salt + password).digest()).decode()
 
 
-def kept_of_definition(text: str, algorithm: str) -> str:
-    """Return how a hash of a file of definitions is kept; of what is none, what the settings refuse."""
-    return text if algorithm == _ARGON2ID else f"$rabbitmq-{_ALGORITHMS.get(algorithm, algorithm)}${text}"
+def kept_of_rabbitmq(text: str, algorithm: str) -> str:
+    """Return how a hash of a RabbitMQ is kept; of what is none, what the settings refuse."""
+    return f"$rabbitmq-{_ALGORITHMS.get(algorithm, algorithm)}${text}"
 
 
-def definition_of(kept: str) -> tuple[str, str]:
-    """Return the hash and its algorithm as a file of definitions has them."""
-    of_rabbitmq = RABBITMQ_HASH.fullmatch(kept)
-    if of_rabbitmq is None:
-        return kept, _ARGON2ID
-    return of_rabbitmq["salted"], f"rabbit_password_hashing_{of_rabbitmq['algorithm']}"
+def of_rabbitmq(kept: str) -> tuple[str, str] | None:
+    """Return the hash and its algorithm as a RabbitMQ has them; None where it is no such hash."""
+    found = RABBITMQ_HASH.fullmatch(kept)
+    if found is None:
+        return None
+    return found["salted"], f"rabbit_password_hashing_{found['algorithm']}"
 
 
 @cache

@@ -240,6 +240,41 @@ def test_answers_have_the_statuses_of_rabbitmq(
     assert answer.status_code == status, answer.text
 
 
+def test_queues_and_nodes_have_what_rabbitmqadmin_2_reads(
+    api: httpx.Client, channel: amqp.BlockingChannel, name: str
+) -> None:
+    """It takes no null for a number, no object with half of its keys, and misses none of these."""
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+    queue = next(each for each in api.get("/api/queues/detailed").json() if each["name"] == name)
+    assert (queue["consumer_utilisation"], queue["consumer_capacity"]) == (0, 0)
+    assert "garbage_collection" not in queue
+    assert queue["members"] == queue["online"] == [queue["leader"]]
+    channel.queue_delete(name)
+    [node] = api.get("/api/nodes").json()
+    numbers = ("fd_total", "proc_total", "mem_limit", "disk_free_limit", "run_queue", "processors", "uptime")
+    assert all(isinstance(node[number], int) for number in numbers)
+    assert node["enabled_plugins"] == []
+    assert api.get(f"/api/nodes/{node['name']}/memory").json() == {"memory": "not_available"}
+    assert api.get(f"/api/auth/attempts/{node['name']}").json() == []
+    assert api.get("/api/auth/attempts/other").status_code == 404
+    assert api.post("/api/rebalance/queues").status_code == 204
+
+
+def test_the_connections_of_a_user_are_listed_and_closed(
+    own_broker: Callable[..., BrokerProcess], amqp_connect: Callable[..., pika.BlockingConnection]
+) -> None:
+    broker = own_broker()
+    connection = amqp_connect(broker)
+    url = f"{broker.http_url}/api/connections/username"
+    with httpx.Client(auth=("guest", "guest"), trust_env=False, timeout=20) as client:
+        [view] = client.get(f"{url}/guest").json()
+        assert (view["user"], view["vhost"]) == ("guest", "/")
+        assert client.get(f"{url}/nobody").json() == []
+        assert client.delete(f"{url}/guest", headers={"x-reason": "enough"}).status_code == 204
+    with pytest.raises(amqp.ConnectionClosedByBroker, match="enough"):
+        connection.process_data_events(10)
+
+
 RABBITMQADMIN = shutil.which("rabbitmqadmin")
 
 

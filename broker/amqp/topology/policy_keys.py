@@ -39,9 +39,12 @@ _TAKEN: Final = frozenset(
         "queue-mode",
         "queue-version",
         "stream-max-segment-size-bytes",
+        "target-group-size",
     )
 )
 """These ask for nothing that is here, as the arguments do."""
+_ARGUMENTS: Final = {"target-group-size": "x-quorum-target-group-size"}
+"""Keys that are not called as their arguments."""
 _OF_STREAMS: Final = frozenset(("max-age", "stream-max-segment-size-bytes"))
 KEYS: Final = frozenset((*_FIELDS, _EXPIRES, _OVERFLOW, _ALTERNATE, *_TAKEN))
 OPERATOR_KEYS: Final = frozenset(
@@ -121,7 +124,7 @@ def _settings(definition: Mapping[str, Any], allowed: frozenset[str]) -> dict[st
 
 def _read(kind: str, part: Mapping[str, Any]) -> QueuePolicy:
     """Read keys as the arguments of a queue of that type; raises InvalidArgument that names one."""
-    arguments = {queue_arguments.TYPE: kind, **{f"x-{key}": value for key, value in part.items()}}
+    arguments = {queue_arguments.TYPE: kind, **{_ARGUMENTS.get(key, f"x-{key}"): part[key] for key in part}}
     try:
         return queue_arguments.queue_policy(arguments, _PLAIN, durable=True)
     except BadArgument as error:

@@ -15,6 +15,8 @@ from config.access_settings import PermissionSettings, Tag, TopicPermissionSetti
 from queue_manager.errors import InvalidArgument
 
 ALGORITHM: Final = "rabbit_password_hashing_sha256"
+OWN_HASH: Final = "argon2id_hash"
+"""The key of a hash that RabbitMQ does not know, in a file of definitions."""
 RIGHTS: Final = ("configure", "write", "read")
 
 TAGS: Final = get_args(Tag)
@@ -93,16 +95,23 @@ def tags_of(entry: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 
 def password_hash_of(entry: Mapping[str, Any]) -> str:
     """Return the hash of an entry as it is kept; "": there is none."""
+    if entry.get(OWN_HASH):
+        return str(entry[OWN_HASH])
     text = entry.get("password_hash") or ""
     algorithm = entry.get("hashing_algorithm") or ALGORITHM
-    return passwords.kept_of_definition(str(text), str(algorithm)) if text else ""
+    return passwords.kept_of_rabbitmq(str(text), str(algorithm)) if text else ""
 
 
 def user_entry(user: UserSettings) -> dict[str, Any]:
     """Return the entry of a user for a file of definitions, with its hash."""
-    text, algorithm = passwords.definition_of(user.password) if user.password else ("", ALGORITHM)
-    told = {"name": user.name, "password_hash": text, "hashing_algorithm": algorithm}
-    return {**told, "tags": list(user.tags), "limits": limits_of(user)}
+    own, of_rabbitmq = user.password or "", passwords.of_rabbitmq(user.password or "")
+    told: dict[str, Any] = {"name": user.name, "tags": list(user.tags), "limits": limits_of(user)}
+    if of_rabbitmq is not None:
+        text, algorithm = of_rabbitmq
+        return {**told, "password_hash": text, "hashing_algorithm": algorithm}
+    # a RabbitMQ refuses a whole file for one hash that it does not know
+    hidden = {"password_hash": "", "hashing_algorithm": ALGORITHM}
+    return {**told, **hidden, **({OWN_HASH: own} if own else {})}
 
 
 def users_of(document: Mapping[str, Any], vhosts: Collection[str]) -> tuple[list[UserSettings], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -103,6 +104,27 @@ async def node(asking: Asking) -> Response:
     return answer(_node_item(asking))
 
 
+@calls.add("GET", "/nodes/{node}/memory")
+async def memory(asking: Asking) -> Response:
+    """Tell that what takes the memory is not known, as RabbitMQ says it."""
+    await node(asking)
+    return answer({"memory": "not_available"})
+
+
+@calls.add("GET", "/auth/attempts/{node}")
+async def auth_attempts(asking: Asking) -> Response:
+    """List nothing: the log and the metrics tell of logins."""
+    await node(asking)
+    return answer([])
+
+
+@calls.add("POST", "/rebalance/queues")
+async def rebalance(asking: Asking) -> Response:
+    """Do nothing: all queues are on the one node there is."""
+    asking.check_administrator()
+    return nothing()
+
+
 def _node_item(asking: Asking) -> dict[str, Any]:
     view = asking.site.node.view()
     return {
@@ -110,6 +132,12 @@ def _node_item(asking: Asking) -> dict[str, Any]:
         "type": "disc",
         "running": True,
         "os_pid": str(view.pid),
+        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "proc_total": 0,
+        "mem_limit": 0,
+        "disk_free_limit": 0,
+        "enabled_plugins": [],
+        "rabbitmq_version": RABBITMQ_VERSION,
         "uptime": view.uptime_ms,
         "mem_used": view.memory_bytes,
         "mem_alarm": False,
@@ -159,14 +187,38 @@ async def connection(asking: Asking) -> Response:
     raise Problem(404, "not_found", "Not Found")
 
 
+@calls.add("GET", "/connections/username/{user}")
+async def user_connections(asking: Asking) -> Response:
+    """List the connections of a user."""
+    return answer([shapes.connection(view) for view in await _of_user(asking)])
+
+
+@calls.add("DELETE", "/connections/username/{user}")
+async def close_user_connections(asking: Asking) -> Response:
+    """Send all clients of a user away."""
+    for view in await _of_user(asking):
+        await asking.site.node.close_connection(view.id, _reason(asking))
+    return nothing()
+
+
+async def _of_user(asking: Asking) -> list[ConnectionView]:
+    user = asking.part("user")
+    if user != asking.login.user:
+        asking.check_administrator()
+    return [view for view in await asking.site.node.connections() if view.description.user == user]
+
+
+def _reason(asking: Asking) -> str:
+    return asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
+
+
 @calls.add("DELETE", "/connections/{name}")
 async def close_connection(asking: Asking) -> Response:
     """Send a client away."""
-    reason = asking.request.headers.get("x-reason", "Closed via management plugin")[:255]
     for view in await asking.site.node.connections():
         mine = asking.login.is_administrator or view.description.user == asking.login.user
         if mine and shapes.connection_name(view) == asking.part("name"):
-            await asking.site.node.close_connection(view.id, reason)
+            await asking.site.node.close_connection(view.id, _reason(asking))
             return nothing()
     raise Problem(404, "not_found", "Not Found")
 

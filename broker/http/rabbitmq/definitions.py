@@ -25,7 +25,7 @@ from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from broker.vhosts.vhost import VhostView
 from config import limits
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import BindingDefinition, Policy, QueueView
+from queue_manager.api import BindingDefinition, ExchangeView, Policy, QueueView
 from queue_manager.errors import InvalidArgument, QueueManagerError
 
 T = TypeVar("T")
@@ -117,9 +117,7 @@ async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict
             *[_without(_operator_entry(policy), *hidden) for policy in kept[True]],
         ],
         "queues": [_without(_queue_entry(view, vhost), *hidden) for view in queues],
-        "exchanges": [
-            _without(shapes.exchange(view, vhost), "user_who_performed_action", *hidden) for view in made
-        ],
+        "exchanges": [_without(_exchange_entry(view, vhost), *hidden) for view in made],
         "bindings": [_without(shapes.binding(each, vhost), "properties_key", *hidden) for each in bindings],
     }
 
@@ -154,7 +152,8 @@ async def load(asking: Asking) -> Response:
             asking.site.hub.of_vhost(policy.vhost).client.policies.set(policy)
             made["policies"] += 1
     for kind in _READERS:
-        async for step in in_steps(_entries(document, kind), limits.RABBITMQ_DEFINITIONS_PER_STEP):
+        entries = [each for each in _entries(document, kind) if not _is_predeclared(kind, each)]
+        async for step in in_steps(entries, limits.RABBITMQ_DEFINITIONS_PER_STEP):
             for entry in step:
                 with untaken.of(kind, _title(entry)):
                     await _make(asking.site, kind, *_read(kind, entry, known))
@@ -225,7 +224,11 @@ async def _make_vhost(site: Site, name: str, changes: dict[str, Any]) -> None:
 
 def _vhost_entry(view: VhostView) -> dict[str, Any]:
     metadata = {trait: getattr(view, trait) for trait in VHOST_TRAITS}
-    return {"name": view.name, "metadata": {**metadata, "tags": list(view.tags)}}
+    return {
+        "name": view.name,
+        "limits": limits_of(view),
+        "metadata": {**metadata, "tags": list(view.tags)},
+    }
 
 
 async def _limit_entries(site: Site, vhost: str) -> list[dict[str, Any]]:
@@ -347,6 +350,11 @@ def _name(entry: dict[str, Any]) -> str:
     return name
 
 
+def _is_predeclared(kind: str, entry: dict[str, Any]) -> bool:
+    """Return whether an entry is an exchange that is there anyway, or RabbitMQ's own, as of its log."""
+    return kind == "exchanges" and str(entry.get("name")).startswith("amq.")
+
+
 def _read(kind: str, entry: dict[str, Any], vhosts: Container[str]) -> tuple[str, Any]:
     """Read where an entry belongs, and what it asks for; raises Problem."""
     vhost = entry.get("vhost", DEFAULT_VHOST)
@@ -381,10 +389,16 @@ def _without(item: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in names}
 
 
+def _exchange_entry(view: ExchangeView, vhost: str) -> dict[str, Any]:
+    entry = _without(shapes.exchange(view, vhost), "policy", "user_who_performed_action")
+    return entry if view.internal else _without(entry, "internal")
+
+
 def _queue_entry(view: QueueView, vhost: str) -> dict[str, Any]:
     return {
         "name": view.name,
         "vhost": vhost,
+        "type": shapes.queue_type(view),
         "durable": True,
         "auto_delete": view.auto_delete,
         "arguments": shapes.arguments_of(view),

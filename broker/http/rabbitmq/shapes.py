@@ -19,22 +19,25 @@ STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
 
 def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
     """Return the form of one queue."""
-    is_quorum = view.arguments.get("x-queue-type") == "quorum"
     ready, unacknowledged = view.ready + view.delayed, view.in_flight
+    capacity = int(bool(view.consumers) and not view.ready)  # whether consumers take at once what comes
+    kind = queue_type(view)
+    members = {} if kind == "classic" else {"leader": NODE, "members": [NODE], "online": [NODE]}
     return {
         "name": view.name,
         "vhost": vhost,
-        "type": "stream" if view.type == "stream" else "quorum" if is_quorum else "classic",
+        "type": kind,
         "durable": view.durable,
         "auto_delete": view.auto_delete,
         "exclusive": view.exclusive,
         "arguments": arguments_of(view),
         "node": NODE,
+        **members,
         "state": "running",
         **policies(view),
         "consumers": view.consumers,
-        "consumer_capacity": None,
-        "consumer_utilisation": None,
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
         "exclusive_consumer_tag": None,
         "single_active_consumer_tag": None,
         "memory": view.memory_bytes,
@@ -46,9 +49,15 @@ def queue(view: QueueView, vhost: str, rates: Rates) -> dict[str, Any]:
         "message_bytes_unacknowledged": 0,
         "head_message_timestamp": None,
         "recoverable_slaves": None,
-        "garbage_collection": {},
         "message_stats": message_stats(view, rates),
     }
+
+
+def queue_type(view: QueueView) -> str:
+    """Return the type of a queue."""
+    if view.type == "stream":
+        return "stream"
+    return "quorum" if view.arguments.get("x-queue-type") == "quorum" else "classic"
 
 
 def policies(view: QueueView) -> dict[str, Any]:
