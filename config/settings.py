@@ -278,6 +278,8 @@ class VhostTraits(QuotaSettings):
     tags: Annotated[tuple[str, ...], Field(max_length=limits.VHOST_TAGS_MAX)] = ()
     default_queue_type: QueueType = "classic"
     """Of queues that AMQP clients declare without `x-queue-type`."""
+    protected_from_deletion: bool = False
+    """It is not deleted before this is taken back."""
 
 
 class VhostSettings(VhostTraits):

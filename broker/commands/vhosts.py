@@ -28,9 +28,16 @@ def add_vhost(
     name: Name,
     max_connections: Annotated[int | None, typer.Option(help="Clients at a time; 0: any number.")] = None,
     max_queues: Annotated[int | None, typer.Option(help="Queues; 0: any number.")] = None,
+    protected: Annotated[
+        bool | None, typer.Option("--protected/--unprotected", help="Whether `rm` refuses to delete it.")
+    ] = None,
 ) -> None:
-    """Make a virtual host, or change its limits."""
-    wanted = {"max_connections": max_connections, "max_queues": max_queues}
+    """Make a virtual host, or change what is given."""
+    wanted = {
+        "max_connections": max_connections,
+        "max_queues": max_queues,
+        "protected_from_deletion": protected,
+    }
     body = {key: value for key, value in wanted.items() if value is not None}
     api.call("PUT", f"/vhosts/{segment(name)}", body=body)
 

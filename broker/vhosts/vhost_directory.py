@@ -37,6 +37,13 @@ T = TypeVar("T")
 _log: Final = structlog.get_logger("sluicemq")
 
 
+class ProtectedVhost(PreconditionFailed):
+    """The virtual host is protected from deletion."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Refusing to delete virtual host '{name}' because it is protected from deletion")
+
+
 class VhostDirectory:
     """Makes, changes and deletes virtual hosts. What stands in the configuration is changed there. Changes
     are durable when a call returns.
@@ -121,13 +128,16 @@ class VhostDirectory:
     async def delete(self, name: str) -> None:
         """Delete a virtual host with all that is in it; who is connected to it is sent away.
 
-        Raises VhostNotFound; PreconditionFailed for `/` and for what stands in the configuration.
+        Raises VhostNotFound; PreconditionFailed for `/`, what is protected, and what stands in the
+        configuration.
         """
         async with self._changing:
             self._hub.of_vhost(name)
             if name == DEFAULT_VHOST:
                 raise PreconditionFailed("the virtual host / is always there")
             self._check_own(name)
+            if self._hub.of_vhost(name).vhost.settings.protected_from_deletion:
+                raise ProtectedVhost(name)
             kept = self._records.kept().get(name, StoredVhost(False, 0, 0))
             self._records.keep(name, kept._replace(is_being_deleted=True))
             client = self._hub.of_vhost(name).client
@@ -166,6 +176,7 @@ def _settings(name: str, kept: StoredVhost) -> VhostSettings:
         description=kept.description,
         tags=kept.tags,
         default_queue_type=cast(QueueType, kept.default_queue_type),
+        protected_from_deletion=bool(kept.is_protected),
         **fields,
     )
 
@@ -181,6 +192,7 @@ def _stored(settings: VhostSettings) -> StoredVhost:
         settings.description,
         settings.tags,
         settings.default_queue_type,
+        int(settings.protected_from_deletion),
     )
 
 

@@ -55,6 +55,7 @@ from storage.records.fields import (
     table,
     terminated,
     text_rest,
+    u8,
     u32,
     u64,
     utf8,
@@ -647,6 +648,7 @@ class StoredVhost(NamedTuple):
     description: Annotated[str, added(utf8, "")] = ""
     tags: Annotated[tuple[str, ...], added(array(utf8), ())] = ()
     default_queue_type: Annotated[str, added(utf8, "classic")] = "classic"
+    is_protected: Annotated[int, added(u8, 0)] = 0
 
 
 vhost: Final = Record("virtual host", 0x22, key("name", text_rest), value_of(StoredVhost))

@@ -99,6 +99,26 @@ def test_made_over_http_it_is_there_at_once_and_gone_when_deleted(process, api, 
     api.delete(f"/vhosts/{name}")
 
 
+def test_a_protected_one_is_not_deleted_before_that_is_taken_back(process, api, name):
+    assert api.put(f"/vhosts/{name}", json={"protected_from_deletion": True}).status_code == 200
+    told = f"Refusing to delete virtual host '{name}' because it is protected from deletion"
+    refused = api.delete(f"/vhosts/{name}")
+    assert (refused.status_code, refused.json()["reason"]) == (409, told)
+    rabbitmq = httpx.Client(base_url=f"{process.http_url}/api", auth=("guest", "guest"), trust_env=False)
+    with rabbitmq:
+        refused = rabbitmq.delete(f"/vhosts/{name}")
+        assert (refused.status_code, refused.json()["reason"]) == (412, told)
+        exported = {vhost["name"]: vhost for vhost in rabbitmq.get("/definitions").json()["vhosts"]}
+        assert exported[name]["metadata"]["protected_from_deletion"] is True
+        assert rabbitmq.get(f"/vhosts/{name}").json()["protected_from_deletion"] is True
+        assert rabbitmq.delete(f"/vhosts/{name}/deletion/protection").status_code == 204
+        assert rabbitmq.post(f"/vhosts/{name}/deletion/protection").status_code == 204
+        assert rabbitmq.post("/vhosts/nowhere/deletion/protection").status_code == 404
+    assert api.put(f"/vhosts/{name}", json={"max_queues": 3}).json()["protected_from_deletion"] is True
+    assert api.put(f"/vhosts/{name}", json={"protected_from_deletion": False}).status_code == 200
+    assert api.delete(f"/vhosts/{name}").status_code == 204
+
+
 def test_limits_are_changed_while_it_is_in_use(process, api, name):
     api.put(f"/vhosts/{name}", json={"max_connections": 1, "max_queues": 1})
     connection, channel = enter(process, name)

@@ -223,12 +223,10 @@ async def _make_vhost(site: Site, name: str, changes: dict[str, Any]) -> None:
 
 
 def _vhost_entry(view: VhostView) -> dict[str, Any]:
-    metadata = {trait: getattr(view, trait) for trait in VHOST_TRAITS}
-    return {
-        "name": view.name,
-        "limits": limits_of(view),
-        "metadata": {**metadata, "tags": list(view.tags)},
-    }
+    metadata = {"description": view.description, "tags": list(view.tags)}
+    metadata["default_queue_type"] = view.default_queue_type
+    protected = {"protected_from_deletion": True} if view.protected_from_deletion else {}
+    return {"name": view.name, "limits": limits_of(view), "metadata": {**metadata, **protected}}
 
 
 async def _limit_entries(site: Site, vhost: str) -> list[dict[str, Any]]:

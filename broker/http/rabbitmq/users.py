@@ -170,6 +170,7 @@ def _granted(asking: Asking) -> Iterator[tuple[str, str, tuple[PermissionSetting
 @calls.add("PUT", "/permissions/{vhost}/{user}")
 async def put_permission(asking: Asking) -> Response:
     """Say what a user may do in a virtual host."""
+    asking.check_administrator()
     body = await asking.body(*RIGHTS)
     rights = {right: body[right] for right in RIGHTS}
     return await _edit(asking, lambda user, vhost: with_permission(user, vhost, **rights))
@@ -186,6 +187,7 @@ async def delete_permission(asking: Asking) -> Response:
 @calls.add("PUT", "/topic-permissions/{vhost}/{user}")
 async def put_topic_permission(asking: Asking) -> Response:
     """Say which routing keys of an exchange a user may use."""
+    asking.check_administrator()
     body = await asking.body("exchange", "write", "read")
     return await _edit(asking, lambda user, vhost: with_topic(user, vhost, body))
 
@@ -206,8 +208,7 @@ def _check_has(asking: Asking, has: Callable[[tuple[PermissionSettings, ...]], b
 
 
 async def _edit(asking: Asking, change: Callable[[UserSettings, str], UserSettings]) -> Response:
-    """Change the account that the path names, in a virtual host; raises Problem."""
-    asking.check_administrator()
+    """Change the account that the path names, in a virtual host; raises Problem. For administrators."""
     name, vhost = asking.part("user"), asking.part("vhost")
     granted = _accounts(asking.site).get(name)
     if granted is None or vhost not in asking.site.hub.vhosts():

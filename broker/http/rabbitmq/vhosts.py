@@ -13,9 +13,10 @@ from broker.http.rabbitmq.account_entries import RIGHTS, with_permission
 from broker.http.rabbitmq.asking import NO_ENTRY, Asking, Calls, answer, nothing
 from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
 from broker.vhosts.vhost import VhostView
+from broker.vhosts.vhost_directory import ProtectedVhost
 from queue_manager.address import DEFAULT_VHOST
 
-VHOST_TRAITS: Final = ("description", "tags", "default_queue_type")
+VHOST_TRAITS: Final = ("description", "tags", "default_queue_type", "protected_from_deletion")
 
 calls: Final = Calls()
 
@@ -65,7 +66,30 @@ async def _have_enter(asking: Asking, vhost: str) -> None:
 async def delete_vhost(asking: Asking) -> Response:
     """Delete a virtual host with all that is in it."""
     asking.check_administrator()
-    await asking.vhosts.delete(asking.part("name"))
+    try:
+        await asking.vhosts.delete(asking.part("name"))
+    except ProtectedVhost as error:
+        raise Problem(412, "precondition_failed", error.reason) from None
+    return nothing()
+
+
+@calls.add("POST", "/vhosts/{name}/deletion/protection")
+async def protect(asking: Asking) -> Response:
+    """Have a virtual host not be deleted."""
+    return await _protect(asking, True)
+
+
+@calls.add("DELETE", "/vhosts/{name}/deletion/protection")
+async def unprotect(asking: Asking) -> Response:
+    """Let a virtual host be deleted again."""
+    return await _protect(asking, False)
+
+
+async def _protect(asking: Asking, wanted: bool) -> Response:
+    asking.check_administrator()
+    name = asking.part("name")
+    await asking.vhosts.view(name)  # it has to be there
+    await asking.vhosts.declare(name, protected_from_deletion=wanted)
     return nothing()
 
 
@@ -116,6 +140,7 @@ async def _item(asking: Asking, view: VhostView) -> dict[str, Any]:
         "description": description,
         "tags": tags,
         "default_queue_type": default,
+        "protected_from_deletion": view.protected_from_deletion,
         "metadata": {"description": description, "tags": tags, "default_queue_type": default},
         "tracing": False,
         "cluster_state": {shapes.NODE: "running"},

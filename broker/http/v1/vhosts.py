@@ -31,6 +31,7 @@ class VhostChange(QuotaSettings):
     description: str = ""
     tags: tuple[str, ...] = ()
     default_queue_type: QueueType = "classic"
+    protected_from_deletion: bool = False
 
 
 @vhosts.endpoint("PUT", "/vhosts/{vhost}")
@@ -44,5 +45,5 @@ async def declare_vhost(site: Site, vhost: str, body: VhostChange) -> VhostView:
 
 @vhosts.endpoint("DELETE", "/vhosts/{vhost}")
 async def delete_vhost(site: Site, vhost: str) -> None:
-    """Delete a virtual host with all that is in it; its clients are sent away."""
+    """Delete a virtual host with all that is in it; its clients are sent away. 409: it is protected."""
     await site.admin.vhosts.delete(vhost)

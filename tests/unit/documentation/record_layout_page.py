@@ -29,6 +29,7 @@ _TYPES = {
     "TextRest": "raw",
     "BytesRest": "raw",
     "Digest": "8 bytes",
+    "u8": "u8",
     "u32": "u32",
     "u64": "u64",
     "i64": "i64",

@@ -12,12 +12,12 @@ u32 = st.integers(0, 2**32 - 1)
 def test_vhost_matches_the_documented_vectors():
     assert vhost.key("acme") == unhex("01 22 61 63 6d 65")
     value = unhex("00 64 00 00 00 e8 03 00 00")
-    plain = unhex("00 00 00 00 00 00 07 00 63 6c 61 73 73 69 63")
+    plain = unhex("00 00 00 00 00 00 07 00 63 6c 61 73 73 69 63 00")
     assert vhost.encode(False, 100, 1000) == value + plain
     assert vhost.decode(value) == StoredVhost(False, 100, 1000), "as earlier releases wrote it"
-    whole = StoredVhost(False, 100, 1000, (("bytes", 3),), "d", ("t",), "quorum")
+    whole = StoredVhost(False, 100, 1000, (("bytes", 3),), "d", ("t",), "quorum", 1)
     written = value + unhex(
-        "01 00 05 00 62 79 74 65 73 03 00 00 00 00 00 00 00 01 00 64 01 00 01 00 74 06 00 71 75 6f 72 75 6d"
+        "01 00 05 00 62 79 74 65 73 03 00 00 00 00 00 00 00 01 00 64 01 00 01 00 7406 00 71 75 6f 72 75 6d 01"
     )
     assert vhost.encode(*whole) == written
     assert vhost.decode(written) == whole
