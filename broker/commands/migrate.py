@@ -57,6 +57,11 @@ class OldBroker:
     management: str
     vhost: str
 
+    @property
+    def name(self) -> str:
+        """Where it is, told in the state."""
+        return f"{self.target.host}:{self.target.amqp_port}"
+
     def call(self, path: str) -> Any:
         """Return what its management API answers. Ends the command where it does not."""
         import httpx
@@ -107,7 +112,7 @@ def migrate(
     exchanges, bindings; then what waits in its queues. A second run goes on where the first ended.
     """
     old = old_broker(place, management, ca_file)
-    with _kept_state(state) as kept:
+    with _kept_state(state, old.name) as kept:
         found, left_out = _definitions_of(old)
         told = _bring(api, found, left_out, as_json=as_json) if definitions else None
         accounts: list[Account] = []
@@ -191,6 +196,8 @@ def _move(old: Target, here: Target, account: Account, kept: _State) -> None:
     """Move one queue, and note in its account what became of it."""
     if account.stopped:
         account.left = _count(old, account)
+        if not account.left:
+            account.stopped = ""
         return
     try:
         with (
@@ -249,17 +256,22 @@ class _Progress:
 
 
 class _State:
-    """The file that keeps how far each queue came."""
+    """The file that keeps how far each queue of an old broker came."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, old: str) -> None:
+        """Read the file, if it is there. Raises typer.BadParameter for one that is not about this broker."""
         self._path = path
+        self._old = old
         self._accounts: dict[tuple[str, str], Account] = {}
-        if path.exists() and path.stat().st_size:
+        if path.exists():
             try:
-                for entry in json.loads(path.read_text("utf-8")):
+                document = json.loads(path.read_text("utf-8"))
+                if document["old"] != old:
+                    raise ValueError(f"is about {document['old']}")
+                for entry in document["queues"]:
                     account = Account(**{**entry, "left": None, "refused": {}, "stopped": ""})
                     self._accounts[account.vhost, account.queue] = account
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, KeyError) as error:
                 raise typer.BadParameter(f"{path}: {error}", param_hint="--state") from None
 
     def account(self, vhost: str, queue: str, kind: str) -> Account:
@@ -270,21 +282,22 @@ class _State:
 
     def write(self) -> None:
         """Write all accounts, whole or not at all."""
-        text = json.dumps([asdict(account) for account in self._accounts.values()], indent=1)
+        accounts = [asdict(account) for account in self._accounts.values()]
+        text = json.dumps({"old": self._old, "queues": accounts}, indent=1)
         beside = self._path.with_name(f"{self._path.name}.new")
         beside.write_text(text + "\n", "utf-8")
         os.replace(beside, self._path)
 
 
 @contextmanager
-def _kept_state(path: Path) -> Iterator[_State]:
+def _kept_state(path: Path, old: str) -> Iterator[_State]:
     """Keep a second run away from the same file meanwhile; ends the command where one is at it."""
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             refuse(f"{path}: another run is at work with it")
-        yield _State(path)
+        yield _State(path, old)
 
 
 def _report(told: dict[str, Any] | None, accounts: list[Account], *, as_json: bool) -> None:

@@ -233,6 +233,7 @@ def test_one_virtual_host_and_what_stands_in_the_way(
     wrong = ["migrate", f"amqp://127.0.0.1:{old.amqp_port}", "--management", "http://127.0.0.1:9"]
     refused = CliRunner().invoke(app, [*wrong, "--url", new.http_url, *state])
     assert (refused.exit_code, "http://127.0.0.1:9" in refused.output) == (1, True)
-    (tmp_path / "state.json").write_text("{")
-    broken = CliRunner().invoke(app, ["migrate", *where, "--url", new.http_url, *state])
-    assert (broken.exit_code, "--state" in broken.output) == (2, True)
+    for text in ("{", '{"old": "another:5672", "queues": []}'):
+        (tmp_path / "state.json").write_text(text)
+        broken = CliRunner().invoke(app, ["migrate", *where, "--url", new.http_url, *state])
+        assert (broken.exit_code, "--state" in broken.output) == (2, True)
