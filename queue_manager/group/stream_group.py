@@ -75,6 +75,12 @@ class StreamGroup(Group):
         self.cursor.now_ms = now_ms
         super().dispatch(now_ms)
 
+    def take(self, consumer: Consumer, count: int, now_ms: int) -> int | None:
+        claimed = super().take(consumer, count, now_ms)
+        if claimed == 0 and self.cursor.position < self.log.durable_offset:
+            return None  # it is being read back, or has yet to be looked at
+        return claimed
+
     def awaits_consumers(self) -> bool:
         """See `Group`: what a stream keeps does not go by what waits for its groups."""
         return False

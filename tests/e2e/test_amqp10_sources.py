@@ -133,6 +133,25 @@ def test_a_stream_is_read_from_an_offset_that_each_message_tells(
         assert [each.sections[0x72]["x-stream-offset"] for each in got] == [2, 3]
 
 
+def test_a_drained_reader_is_given_what_has_to_be_read_from_the_store(
+    own_broker: Callable[..., BrokerProcess],
+    raw_amqp10: Connect,
+    amqp_connect: Callable[..., pika.BlockingConnection],
+) -> None:
+    broker = own_broker({})
+    arguments = {"x-queue-type": "stream"}
+    amqp_connect(broker).channel().queue_declare("events", durable=True, arguments=arguments)
+    ready(raw_amqp10, "/queues/events", *(message(b"%d" % number) for number in range(3)), to=broker)
+    assert broker.stop() == 0
+    broker.start()
+    client = raw_amqp10(to=broker)
+    client.begin()
+    client.attach_receiver("/queues/events")
+    client.give_credit(10, drain=True)
+    assert [client.receive().body for _ in range(3)] == [b"0", b"1", b"2"]
+    assert client.expect(p.Flow).link_credit == 0
+
+
 def test_a_reader_of_a_stream_is_told_what_it_lost(
     raw_amqp10: Connect, channel: amqp.BlockingChannel, name: str
 ) -> None:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from config import limits
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
 from queue_manager.claims.places import LinkCredit
+from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
-from tests.unit.queue_manager.managers import NOW_MS, make_manager, make_queue, publish
+from queue_manager.queue.stream import Stream
+from tests.unit.queue_manager.managers import NOW_MS, become_durable, make_manager, make_queue, publish
+from tests.unit.queue_manager.selecting import fields_of, send
 
 
 class Receiver:
     """A client with one consumer under link credit. `dried`: what was left each time a drain ended."""
 
     def __init__(
-        self, *, no_ack: bool = False, manager: QueueManager | None = None, queue: Queue | None = None
+        self,
+        *,
+        no_ack: bool = False,
+        manager: QueueManager | None = None,
+        queue: Queue | None = None,
+        pattern: str = "#",
+        selector: str = "",
     ) -> None:
         self.manager = manager or make_manager()
         self.queue = queue or make_queue(self.manager)
@@ -25,8 +37,13 @@ class Receiver:
         self.dried: list[int] = []
         self.credit = LinkCredit(self.manager.context, lambda: self.dried.append(self.credit.left))
         options = {"no_ack": no_ack, "exclusive": False, "lease_ms": 30_000, "pool": self.credit}
-        self.consumer = self.manager.consumption.subscribe(
-            self.queue, "", "#", self, consumer_id="receiver", credit_max=UNLIMITED, **options
+        options["wanted"] = consumer_filter(selector, {})
+        subscribe: Any = self.manager.consumption.subscribe
+        if isinstance(self.queue, Stream):
+            options |= {"start": None, "auto_commit": True}
+            subscribe = self.manager.consumption.subscribe_stream
+        self.consumer: Consumer = subscribe(
+            self.queue, "", pattern, self, consumer_id="receiver", credit_max=UNLIMITED, **options
         )
 
     def allow(self, count: int, *, drain: bool = False) -> None:
@@ -80,6 +97,27 @@ def test_a_drain_of_an_empty_queue_is_told_at_once() -> None:
     receiver = Receiver()
     receiver.allow(4, drain=True)
     assert receiver.dried == [4]
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["queue", "stream"])
+@pytest.mark.parametrize(
+    "wanted", [{"pattern": "us/#"}, {"selector": "region = 'us'"}], ids=["pattern", "selector"]
+)
+def test_a_drain_looks_at_all_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, is_stream: bool, wanted: dict[str, str]
+) -> None:
+    monkeypatch.setattr(limits, "PATTERN_SCAN_MESSAGES_MAX", 4)
+    monkeypatch.setattr(limits, "SELECTOR_SCAN_MESSAGES_MAX", 4)
+    manager = make_manager()
+    manager.context.fields.read_by(fields_of)
+    queue = make_queue(manager, stream=is_stream)
+    receiver = Receiver(manager=manager, queue=queue, **wanted)
+    send(manager, *["eu/1"] * 10, "us/1")
+    become_durable(manager)
+    receiver.allow(5, drain=True)
+    while manager.consumption.take_step(NOW_MS):
+        pass
+    assert (receiver.offsets, receiver.dried) == ([10], [4])
 
 
 def test_a_drain_ends_with_the_credit() -> None:
