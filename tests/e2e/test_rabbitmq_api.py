@@ -45,7 +45,7 @@ def test_who_says_nothing_is_asked_and_who_is_wrong_is_told(broker: BrokerProces
 def test_probes_without_a_password_are_answered(broker: BrokerProcess, path: str) -> None:
     asked = httpx.get(broker.http_url + path, trust_env=False, timeout=20)
     assert asked.status_code == 200
-    assert asked.json() == "4.3.0" or asked.json()["status"] == "ok"
+    assert asked.json() in ("4.3.0", {"status": "ok"})  # and strangers learn no more
 
 
 def test_overview_has_what_exporters_read(

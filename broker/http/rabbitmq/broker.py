@@ -312,9 +312,8 @@ async def _has_room(site: Site) -> Response:
     """Return whether one client more would be let in."""
     count = site.node.connection_count()
     if count < limits.CONNECTIONS_MAX:
-        return answer({"status": "ok", "current": count, "limit": limits.CONNECTIONS_MAX})
-    reason = "node connection limit is reached"
-    return answer({"status": "failed", "reason": reason, "current": count}, 503)
+        return answer({"status": "ok"})
+    return answer({"status": "failed", "reason": "node connection limit is reached"}, 503)
 
 
 @calls.add("GET", "/health/checks/{check}/{what}")
