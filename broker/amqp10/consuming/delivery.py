@@ -69,7 +69,7 @@ class LinkSink:
     ) -> None:
         attempts = 1 if claims is None else claims[0].attempts
         if self._is_stream:
-            payloads = self._of_stream(messages)
+            payloads = self._of_stream(messages, () if attempts > 1 else self._gap_told())
         elif attempts > 1:
             assert claims is not None
             payloads = [self._again(message, claim) for message, claim in zip(messages, claims, strict=True)]
@@ -106,9 +106,9 @@ class LinkSink:
         if self._link.is_attached:
             self._session.detach(self._link, AmqpError(c.RESOURCE_DELETED, reason))
 
-    def _of_stream(self, messages: Sequence[Message]) -> list[bytes]:
+    def _of_stream(self, messages: Sequence[Message], told: Sequence[tuple[str, int]]) -> list[bytes]:
+        """Encode messages of a stream, the first of which tells of a gap before it."""
         payloads = []
-        told = self._gap_told()
         for message in messages:
             body = message.body or b""
             added = [(_OFFSET, message.offset), *told]
