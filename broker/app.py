@@ -24,6 +24,8 @@ from broker.connections.registry import Goodbye
 from broker.drivers import Drivers
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
+from broker.events.event_exchange import EventExchange
+from broker.events.user_events import tell_users
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
 from broker.mqtt.consuming.subscribe_options import delete_left
@@ -253,6 +255,8 @@ class Broker:
         if self._telemetry is not None:
             client = self._telemetry.trace(client)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
+        EventExchange(loop, self.clock, client, self._hub.counters)
+        access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(self._hub)
         try:
             starting.step("declaring the configured queues")
@@ -377,7 +381,7 @@ class Broker:
 
     async def _tick(self, store: Store) -> None:
         hub = self.hub
-        trouble = TroubleLog(store)
+        trouble = TroubleLog(store, self.hub.events.tell_trouble)
         while True:
             await asyncio.sleep(until_beat_s(limits.DEADLINE_CHECK_INTERVAL_MS))
             now = self.clock.monotonic()

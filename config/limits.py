@@ -531,6 +531,7 @@ HOOK_PAUSE_S: Final = 10
 SCRAM_ITERATIONS: Final = 10_000  # RFC 7677 asks for 4,096 at least
 SCRAM_ITERATIONS_MAX: Final = 10_000_000  # in a users file; the client has to compute them
 SCRAM_MESSAGE_BYTES_MAX: Final = 4 * KIB
+EVENTS_WAITING_MAX: Final = 100_000  # of one turn of the loop; what is more is dropped, and counted
 ADDRESSES_KEPT_MAX: Final = 20_000  # who connected lately
 QUOTA_MAX: Final = 1_000_000_000  # ceiling of quotas that count something
 QUOTA_BYTES_INTERVAL_MS: Final = 100  # bytes stored are summed up so often, where a quota bounds them

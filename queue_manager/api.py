@@ -20,6 +20,7 @@ from queue_manager.quota_accounts import QuotaView
 from queue_manager.routing.exchange import TOPICS as TOPICS_EXCHANGE
 from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
 from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE_TYPES
+from queue_manager.shard.event_notes import EVENT_EXCHANGE, Event
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_vhosts import StoredVhost
 from storage.envelope import EnvelopeTemplate
@@ -27,10 +28,12 @@ from storage.envelope import EnvelopeTemplate
 # what is taken from elsewhere; the rest is below
 __all__ = [
     "APPLY_TO",
+    "EVENT_EXCHANGE",
     "EXCHANGE_TYPES",
     "PROPERTY_KEYS",
     "TOPICS_EXCHANGE",
     "EpochPart",
+    "Event",
     "GroupStart",
     "Pause",
     "Policy",

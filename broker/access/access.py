@@ -52,6 +52,7 @@ class Access:
         self.version = 0  # of the accounts and settings; what is derived from them holds while it is the same
         self.addresses = Addresses(settings)
         self._listeners: list[Callable[[], None]] = []
+        self._users_taken: Callable[[Users | None, Users | None, str], None] = lambda before, after, by: None
         self._throttle = Throttle()
         self._decoys = Decoys()
         self._waiting_count = 0
@@ -77,8 +78,14 @@ class Access:
         """Read the users anew, for `take`; raises ConfigError."""
         return Accounts(settings, self._clock, self._known)
 
-    async def take(self, accounts: Accounts) -> int:
-        """Go by these from now on; gives how many connections ended, of users who are gone or may do less."""
+    def on_users_taken(self, call: Callable[[Users | None, Users | None, str], None]) -> None:
+        """Have `call` called with the users there were, those there are, and who changed them."""
+        self._users_taken = call
+
+    async def take(self, accounts: Accounts, by: str = "") -> int:
+        """Go by these from now on; gives how many connections ended, of users who are gone or may do less.
+        `by` changed them.
+        """
         before, self._accounts = self._accounts, accounts
         self.version += 1
         self._settings = accounts.settings
@@ -87,6 +94,7 @@ class Access:
         ended = self.present.review(lambda identity: self._login_now(identity.login))
         for listener in self._listeners:
             listener()
+        self._users_taken(before.users, accounts.users, by)
         await before.retire()
         return ended
 

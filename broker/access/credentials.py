@@ -34,7 +34,12 @@ class Peer:
 
 def peer_of(text: str, asked_for: str = "") -> Peer:
     """Return the peer at `host:port`."""
-    return Peer(text.rpartition(":")[0].strip("[]"), asked_for)
+    return Peer(host_of(text), asked_for)
+
+
+def host_of(text: str) -> str:
+    """Return the host of `host:port`."""
+    return text.rpartition(":")[0].strip("[]")
 
 
 def _is_ip(host: str) -> bool:

@@ -53,6 +53,8 @@ class CounterView:
     dropped_session_full: int
     dropped_slow_consumer: int
     dropped_too_large: int
+    events_dropped: int
+    events_published: int
     late_settles: int
     publishes_refused: int
     publishes_unrouted: int

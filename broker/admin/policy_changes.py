@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -32,6 +32,16 @@ async def set_policy(client: ShardClient, policy: Policy) -> bool:
         pattern=policy.pattern,
         definition=dict(policy.definition),
     )
+    if client.events.is_wanted:
+        headers: dict[str, Any] = {
+            "name": policy.name,
+            "vhost": policy.vhost,
+            "pattern": policy.pattern,
+            "definition": dict(policy.definition),
+            "priority": policy.priority,
+            "apply-to": policy.apply_to,
+        }
+        client.events.note("policy.set", {**headers, "operator": policy.is_operator})
     return is_new
 
 
@@ -43,3 +53,6 @@ async def clear_policy(client: ShardClient, name: str, *, is_operator: bool) -> 
     client.policies.clear(name, is_operator=is_operator)
     await client.commits.durable()
     _log.info("policy.cleared", vhost=policy.vhost, name=name, operator=is_operator)
+    if client.events.is_wanted:
+        key = "operator.policy.cleared" if is_operator else "policy.cleared"
+        client.events.note(key, {"name": name, "vhost": policy.vhost})

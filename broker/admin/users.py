@@ -76,7 +76,7 @@ class UserAdmin:
                 return [*users, user]
             return [user if each is before else each for each in users]
 
-        await self._write(changed)
+        await self._write(changed, by)
         _log.info("user.put", user=name, by=by)
         return self.view(name)
 
@@ -114,7 +114,7 @@ class UserAdmin:
 
     async def remove_all(self, names: Collection[str], by: str = "") -> None:
         """Remove those of the users that are there, as `remove` does."""
-        await self._write(lambda users: [user for user in users if user.name not in names])
+        await self._write(lambda users: [user for user in users if user.name not in names], by)
         for name in names:
             _log.info("user.removed", user=name, by=by)
 
@@ -123,7 +123,7 @@ class UserAdmin:
         users = self._access.users
         return [] if users is None else users.kept()
 
-    async def _write(self, change: Change) -> None:
+    async def _write(self, change: Change, by: str) -> None:
         settings = self._settings().access
         if not settings.users_file:
             raise InvalidArgument("there is no users file: access.users_file names one")
@@ -137,7 +137,7 @@ class UserAdmin:
         try:
             # a password is hashed there, and another command may hold the file
             await asyncio.to_thread(change_users, Path(settings.users_file), checked)
-            await self._access.take(self._access.prepare(self._settings().access))
+            await self._access.take(self._access.prepare(self._settings().access), by)
         except ConfigError as error:
             raise InvalidArgument(str(error)) from None
         except ValidationError as error:

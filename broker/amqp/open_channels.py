@@ -33,6 +33,7 @@ class OpenChannels(dict[int, ChannelFrontend]):
             self._fail(c.NOT_ALLOWED, reached.reason, *_CHANNEL_OPEN)
             return
         self[event.channel] = ChannelFrontend(self._client, event.channel, self._fail)
+        self._client.tell_channel("channel.created", event.channel)
 
     def on_closed(self, event: ev.ChannelClosed) -> None:
         """Forget one that is closed on both sides."""
@@ -40,10 +41,13 @@ class OpenChannels(dict[int, ChannelFrontend]):
         if channel is not None:
             self._client.transport.share.give(CHANNELS)
             channel.end()
+            self._client.tell_channel("channel.closed", event.channel)
 
     def clear(self) -> None:
         """Forget all: the client is gone."""
         self._client.transport.share.give(CHANNELS, len(self))
+        for number in self:
+            self._client.tell_channel("channel.closed", number)
         super().clear()
 
     def on_failed(self, event: ev.ChannelFailed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
@@ -11,6 +11,7 @@ from broker.connections.connection_views import ConsumerView
 from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
+from queue_manager.address import local_name, vhost_of
 from queue_manager.errors import QueueNotFound
 from queue_manager.quota_accounts import CONSUMERS, MESSAGES_OUT
 
@@ -38,11 +39,15 @@ class ConsumerSink(Sink, Protocol):
 class Consumers:
     """By name: what the client calls them. They count for the client's quotas, unless they only pull."""
 
-    __slots__ = ("_by_name", "_consuming", "_is_counted", "_is_paused", "_now_ms", "_settling", "_transport")
+    __slots__ = (
+        "_by_name", "_consuming", "_events", "_is_counted", "_is_paused", "_now_ms", "_settling",
+        "_transport",
+    )  # fmt: skip
 
     def __init__(self, hub: Hub, transport: Transport, *, are_pullers: bool = False) -> None:
         self._transport = transport
         self._is_counted = not are_pullers
+        self._events = hub.events
         self._consuming = hub.client.consuming
         self._settling = hub.client.settling
         self._now_ms = hub.clock.now_ms
@@ -89,20 +94,42 @@ class Consumers:
             consumer.pause()
         self._by_name[name] = consumer
         self._count(1)
+        self._tell("consumer.created", name, consumer)
 
     def end(self, name: str, *, keep_claims: bool = False) -> bool:
         """End the consumer of that name, whether there is one; its claims return or stay with the client."""
         consumer = self._by_name.pop(name, None)
         if consumer is None:
             return False
-        self._count(-1)
+        self._ended(name, consumer)
         self._consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
         return True
 
     def forget(self, name: str) -> None:
         """Forget the consumer of that name, which ended by itself."""
-        if self._by_name.pop(name, None) is not None:
-            self._count(-1)
+        consumer = self._by_name.pop(name, None)
+        if consumer is not None:
+            self._ended(name, consumer)
+
+    def _ended(self, name: str, consumer: Consumer) -> None:
+        self._count(-1)
+        self._tell("consumer.deleted", name, consumer)
+
+    def _tell(self, key: str, name: str, consumer: Consumer) -> None:
+        """Tell of a consumer that came or went."""
+        if not (self._is_counted and self._events.is_wanted):
+            return
+        view = _view(name, consumer)
+        headers: dict[str, Any] = {
+            "consumer_tag": view.tag,
+            "queue": local_name(view.queue),
+            "vhost": vhost_of(view.queue),
+            "group": view.group,
+            "ack_required": not view.no_ack,
+            "exclusive": view.exclusive,
+            "prefetch_count": view.prefetch,
+        }
+        self._events.note(key, headers, self._transport.share.user.name)
 
     def pause(self) -> None:
         """Give nothing more to any of them, nor to those to come."""
@@ -128,10 +155,9 @@ class Consumers:
         """End them all; what one returns goes to none of the others."""
         self.pause()
         now_ms = self._now_ms()
-        ended = list(self)
-        self._by_name.clear()
-        self._count(-len(ended))
-        for consumer in ended:
+        ended, self._by_name = self._by_name, {}
+        for name, consumer in ended.items():
+            self._ended(name, consumer)
             self._consuming.unsubscribe(consumer, now_ms)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+NODE: Final = f"sluicemq@{socket.gethostname()}"
 TOLD_CHARACTERS_MAX: Final = 256
 _TOLD: Final = ("connection_name", "product", "version", "platform", "information")
 
@@ -81,6 +83,16 @@ class ConnectionView:
     blocked: bool
     held_by: str
     description: Description
+
+    @property
+    def name(self) -> str:
+        """Its name as RabbitMQ has it."""
+        return f"{self.peer} -> {self.local}"
+
+    @property
+    def pid(self) -> str:
+        """What stands for RabbitMQ's process of it, of which no other connection has the same."""
+        return f"<{NODE}.{self.id}>"
 
 
 def told_properties(given: Mapping[Any, Any] | None) -> dict[str, str]:

@@ -54,6 +54,8 @@ _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
 
+_COUNTED: Final = ("control_refused", "late_settles", "events_published", "events_dropped")
+
 _RABBITMQ: Final[tuple[_QueueMetric, ...]] = (
     ("messages_ready", "Messages ready.", lambda v: v.ready + v.delayed),
     ("messages_unacked", "Messages delivered and not acknowledged.", lambda v: v.in_flight),
@@ -185,9 +187,7 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
         ("loop_stall_seconds_max", "The longest of them.", lag.longest_ms / 1000),
     ]
     counters = asdict(site.node.counters())
-    plain += [
-        (f"{name}_total", "See docs/http.md.", counters[name]) for name in ("control_refused", "late_settles")
-    ]
+    plain += [(f"{name}_total", "See docs/http.md.", counters[name]) for name in _COUNTED]
     yield from map(_single, plain)
     yield head("sluicemq_messages_dropped_total", "Messages that went nowhere, by reason.")
     for name, reason in _DROPPED.items():

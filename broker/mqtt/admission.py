@@ -55,7 +55,7 @@ class Admission:
     `link` is the way to its session, if that outlives the connection; attached once the client is in.
     """
 
-    __slots__ = ("_authentication", "_frontend", "_is_in", "_shared", "_will", "link")
+    __slots__ = ("_authentication", "_frontend", "_shared", "_will", "link")
 
     def __init__(self, frontend: Admitted, shared: Shared) -> None:
         """`shared` is of the virtual host that the client knocks at."""
@@ -63,7 +63,6 @@ class Admission:
         self._shared = shared
         self._authentication: Authentication | None = None
         self._will: Will | None = None
-        self._is_in = False
         self.link: SessionLink | None = None
 
     def on_connect(self, event: ConnectReceived) -> None:
@@ -186,9 +185,8 @@ class Admission:
         client = self._frontend.client
         if client.connection.closed:
             return
-        self._is_in = True
         link = opened.link
-        self._shared.system.connected(client)
+        client.announce()
         if link is None:
             self._frontend.let_in(None, client.connection.accept(False, properties))
             return
@@ -225,9 +223,6 @@ class Admission:
         self._authentication = None
         shared.clients.leave(client)
         client.leave()
-        if self._is_in:
-            self._is_in = False
-            shared.system.disconnected(client)
         link = self.link
         session = None
         if link is not None:

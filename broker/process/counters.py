@@ -12,6 +12,8 @@ class Counters:
     control_refused: int = 0
     dropped_slow_consumer: int = 0
     dropped_too_large: int = 0
+    events_dropped: int = 0
+    events_published: int = 0
     late_settles: int = 0
     publishes_refused: int = 0
     publishes_unrouted: int = 0
@@ -27,6 +29,11 @@ class Counters:
     def drop_too_large(self, count: int) -> None:
         """Count messages larger than the client takes, so never sent to it."""
         self.dropped_too_large += count
+
+    def publish_events(self, count: int, dropped_count: int) -> None:
+        """Count events that a queue took, and those that were dropped for want of room."""
+        self.events_published += count
+        self.events_dropped += dropped_count
 
     def settle_late(self, count: int) -> None:
         """Count acknowledgements of claims whose lease had ended."""

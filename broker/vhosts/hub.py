@@ -16,6 +16,7 @@ from broker.connections.body_room import BodyRoom
 from broker.connections.registry import Connections, Peer
 from broker.engine.client import ShardClient
 from broker.engine.vhost_client import VhostClient
+from broker.events.event_facts import Events
 from broker.logs.log_pace import RefusalLog
 from broker.process.counters import Counters
 from broker.vhosts.vhost import Vhost, VhostNotFound
@@ -49,6 +50,7 @@ class Hub:
         self.loop = loop
         self.counters = Counters()
         self.refusals = RefusalLog()
+        self.events = Events(client)
         self.vhost = Vhost(DEFAULT_VHOST)
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
         self._vhost_calls: Final[list[VhostCall]] = []

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from broker.connections.registry import Goodbye
 from broker.engine.client import ShardClient
 from broker.engine.client.sessions import SessionClient
+from broker.events.user_events import limits_told
 from broker.stepping import in_steps, one_by_one
 from broker.vhosts.hub import Hub
 from broker.vhosts.vhost import VhostView
@@ -123,6 +124,8 @@ class VhostDirectory:
             await self._commits.durable()
         told = settings.model_dump(exclude={"name"}, exclude_defaults=True)
         _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **told)
+        if self._hub.events.is_wanted:
+            self._tell(before, settings, is_new=is_new)
         return is_new
 
     async def delete(self, name: str) -> None:
@@ -147,6 +150,20 @@ class VhostDirectory:
             self._records.forget(name)
             await self._commits.durable()
         _log.info("vhost.deleted", vhost=name)
+        if self._hub.events.is_wanted:
+            self._hub.events.note("vhost.deleted", {"name": name})
+
+    def _tell(self, before: VhostSettings, after: VhostSettings, *, is_new: bool) -> None:
+        """Have events tell of a virtual host that was made or changed."""
+        events, name = self._hub.events, after.name
+        if is_new:
+            kind = after.default_queue_type
+            told = {"description": after.description, "tags": list(after.tags), "default_queue_type": kind}
+            events.note("vhost.created", {"name": name, **told})
+        quotas = after.quotas()
+        if quotas != before.quotas():
+            key = "vhost.limits.set" if quotas else "vhost.limits.cleared"
+            events.note(key, {"vhost": name, "name": "limits", **limits_told(quotas)})
 
     def _check_own(self, name: str) -> None:
         """Raise PreconditionFailed for what administration may not change."""

@@ -28,6 +28,7 @@ from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.types_by_name import DIRECT, FANOUT, HEADERS, TOPIC
 from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.shard.context import Context
+from queue_manager.shard.event_notes import EVENT_EXCHANGE
 from storage.records import StoredBinding, StoredExchange
 from storage.records import binding as binding_record
 from storage.records import exchange as exchange_record
@@ -56,6 +57,9 @@ class Exchanges:
         self._binding_count = 0
         self.watched = WatchedNames()
         self._predeclare(DEFAULT_VHOST)
+        events = ExchangeDefinition(EVENT_EXCHANGE, TOPIC, durable=True, internal=True)
+        self._events = Exchange(events, is_predeclared=True)
+        self._adopt(self._events)
 
     def _predeclare(self, vhost: str) -> None:
         for name, kind in PREDECLARED.items():
@@ -107,6 +111,8 @@ class Exchanges:
         if definition.durable:
             self._context.commit.put(exchange_record.key(definition.name), _record_of(definition))
         self._adopt(exchange)
+        if self._context.events.is_wanted:
+            self._context.events.note("exchange.created", _told(definition), definition.user)
         return exchange
 
     def _adopt(self, exchange: Exchange) -> None:
@@ -131,8 +137,10 @@ class Exchanges:
             exchange.follow(self._alternate_of(exchange))
             self.routes.enter(exchange)
 
-    def delete(self, exchange: Exchange, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; raises InUse when it has some and may not."""
+    def delete(self, exchange: Exchange, *, if_unused: bool = False, user: str | None = None) -> None:
+        """Delete an exchange with its bindings; raises InUse when it has some and may not. `user` wants it;
+        None: the broker.
+        """
         if if_unused and exchange.bindings:
             raise InUse("exchange", exchange.name)
         self.routes.leave(exchange)
@@ -144,6 +152,9 @@ class Exchanges:
             self._drop(exchange, binding)
         self._drop_all(exchange.incoming)
         self.watched.deleted(exchange.name)
+        if self._context.events.is_wanted:
+            headers = {"name": local_name(exchange.name), "vhost": vhost_of(exchange.name)}
+            self._context.events.note("exchange.deleted", headers, user)
 
     # binding
 
@@ -178,11 +189,13 @@ class Exchanges:
             stored = _record_of(source.definition, was_bound=True)
             self._context.commit.put(exchange_record.key(source.name), stored)
         self._attach(source, binding)
+        if self._context.events.is_wanted:
+            self._context.events.note("binding.created", _told_binding(binding), user)
         return binding
 
-    def unbind(self, source: Exchange, binding: Binding) -> None:
-        """Undo a `bind`."""
-        self._drop(source, binding)
+    def unbind(self, source: Exchange, binding: Binding, user: str | None = None) -> None:
+        """Undo a `bind`, as the user wants; None: as the broker does."""
+        self._drop(source, binding, user)
         self._end_if_unused(source)
 
     def _attach(self, source: Exchange, binding: Binding) -> None:
@@ -191,9 +204,14 @@ class Exchanges:
         self._binding_count += 1
         self._context.quotas.add(BINDINGS, vhost_of(source.name), binding.user)
         self.routes.expire(source)
+        if source is self._events:
+            self._context.events.is_wanted = True
 
-    def _drop(self, source: Exchange, binding: Binding) -> None:
+    def _drop(self, source: Exchange, binding: Binding, user: str | None = None) -> None:
         source.remove(binding)
+        if self._context.events.is_wanted:
+            self._context.events.note("binding.deleted", _told_binding(binding), user)
+            self._context.events.is_wanted = bool(self._events.bindings)
         incoming = self._incoming(binding)
         del incoming[binding]
         if not incoming and isinstance(binding.destination, Queue):
@@ -258,6 +276,10 @@ class Exchanges:
         if exchange.definition.internal:
             raise InternalExchange(name)
         return self.routes.through(exchange, keys, headers)
+
+    def event_route(self, key: str, headers: Headers) -> Route:
+        """Return the queues that take an event of the broker's."""
+        return self.routes.through(self._events, (key,), lambda: headers)
 
     def unconditional_route(self, name: str, key: str) -> Route:
         """Return the route as `route`, if headers do not matter and it stays current; otherwise one without
@@ -330,3 +352,29 @@ def _check_equivalent(wanted: ExchangeDefinition, existing: ExchangeDefinition) 
         raise Inequivalent(
             "exchange", wanted.name, ALTERNATE, wanted.alternate, existing.alternate, is_argument=True
         )
+
+
+def _told(definition: ExchangeDefinition) -> dict[str, object]:
+    """Return the headers of the event that tells of a new exchange."""
+    return {
+        "name": local_name(definition.name),
+        "vhost": vhost_of(definition.name),
+        "type": definition.type,
+        "durable": definition.durable,
+        "auto_delete": definition.auto_delete,
+        "internal": definition.internal,
+        "arguments": dict(definition.arguments),
+    }
+
+
+def _told_binding(binding: Binding) -> dict[str, object]:
+    """Return the headers of an event that tells of a binding."""
+    return {
+        "source_kind": "exchange",
+        "source_name": local_name(binding.source),
+        "destination_kind": "exchange" if binding.is_to_exchange else "queue",
+        "destination_name": local_name(binding.destination.name),
+        "routing_key": binding.key,
+        "vhost": vhost_of(binding.source),
+        "arguments": dict(binding.arguments),
+    }

@@ -199,6 +199,8 @@ class QueueDirectory:
         queue.begin()
         self.adopt(queue)
         queue.watch_use()
+        if self._context.events.is_wanted:
+            self._context.events.note("queue.created", _told(queue, definition), definition.user)
         return queue
 
     def _check_room(self, definition: QueueDefinition) -> None:
@@ -289,8 +291,17 @@ class QueueDirectory:
 
     # deleting
 
-    def delete(self, queue: Queue, now_ms: int, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with all it holds; give how many messages waited in it.
+    def delete(
+        self,
+        queue: Queue,
+        now_ms: int,
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+        user: str | None = None,
+    ) -> int:
+        """Delete a queue with all it holds; give how many messages waited in it. `user` wants it; None: the
+        broker.
 
         Raises InUse, NotEmpty when that was a condition.
         """
@@ -309,6 +320,9 @@ class QueueDirectory:
         self.exchanges.forget(queue)
         queue.delete(now_ms)
         self.watched.deleted(queue.name)
+        if self._context.events.is_wanted:
+            headers = {"name": local_name(queue.name), "vhost": vhost_of(queue.name), "type": _type_of(queue)}
+            self._context.events.note("queue.deleted", headers, user)
         return count
 
     def delete_unused(self, queue: Queue, now_ms: int) -> None:
@@ -354,3 +368,23 @@ class QueueDirectory:
                 self.delete(queue, now_ms)
             else:
                 queue.watch_use()
+
+
+def _type_of(queue: Queue) -> str:
+    """Return the type of a queue, as RabbitMQ calls it in its events."""
+    kind = STREAM if queue.policy.stream else QUORUM if queue.policy.quorum else CLASSIC
+    return f"rabbit_{kind.removesuffix('s')}_queue"
+
+
+def _told(queue: Queue, definition: QueueDefinition) -> dict[str, object]:
+    """Return the headers of the event that tells of a new queue."""
+    return {
+        "name": local_name(queue.name),
+        "vhost": vhost_of(queue.name),
+        "type": _type_of(queue),
+        "durable": queue.durable,
+        "auto_delete": definition.auto_delete,
+        "exclusive": queue.owner is not None,
+        "arguments": dict(definition.arguments or {}),
+        "owner_pid": "" if queue.owner is None else str(queue.owner),
+    }

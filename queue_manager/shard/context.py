@@ -9,6 +9,7 @@ from config import limits
 from queue_manager.quota_accounts import Quotas
 from queue_manager.shard.commit import Commit, WrittenLog
 from queue_manager.shard.discards import Discards
+from queue_manager.shard.event_notes import Events
 from queue_manager.shard.loads import Load
 from queue_manager.shard.message_fields import MessageFields
 from queue_manager.shard.steps import Budget, Steps
@@ -165,7 +166,7 @@ AUTO_COMMIT_INTERVAL_MS: Final = 5_000
 
 
 class Context:
-    """The open commit, times to come, quotas, reads asked for, and work lists of one shard.
+    """The open commit, times to come, quotas, events, reads asked for, and work lists of one shard.
 
     `dispatchable`, `leased`, `appended`, `tailed`, `trimmable`, `skipping`, `staging` hold those of their
     kind that have something to be done; dicts, for their order. `deferred` groups had more to hand out than
@@ -187,6 +188,7 @@ class Context:
         self.sealed_bytes = 0
         self.timers = Timers()
         self.quotas = Quotas()
+        self.events = Events()
         self.fields = MessageFields()
         self.loads: list[Load] = []
         self.removals: list[Removal] = []

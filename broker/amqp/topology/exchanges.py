@@ -70,7 +70,7 @@ class Exchanges:
             place = self._channel.client.vhost
             reason = f"deletion of system exchange '{name}' in vhost '{place}' not allowed"
             raise channel_error(c.ACCESS_REFUSED, reason)
-        answer = self._client.delete(name, if_unused=method.if_unused)
+        answer = self._client.delete(name, if_unused=method.if_unused, caller=self._channel.client.caller)
         self._held.expect(answer, partial(self._deleted, method), method.index)
 
     def _deleted(self, method: commands.Exchange.Delete, answer: Answer[Changed]) -> None:

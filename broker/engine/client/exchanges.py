@@ -61,14 +61,14 @@ class ExchangeClient:
         return self._view(self._exchanges.find(name))
 
     @answered
-    def delete(self, name: Name, *, if_unused: bool = False) -> Changed:
-        """Delete an exchange with its bindings. Comes to ExchangeNotFound, AccessRefused for those that are
-        always there, PreconditionFailed when it has bindings and may have none.
+    def delete(self, name: Name, *, if_unused: bool = False, caller: str = OPERATOR) -> Changed:
+        """Delete an exchange with its bindings for a caller. Comes to ExchangeNotFound, AccessRefused for
+        those that are always there, PreconditionFailed when it has bindings and may have none.
         """
         exchange = self._exchanges.find(name)
         if exchange.is_predeclared:
             raise AccessRefused(f"deletion of system exchange {exchange.name!r} not allowed")
-        self._exchanges.delete(exchange, if_unused=if_unused)
+        self._exchanges.delete(exchange, if_unused=if_unused, user=self._user_of(caller))
         return Changed(True, exchange.durable)
 
     @answered
@@ -99,7 +99,7 @@ class ExchangeClient:
             return Changed(False, False)
         if isinstance(destination, Queue):
             find(self._shard, binding.destination, caller)  # it may be another connection's
-        self._exchanges.unbind(source, found)
+        self._exchanges.unbind(source, found, self._user_of(caller))
         return Changed(True, found.is_durable)
 
     @answered

@@ -202,7 +202,9 @@ class QueueClient:
     def _delete(self, name: Name, caller: str, *, if_unused: bool, if_empty: bool) -> Dropped:
         queue = find(self._shard, name, caller)
         now_ms = self._shard.clock.now_ms()
-        count = self._queues.delete(queue, now_ms, if_unused=if_unused, if_empty=if_empty)
+        count = self._queues.delete(
+            queue, now_ms, if_unused=if_unused, if_empty=if_empty, user=self._user_of(caller)
+        )
         if isinstance(queue.owner, str):
             self._exclusive.get(queue.owner, {}).pop(queue, None)
         return Dropped(count, queue.durable)

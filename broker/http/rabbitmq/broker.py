@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from broker.connections.connection_views import ConnectionView
+from broker.connections.connection_views import NODE, ConnectionView
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.asking import Asking, Calls, OpenCall, answer, nothing
@@ -46,7 +46,7 @@ async def overview(asking: Asking) -> Response:
             "product_version": VERSION,
             "product_name": PRODUCT,
             "rabbitmq_version": RABBITMQ_VERSION,
-            "cluster_name": shapes.NODE,
+            "cluster_name": NODE,
             "erlang_version": "none",
             "erlang_full_version": f"Python {platform.python_version()}",
             "disable_stats": False,
@@ -62,7 +62,7 @@ async def overview(asking: Asking) -> Response:
                 "queues": queue_count,
             },
             "statistics_db_event_queue": 0,
-            "node": shapes.NODE,
+            "node": NODE,
             "listeners": listeners,
             "contexts": _contexts(listeners),
         }
@@ -71,14 +71,14 @@ async def overview(asking: Asking) -> Response:
 
 def _contexts(listeners: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return where this API is."""
-    context = {"node": shapes.NODE, "description": "RabbitMQ Management", "path": "/"}
+    context = {"node": NODE, "description": "RabbitMQ Management", "path": "/"}
     return [{**context, "port": str(each["port"])} for each in listeners if each["protocol"] == "http"]
 
 
 def _listeners(asking: Asking) -> list[dict[str, Any]]:
     return [
         {
-            "node": shapes.NODE,
+            "node": NODE,
             "protocol": _PROTOCOLS.get(each.name, each.name),
             "ip_address": each.bind,
             "port": each.port,
@@ -99,7 +99,7 @@ async def nodes(asking: Asking) -> Response:
 async def node(asking: Asking) -> Response:
     """Show the one node there is, by its name."""
     asking.check_monitoring()
-    if asking.part("node") != shapes.NODE:
+    if asking.part("node") != NODE:
         raise Problem(404, "not_found", "Not Found")
     return answer(_node_item(asking))
 
@@ -128,7 +128,7 @@ async def rebalance(asking: Asking) -> Response:
 def _node_item(asking: Asking) -> dict[str, Any]:
     view = asking.site.node.view()
     return {
-        "name": shapes.NODE,
+        "name": NODE,
         "type": "disc",
         "running": True,
         "os_pid": str(view.pid),
@@ -164,7 +164,7 @@ async def connections(asking: Asking) -> Response:
         views,
         lambda view: shapes.connection(view),
         asking.query,
-        shapes.connection_name,
+        lambda view: view.name,
     )
 
 
@@ -182,7 +182,7 @@ async def connection(asking: Asking) -> Response:
     """Show one connection, by its name."""
     for view in await asking.site.node.connections():
         mine = asking.login.is_monitoring or view.description.user == asking.login.user
-        if mine and shapes.connection_name(view) == asking.part("name"):
+        if mine and view.name == asking.part("name"):
             return answer(shapes.connection(view))
     raise Problem(404, "not_found", "Not Found")
 
@@ -217,7 +217,7 @@ async def close_connection(asking: Asking) -> Response:
     """Send a client away."""
     for view in await asking.site.node.connections():
         mine = asking.login.is_administrator or view.description.user == asking.login.user
-        if mine and shapes.connection_name(view) == asking.part("name"):
+        if mine and view.name == asking.part("name"):
             await asking.site.node.close_connection(view.id, _reason(asking))
             return nothing()
     raise Problem(404, "not_found", "Not Found")
@@ -256,7 +256,7 @@ async def whoami(asking: Asking) -> Response:
 @calls.add("GET", "/cluster-name")
 async def cluster_name(asking: Asking) -> Response:
     """Show the name of the broker."""
-    return answer({"name": shapes.NODE})
+    return answer({"name": NODE})
 
 
 @calls.add("GET", "/feature-flags", "/deprecated-features", "/deprecated-features/used")

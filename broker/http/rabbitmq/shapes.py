@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 from typing import Any, Final
 
-from broker.connections.connection_views import ChannelView, ConnectionView, ConsumerView
+from broker.connections.connection_views import NODE, ChannelView, ConnectionView, ConsumerView
 from broker.http.totals import QueueTotals, Rates
 from queue_manager.api import BindingDefinition, ExchangeView, QueueView
 
 USER: Final = "sluicemq"
-NODE: Final = f"sluicemq@{socket.gethostname()}"
 
 STATS: Final = ("publish", "deliver_get", "deliver", "ack", "redeliver")
 
@@ -142,7 +140,7 @@ def connection(view: ConnectionView) -> dict[str, Any]:
     host, _, port = view.peer.rpartition(":")
     local_host, _, local_port = view.local.rpartition(":")
     return {
-        "name": connection_name(view),
+        "name": view.name,
         "node": NODE,
         "vhost": told.vhost,
         "user": told.user,
@@ -163,16 +161,11 @@ def connection(view: ConnectionView) -> dict[str, Any]:
     }
 
 
-def connection_name(view: ConnectionView) -> str:
-    """Return the name of a connection."""
-    return f"{view.peer} -> {view.local}"
-
-
 def channel(view: ConnectionView, of: ChannelView) -> dict[str, Any]:
     """Return the form of one channel."""
     told = view.description
     return {
-        "name": f"{connection_name(view)} ({of.number})",
+        "name": f"{view.name} ({of.number})",
         "number": of.number,
         "node": NODE,
         "vhost": told.vhost,
@@ -204,10 +197,10 @@ def consumer(view: ConnectionView, number: int, of: ConsumerView) -> dict[str, A
         "prefetch_count": of.prefetch,
         "arguments": {"x-consumer-group": of.group} if of.group else {},
         "channel_details": {
-            "name": f"{connection_name(view)} ({number})",
+            "name": f"{view.name} ({number})",
             "number": number,
             "node": NODE,
-            "connection_name": connection_name(view),
+            "connection_name": view.name,
             "peer_host": view.peer.rpartition(":")[0],
             "peer_port": _number(view.peer.rpartition(":")[2]),
             "user": view.description.user,
@@ -226,7 +219,7 @@ def consumers_of(view: ConnectionView) -> list[tuple[int, ConsumerView]]:
 
 def _connection_details(view: ConnectionView) -> dict[str, Any]:
     host, _, port = view.peer.rpartition(":")
-    return {"name": connection_name(view), "peer_host": host, "peer_port": _number(port)}
+    return {"name": view.name, "peer_host": host, "peer_port": _number(port)}
 
 
 def _number(text: str) -> int:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from broker.access.accounts_of_file import USERS_FILE
+from broker.connections.connection_views import NODE
 from broker.http.problems import Problem
-from broker.http.rabbitmq import shapes
 from broker.http.rabbitmq.account_entries import RIGHTS, with_permission
 from broker.http.rabbitmq.asking import NO_ENTRY, Asking, Calls, answer, nothing
 from broker.http.rabbitmq.limit_names import limit_asked, limit_field, limits_of
@@ -143,7 +143,7 @@ async def _item(asking: Asking, view: VhostView) -> dict[str, Any]:
         "protected_from_deletion": view.protected_from_deletion,
         "metadata": {"description": description, "tags": tags, "default_queue_type": default},
         "tracing": False,
-        "cluster_state": {shapes.NODE: "running"},
+        "cluster_state": {NODE: "running"},
         "messages": ready + unacknowledged,
         "messages_ready": ready,
         "messages_unacknowledged": unacknowledged,

@@ -66,10 +66,15 @@ class MqttClient:
         self.client_id = client_id
         self.has_assigned_id = is_assigned
 
+    def announce(self) -> None:
+        """Tell that the client was let in."""
+        if self._presence is not None:
+            self._presence.announce()
+
     def leave(self) -> None:
         """Forget a client that is gone."""
         if self._presence is not None:
-            self._presence.end()
+            self._presence.end(self.end_reason)
             self._presence = None
 
     def when_durable(self, call: Callable[..., None], *arguments: Any) -> None:

@@ -8,13 +8,14 @@ level matches it.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from broker.access.credentials import host_of
 from broker.access.login import Identity, NotPermitted
+from broker.connections.connection_views import NODE, ConnectionView
 from broker.engine.traffic import RetainedMessage
-from broker.mqtt.connection.mqtt_client import Clients, MqttClient
+from broker.mqtt.connection.mqtt_client import Clients
 from broker.mqtt.publishing.topic_audience import Audience
 from broker.mqtt.topology.pubsub import PubSub
 from broker.version import VERSION
@@ -27,9 +28,10 @@ from storage.envelope import EnvelopeTemplate
 
 ROOT: Final = "$SYS/"
 EVERYONE: Final = "everyone"
-_PRESENCE: Final = f"{ROOT}brokers/sluicemq@{socket.gethostname()}/clients/{{}}/{{}}"
+_PRESENCE: Final = f"{ROOT}brokers/{NODE}/clients/{{}}/{{}}"
 _AS_A_LEVEL: Final = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B", "#": "%23"})
 _QOS_0: Final = 0x30
+_VERSIONS: Final = {"MQTT 5": 5, "MQTT 3.1.1": 4}
 
 
 class SystemTopics:
@@ -60,29 +62,28 @@ class SystemTopics:
         if not (self._is_open or identity.login.is_monitoring):
             raise NotPermitted(f"{ROOT}# is for users with the tag monitoring")
         if not topic_filter.startswith(f"{ROOT}broker/"):
+            self._follow_presence()
+
+    def _follow_presence(self) -> None:
+        if not self._tells_presence:
             self._tells_presence = True
+            self._hub.events.follow(self._hub.vhost.name, self._tell_presence)
 
-    def connected(self, client: MqttClient) -> None:
-        """Tell that a client was let in."""
-        if self._tells_presence:
-            version = client.connection.protocol_version
-            self._tell_presence(client, "connected", "connected_at", proto_ver=version)
-
-    def disconnected(self, client: MqttClient) -> None:
-        """Tell that a client that was let in is gone."""
-        if self._tells_presence:
-            self._tell_presence(client, "disconnected", "disconnected_at", reason=client.end_reason)
-
-    def _tell_presence(self, client: MqttClient, what: str, when: str, **more: Any) -> None:
-        told = {
-            "clientid": client.client_id,
-            "username": client.identity.user,
-            "ipaddress": client.transport.came_from.host,
-            **more,
-            when: self._hub.clock.now_ms(),
+    def _tell_presence(self, view: ConnectionView, reason: str | None) -> None:
+        """Tell that a client was let in, or that it is gone."""
+        told = view.description
+        if not told.protocol.startswith("MQTT"):
+            return
+        is_there = reason is None
+        what = "connected" if is_there else "disconnected"
+        fact = {
+            "clientid": told.client_id,
+            "username": told.user,
+            "ipaddress": host_of(view.peer),
+            **({"proto_ver": _VERSIONS.get(told.protocol, 3)} if is_there else {"reason": reason}),
+            f"{what}_at": self._hub.clock.now_ms(),
         }
-        topic = _PRESENCE.format(client.client_id.translate(_AS_A_LEVEL), what)
-        self._publish(topic, json.dumps(told))
+        self._publish(_PRESENCE.format(told.client_id.translate(_AS_A_LEVEL), what), json.dumps(fact))
 
     def matching(self, topic_filter: str) -> Iterator[RetainedMessage]:
         """Return the topics a filter matches, as they are."""

@@ -63,7 +63,9 @@ def core() -> Consuming:
 @pytest.fixture
 def consumers(core: Consuming) -> Consumers:
     hub: Any = SimpleNamespace(
-        client=SimpleNamespace(consuming=core, settling=None), clock=SimpleNamespace(now_ms=lambda: 0)
+        client=SimpleNamespace(consuming=core, settling=None),
+        clock=SimpleNamespace(now_ms=lambda: 0),
+        events=SimpleNamespace(is_wanted=False),
     )
     transport: Any = SimpleNamespace(paused=False, share=NO_SHARE)
     return Consumers(hub, transport)

@@ -16,6 +16,8 @@ from tests.waiting import turns
 class Nothing:
     """A core without work."""
 
+    events = None
+
     class turns:
         @staticmethod
         def has_work() -> bool:
@@ -37,6 +39,7 @@ class Busy:
     def __init__(self, log: list) -> None:
         self.turns = self
         self.commits = self
+        self.events = None
         self.tell = None
         self._log = log
         self._has_work = False

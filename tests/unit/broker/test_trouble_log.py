@@ -11,7 +11,8 @@ class TroubledStore(MemoryStore):
 
 def test_trouble_is_told_when_it_begins_while_it_lasts_and_when_it_is_over():
     store = TroubledStore()
-    log = TroubleLog(store)
+    told: list[str] = []
+    log = TroubleLog(store, told.append)
     with capture_logs() as logged:
         log.look(0)
         store.trouble = StoreUnavailable("no disk")  # type: ignore[assignment]
@@ -28,3 +29,4 @@ def test_trouble_is_told_when_it_begins_while_it_lasts_and_when_it_is_over():
         ("storage.trouble_over", None),
         ("storage.trouble", "no disk again"),
     ]
+    assert told == ["no disk", "", "no disk again"]
