@@ -255,6 +255,7 @@ class Broker:
         if self._telemetry is not None:
             client = self._telemetry.trace(client)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
+        self._hub.banning.restore()
         EventExchange(loop, self.clock, client, self._hub.counters)
         access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(self._hub)

@@ -16,6 +16,7 @@ import typer
 
 from broker.commands import (
     backups,
+    bans,
     bench,
     connections,
     definitions,
@@ -52,6 +53,7 @@ app.add_typer(exchanges.app, name="exchange")
 app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(policies.app, name="policy")
 app.add_typer(quotas.app, name="quota")
+app.add_typer(bans.app, name="ban")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")

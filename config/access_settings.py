@@ -219,6 +219,15 @@ def check_url(url: str) -> str:
     return url
 
 
+class FlappingSettings(Section):
+    """When a client identifier of MQTT is banned for a while since it connects too often."""
+
+    connects: Count = Field(default=0, ge=0)
+    """How many connections it may make in a window; 0: any number."""
+    window_ms: PositiveDurationMs = Field(default=60_000, validation_alias="window")
+    ban_ms: PositiveDurationMs = Field(default=300_000, validation_alias="ban")
+
+
 class AccessSettings(Section):
     """The rules of login."""
 
@@ -236,6 +245,7 @@ class AccessSettings(Section):
     """How many connections one address may have; 0: as many as there is room for."""
     connects_per_second: Count = Field(default=0, ge=0)
     """How many connections one address may make in a second; 0: any number."""
+    flapping: FlappingSettings = FlappingSettings()
     jwt: TokenSettings | None = None
     http: HookSettings | None = None
     order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")

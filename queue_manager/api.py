@@ -22,6 +22,7 @@ from queue_manager.routing.exchange_types.base import PROPERTY_KEYS
 from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE_TYPES
 from queue_manager.shard.event_notes import EVENT_EXCHANGE, Event
 from queue_manager.stage_tags import EpochPart, StageTag
+from queue_manager.stored_bans import BanKey, StoredBan
 from queue_manager.stored_vhosts import StoredVhost
 from storage.envelope import EnvelopeTemplate
 
@@ -29,6 +30,7 @@ from storage.envelope import EnvelopeTemplate
 __all__ = [
     "APPLY_TO",
     "EVENT_EXCHANGE",
+    "BanKey",
     "EXCHANGE_TYPES",
     "PROPERTY_KEYS",
     "TOPICS_EXCHANGE",
@@ -40,6 +42,7 @@ __all__ = [
     "QueuePolicy",
     "QuotaView",
     "StageTag",
+    "StoredBan",
     "StoredVhost",
     "StreamStart",
     "read_start",

@@ -11,6 +11,7 @@ from typing import Final
 from broker.access.accounts import Accounts
 from broker.access.accounts_of_file import GUEST, USERS_FILE, Users, grants_of, guest
 from broker.access.address_limits import Addresses
+from broker.access.ban_table import BanTable, Flapping
 from broker.access.credentials import (
     Anonymous,
     Certificate,
@@ -51,6 +52,8 @@ class Access:
         self.present = Present()
         self.version = 0  # of the accounts and settings; what is derived from them holds while it is the same
         self.addresses = Addresses(settings)
+        self.bans = BanTable(clock.now_ms)
+        self.flapping = Flapping(settings.flapping)
         self._listeners: list[Callable[[], None]] = []
         self._users_taken: Callable[[Users | None, Users | None, str], None] = lambda before, after, by: None
         self._throttle = Throttle()
@@ -91,6 +94,7 @@ class Access:
         self._settings = accounts.settings
         self._nobody = _anonymous_login(accounts.settings)
         self.addresses.follow(accounts.settings)
+        self.flapping.settings = accounts.settings.flapping
         ended = self.present.review(lambda identity: self._login_now(identity.login))
         for listener in self._listeners:
             listener()
@@ -109,6 +113,7 @@ class Access:
         found = self._login_now(login)
         if found is None:
             raise LoginRefused(REMOVED, REMOVED)
+        self.bans.check_user(found.user)
         return found
 
     def earlier(self, user: str, source: str) -> Login:
@@ -139,6 +144,15 @@ class Access:
 
     def login_at_once(self, credentials: Credentials, peer: Peer) -> Login | None:
         """Log in as `login`, where nothing has to be waited for; None: it has to be. Raises LoginRefused."""
+        if self.bans.is_empty:
+            return self._login_at_once(credentials, peer)
+        self.bans.check_address(peer.host)
+        login = self._login_at_once(credentials, peer)
+        if login is not None:
+            self.bans.check_user(login.user)
+        return login
+
+    def _login_at_once(self, credentials: Credentials, peer: Peer) -> Login | None:
         if isinstance(credentials, Anonymous):
             return self._stranger(peer)
         if isinstance(credentials, Certificate):
@@ -167,6 +181,7 @@ class Access:
         login = await self._slowed(credentials.user, peer, at_once, look)
         if not self._holds(login):
             raise LoginRefused("the login has ended")
+        self.bans.check_user(login.user)
         return login
 
     async def _look(self, credentials: Password, peer: Peer) -> Login:

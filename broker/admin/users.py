@@ -86,7 +86,7 @@ class UserAdmin:
         Raises UserNotFound, and what `put` raises.
         """
         self.view(name)
-        await self._write(lambda users: [change(user) if user.name == name else user for user in users])
+        await self._write(lambda users: [change(user) if user.name == name else user for user in users], by)
         _log.info("user.put", user=name, by=by)
 
     async def add_all(self, wanted: Sequence[UserSettings], by: str = "") -> list[str]:
@@ -100,7 +100,7 @@ class UserAdmin:
             others[:] = [user.name for user in wanted if present.get(user.name, user) != user]
             return [*users, *[user for user in wanted if user.name not in present]]
 
-        await self._write(added)
+        await self._write(added, by)
         _log.info("users.added", count=len(wanted) - len(others), by=by)
         return others
 

@@ -219,6 +219,7 @@ class Amqp10Frontend(Frontend):
         vhost = hostname[len(_VHOST_PREFIX) :] if hostname.startswith(_VHOST_PREFIX) else DEFAULT_VHOST
         self.client.introduce(opened.container_id, opened.properties)
         try:
+            self.client.check_banned(self.client.container_id)
             self.client.enter(vhost)
         except VhostNotFound as refused:
             self._fail(c.NOT_FOUND, refused.reason)

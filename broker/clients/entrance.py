@@ -148,6 +148,11 @@ class LoggedIn:
         self.vhost = vhost
         self._presence.announce()
 
+    def check_banned(self, client_id: str) -> None:
+        """Raise LoginRefused if nobody may come in under this name of a client."""
+        access = self.hub.access
+        access.bans.check_client(client_id)
+
     def tell_channel(self, key: str, number: int) -> None:
         """Tell of a channel that was opened or closed."""
         events = self.hub.events

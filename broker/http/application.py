@@ -28,6 +28,7 @@ from broker.http.server import HttpServer
 from broker.http.site import Site
 from broker.http.topic_tail import Tails
 from broker.http.v1.backups import backups
+from broker.http.v1.bans import bans
 from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
 from broker.http.v1.exchanges import exchanges
@@ -53,6 +54,7 @@ _SUBJECTS: Final = (
     vhosts,
     users,
     quotas,
+    bans,
     connections,
     listings,
     configuration,

@@ -168,6 +168,7 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
     yield head("sluicemq_info", "What runs here.")
     yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
     uncommitted = site.client.turns.uncommitted_bytes()
+    access = site.hub.access
     plain: list[_Single] = [
         ("uptime_seconds", "How long the broker runs.", node.uptime_ms / 1000),
         ("memory_resident_bytes", "Memory of the process in RAM.", node.memory_bytes),
@@ -182,6 +183,13 @@ def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[s
         ("messages_delivered_total", "Deliveries, all queues.", totals.delivered),
         ("messages_settled_total", "Messages done with, all queues.", totals.settled),
         ("uncommitted_bytes", "Memory of what is not durable yet.", uncommitted),
+        ("bans", "Clients, users and addresses that are kept out.", len(access.bans.all())),
+        ("banned_logins_total", "Logins refused for a ban.", access.bans.refused_count),
+        (
+            "flapping_bans_total",
+            "Clients banned since they connected too often.",
+            access.flapping.banned_count,
+        ),
         ("loop_stalls_total", "Steps that held up everybody else.", lag.stall_count),
         ("loop_stalled_seconds_total", "All of them together.", lag.stalled_ms / 1000),
         ("loop_stall_seconds_max", "The longest of them.", lag.longest_ms / 1000),

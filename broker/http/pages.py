@@ -21,6 +21,7 @@ from broker.http.drawing import drawing_of
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
+from broker.http.v1.bans import list_bans
 from broker.http.v1.listings import list_epochs, list_retained, list_sessions, staging_page
 from broker.http.v1.overview import show_overview
 from broker.http.v1.users import list_users
@@ -98,6 +99,7 @@ class Pages:
             ("/retained", "Retained", self.retained),
             ("/epochs", "Epochs", self.epochs),
             ("/quotas", "Quotas", self.quotas),
+            ("/bans", "Bans", self.bans),
         )
 
     def routes(self) -> list[Route]:
@@ -321,6 +323,10 @@ class Pages:
     async def quotas(self, request: Request) -> Response:
         """Show what virtual hosts and users have, and may have."""
         return self._page(request, "quotas.html", quotas=self._site.client.quotas.views())
+
+    async def bans(self, request: Request) -> Response:
+        """Show who is kept out."""
+        return self._page(request, "bans.html", bans=await list_bans(self._site))
 
     async def users(self, request: Request) -> Response:
         """Show accounts with their permissions."""

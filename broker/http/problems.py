@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from broker.admin.policy_changes import PolicyNotFound
 from broker.admin.users import UserNotFound
 from broker.engine.shard_ending import BrokerStopped
+from broker.vhosts.banning import BanNotFound
 from broker.vhosts.vhost import VhostNotFound
 from queue_manager.errors import (
     AccessRefused,
@@ -39,6 +40,7 @@ _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     VhostNotFound: (404, "not_found"),
     UserNotFound: (404, "not_found"),
     PolicyNotFound: (404, "not_found"),
+    BanNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),
     PreconditionFailed: (409, "precondition_failed"),

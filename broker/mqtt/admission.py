@@ -6,6 +6,7 @@ import secrets
 from functools import partial
 from typing import Any, Protocol
 
+from broker.access.ban_table import Banned
 from broker.access.credentials import (
     Anonymous,
     Certificate,
@@ -122,9 +123,7 @@ class Admission:
         if client.connection.closed:  # the client did not wait
             return
         if isinstance(found, LoginRefused):
-            wrong = found.told == LoginRefused.TOLD
-            code = c.BAD_USER_NAME_OR_PASSWORD if wrong else c.NOT_AUTHORIZED
-            client.refuse(packet.client_id, code, found.reason, told=found.told)
+            client.refuse(packet.client_id, _code_of(found), found.reason, told=found.told)
             return
         if VHOST_SEPARATOR in packet.client_id:  # it would name a session of another virtual host
             reason = "a client identifier has no U+001D in it"
@@ -134,9 +133,13 @@ class Admission:
         client_id = packet.client_id or assigned_id
         try:
             client.hub.check_there()
+            client.hub.banning.check_connect(client.vhost, client_id)
             identity = found.enter(client.vhost, client_id)
             if packet.will is not None:
                 publish.check_publish(identity, packet.will.topic)
+        except Banned as refused:
+            client.refuse(packet.client_id, c.BANNED, refused.reason, told=refused.told)
+            return
         except (NotPermitted, VhostNotFound, VhostRefused) as refused:
             client.refuse(packet.client_id, c.NOT_AUTHORIZED, refused.reason)
             return
@@ -233,3 +236,10 @@ class Admission:
         self._will = None
         if will is not None or session is not None:
             shared.wills.leave(client.client_id, will, client.identity, session)
+
+
+def _code_of(refused: LoginRefused) -> int:
+    """Return the reason code of a CONNACK."""
+    if isinstance(refused, Banned):
+        return c.BANNED
+    return c.BAD_USER_NAME_OR_PASSWORD if refused.told == LoginRefused.TOLD else c.NOT_AUTHORIZED

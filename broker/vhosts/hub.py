@@ -19,6 +19,7 @@ from broker.engine.vhost_client import VhostClient
 from broker.events.event_facts import Events
 from broker.logs.log_pace import RefusalLog
 from broker.process.counters import Counters
+from broker.vhosts.banning import Banning
 from broker.vhosts.vhost import Vhost, VhostNotFound
 from config import limits
 from config.settings import Settings, VhostSettings
@@ -68,6 +69,7 @@ class Hub:
         self.want_answer = self._connections.want_answer
         self.has_work = client.turns.has_work  # for `settle_turn`; asked for each chunk
         self.want_settle = self._connections.want_settle
+        self.banning = Banning(client, access, clock, self._connections, self.events)
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
         client.commits.on_committed(self._connections.committed)

@@ -680,6 +680,26 @@ class StoredPolicy(NamedTuple):
 policy: Final = Record("policy", 0x30, key_of(PolicyKey), value_of(StoredPolicy))
 """A policy for the queues and exchanges of a virtual host whose names match."""
 
+
+class BanKey(NamedTuple):
+    """What is banned: 0 a client identifier, 1 a user, 2 an address; and which."""
+
+    kind: U8
+    value: TextRest
+
+
+class StoredBan(NamedTuple):
+    """`until_ms` is 0 for good; `by` is the user who made it, "" the broker."""
+
+    until_ms: I64
+    made_at_ms: I64
+    reason: Utf8
+    by: Utf8
+
+
+ban: Final = Record("ban", 0x32, key_of(BanKey), value_of(StoredBan))
+"""Clients that are kept out."""
+
 # sessions of MQTT
 
 NEVER_S: Final = 0xFFFF_FFFF

@@ -8,6 +8,7 @@ shard has stopped or its store has failed.
 
 from __future__ import annotations
 
+from broker.engine.client.bans import BanRecords
 from broker.engine.client.commits import BackupClient, CommitClient
 from broker.engine.client.epochs import EpochClient
 from broker.engine.client.exchanges import ExchangeClient
@@ -43,6 +44,7 @@ class ShardClient:
         self.policies = PolicyClient(shard)
         self.quotas = QuotaClient(shard)
         self.vhosts = VhostRecords(shard)
+        self.bans = BanRecords(shard)
         self.events = EventClient(shard)
         self.publishing = PublishingClient(shard)
         self.consuming = ConsumingClient(shard)

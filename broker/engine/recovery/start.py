@@ -35,6 +35,7 @@ from storage.records import (
     TO_EXCHANGE,
     active,
     attempts,
+    ban,
     binding,
     claimed_bitmap,
     done,
@@ -230,6 +231,8 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
         manager.retained.restore(message)  # those that have expired go with the first commit
     async for name, stored in scan_records(store, vhost):
         manager.vhosts.restore(name, stored)
+    async for ban_key, stored_ban in scan_records(store, ban):
+        manager.bans.restore(ban_key, stored_ban)
     async for policy_key, stored_policy in scan_records(store, policy):
         manager.queues.policies.restore(policy_key, stored_policy)
     manager.queues.policies_restored()
