@@ -49,6 +49,7 @@ def policy_of(settings: Settings, queue: QueueSettings) -> QueuePolicy:
         single_active=queue.single_active_consumer,
         priority_max=queue.max_priority,
         message_groups="" if queue.message_groups == "off" else queue.message_groups,
+        last_value=queue.last_value,
         deduplication_window_ms=queue.deduplication_window_ms,
         dead_letter=queue.dead_letter,
         retry_initial_ms=queue.retry.initial_backoff_ms,

@@ -18,7 +18,7 @@ from config.field_types import (
 
 _NOT_FOR_STREAMS = (
     "done_retention_ms", "bucket_size", "retry", "dlq", "overflow", "max_priority", "message_groups",
-    "unmatched",
+    "unmatched", "last_value",
 )  # fmt: skip
 _STREAM_LIMITS: Final = {
     "max_depth": "max_length_messages",
@@ -111,6 +111,7 @@ class QueueLimitsSettings(Section):
 PRIORITY_MAX: Final = limits.PRIORITY_MAX
 GROUPS_MAX: Final = limits.GROUPS_PER_QUEUE_MAX
 DEDUPLICATION_WINDOW_MS_MAX: Final = limits.DEDUPLICATION_WINDOW_MS_MAX
+LAST_VALUE_BYTES_MAX: Final = limits.LAST_VALUE_BYTES_MAX
 
 
 class RetentionSettings(Section):
@@ -186,6 +187,8 @@ class QueueSettings(Section):
     """Messages have priorities from 0 to this one, the highest goes first; 0: they have none."""
     message_groups: Annotated[Literal["off", "sticky", "rebalance"], BeforeValidator(_off_is_a_word)] = "off"
     """Messages of one key go to one consumer of each group; `rebalance` shares keys out when one joins."""
+    last_value: str = Field(default="", max_length=LAST_VALUE_BYTES_MAX)
+    """A header: of each of its values only the newest message is kept."""
     deduplication_window_ms: PositiveDurationMs = Field(
         default=300_000, le=DEDUPLICATION_WINDOW_MS_MAX, validation_alias="deduplication_window"
     )
@@ -222,6 +225,12 @@ class QueueSettings(Section):
                 name_rules.check_group_name(self.primary_group)
         elif self.primary_group:
             raise ValueError("primary_group is only for type stream")
+        return self
+
+    @model_validator(mode="after")
+    def _last_values_have_one_log(self) -> "QueueSettings":
+        if self.last_value and (self.max_priority or self.message_groups != "off"):
+            raise ValueError("last_value is not for queues with max_priority or message_groups")
         return self
 
     @field_validator("groups")

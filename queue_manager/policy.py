@@ -68,7 +68,8 @@ class QueuePolicy:
     consumer requeues with nack or recover, nor what its lease took; and it cancels the AMQP consumer whose
     lease ended. `retry_kind`: the waits grow by `retry_initial_ms` each, and only some wait. It takes nothing
     from the publisher `not_from` ("": from all). A consumer group with a name goes when it has not been in
-    use for `group_expires_ms`.
+    use for `group_expires_ms`. Of each value of the header `last_value` ("": none) only the newest message is
+    kept, but for those that consumers hold.
     """
 
     visibility_timeout_ms: int
@@ -104,6 +105,7 @@ class QueuePolicy:
     retry_kind: str = ""
     not_from: str = ""
     group_expires_ms: int = 0
+    last_value: str = ""
 
     def binds_keys(self) -> bool:
         """Whether keys are bound to consumers; a single active consumer has all of them anyway."""

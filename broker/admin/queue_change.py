@@ -75,6 +75,7 @@ _CLASSIC: Final = {
     "limits.message_ttl": _duration("message_ttl_ms"),
     "max_priority": _count("priority_max"),
     "message_groups": _word("message_groups", "off"),
+    "last_value": _word("last_value", ""),
     "overflow": _word("overflow", "reject-publish"),
     "unmatched": _word("unmatched", "keep"),
 }

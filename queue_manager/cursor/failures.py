@@ -19,6 +19,7 @@ EXPIRED: Final = "expired"
 DELIVERY_LIMIT: Final = "delivery_limit"
 MAXLEN: Final = "maxlen"
 UNMATCHED: Final = "unmatched"  # no group of the queue wanted it
+REPLACED: Final = ""  # a newer message of the same value came: there are no dead letters
 RETENTION: Final = ""  # no group came for it in time: there are no dead letters
 
 
@@ -65,7 +66,7 @@ class Failures(Generic[H]):
         claim.given_up(now_ms)
         if claim.bucket is not None:
             self._stored.write_soon()
-        if self._dead_letters.is_wanted():
+        if reason and self._dead_letters.is_wanted():
             self.give_up(claim, reason, now_ms)
         else:
             claim.finish()

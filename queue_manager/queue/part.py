@@ -57,7 +57,7 @@ class Part:
         policy = self.log.policy
         has_limits = policy.message_ttl_ms or policy.bytes_max or policy.overflow == DROP_HEAD
         is_counted = self.log.is_counted and not policy.stream
-        if has_limits or is_counted or policy.retains():
+        if has_limits or is_counted or policy.retains() or policy.last_value:
             self.use_rules()
         if self._rules is not None:
             self._rules.policy_changed()

@@ -19,6 +19,7 @@ from storage.envelope import SHARED, read_head
 from storage.records import (
     ACCOUNT_BYTES,
     AccountBytes,
+    LastValue,
     active,
     attempts,
     claimed_bitmap,
@@ -26,6 +27,7 @@ from storage.records import (
     expiry,
     failed,
     group_removal,
+    last_value,
     queue_account,
     settlements,
     skipped_offsets,
@@ -105,6 +107,21 @@ def _restore_stage(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) -> 
         restore_stage(queue.rules.stage, queue.name, rows, now_ms)
 
 
+def _restore_last_values(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
+    """Know the newest message of each value; what is of a header that is not asked for any more goes."""
+    [found] = rows
+    header = queue.policy.last_value
+    kept: list[tuple[str, LastValue]] = []
+    for key, value in found:
+        parsed = last_value.parse_key(key)
+        if parsed.header == header:
+            kept.append((parsed.value, last_value.decode(value)))
+        else:
+            queue.context.commit.delete(key)
+    if kept:
+        queue.parts[0].use_rules().restore_last_values(kept)
+
+
 def _restore_expiry(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
     """Have watched what expires; know what was let go of out of order."""
     expiring, accounts = rows
@@ -138,6 +155,7 @@ RULES: Final = (
     RuleRecords(SCHEDULE_TYPES, (), _restore_schedule),
     RuleRecords(IDENTITY_TYPES, (), _restore_identities),
     RuleRecords(STAGE_TYPES, (), _restore_stage),
+    RuleRecords((RecordType(record=last_value),), (), _restore_last_values),
     RuleRecords(
         (RecordType(record=expiry, run_fields=1),), (RecordType(record=queue_account),), _restore_expiry
     ),

@@ -216,6 +216,26 @@ ID.
 """
 
 
+class LastValueKey(NamedTuple):
+    """The queue, the header, and the value of it."""
+
+    queue_id: TerminatedText
+    header: TerminatedText
+    value: TextRest
+
+
+class LastValue(NamedTuple):
+    """As `ExpiringMessage`."""
+
+    message_id: U64
+    body_bytes: U32
+    envelope: BytesRest
+
+
+last_value: Final = Record("last value", 0x33, key_of(LastValueKey), value_of(LastValue))
+"""The newest message of a value, in a queue that keeps only that. Written with the message."""
+
+
 class Identified(NamedTuple):
     """When the publish was taken, and the BLAKE2b of its body: another body under the same ID is noticed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, SupportsIndex, TypeVar
 
@@ -14,6 +14,7 @@ from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
 from queue_manager.log.removals import QueueRemoval, RangeRemoval
+from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import (
@@ -128,6 +129,7 @@ def open_shard(
     default_policy: QueuePolicy = DEFAULT_POLICY,
     auto_create: bool = True,
     cache_bytes_max: int = 0,
+    readers: Callable[[QueueManager], None] | None = None,
 ) -> Shard:
     """Begin a process on what is in `store`."""
     return drive(
@@ -137,6 +139,7 @@ def open_shard(
             default_policy=default_policy,
             auto_create=auto_create,
             cache_bytes_max=cache_bytes_max,
+            readers=readers,
         )
     )
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from queue_manager.claims.claim import UNLIMITED, Claim, Consumer
 from queue_manager.filters.consumer_filter import consumer_filter
 from queue_manager.group.group import Group
+from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import REFUSED_PAUSED, REFUSED_SIZE
@@ -100,8 +101,12 @@ class ShardModel(RuleBasedStateMachine):
             default_policy=self.default_policy,
             auto_create=self.auto_create,
             cache_bytes_max=self.cache_bytes_max,
+            readers=self.install_readers,
         )
         self.manager = self.shard.manager
+
+    def install_readers(self, manager: QueueManager) -> None:
+        """Have properties mean something to the core."""
 
     # the loops of the broker
 

@@ -32,6 +32,7 @@ DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_KEY: Final = "x-dead-letter-routing-key"
 EXPIRES: Final = "x-expires"
 GROUP_EXPIRES: Final = "x-group-expires"
+LAST_VALUE: Final = "x-last-value"
 OVERFLOW: Final = "x-overflow"
 _OVERFLOWS: Final = {"reject-publish": REJECT, REJECT_DLX: REJECT_DLX, DROP_HEAD: DROP_HEAD}
 
@@ -71,6 +72,8 @@ def queue_policy(arguments: Mapping[str, Any], default: QueuePolicy, *, durable:
             raise BadArgument(name, ": not supported")
     if EXPIRES in arguments and durable:
         fields["unused_max_ms"], fields["expires_ms"] = fields["expires_ms"], default.expires_ms
+    if fields["last_value"] and (fields["priority_max"] or fields["message_groups"]):
+        raise BadArgument(LAST_VALUE, ": not with x-max-priority or x-message-groups")
     if fields["depth_max"] or fields["bytes_max"]:
         fields["overflow"] = _OVERFLOWS[arguments.get(OVERFLOW, DROP_HEAD)]
     fields.update(_dead_letter_fields(arguments))
@@ -232,6 +235,13 @@ def _message_groups(name: str, value: Any) -> Fields:
     return {"message_groups": "" if value == "off" else value}
 
 
+def _last_value(name: str, value: Any) -> Fields:
+    _text(name, value)
+    if not 1 <= len(value.encode(errors="replace")) <= limits.LAST_VALUE_BYTES_MAX:
+        raise BadArgument(name, f": the name of a header has 1 to {limits.LAST_VALUE_BYTES_MAX} bytes")
+    return {"last_value": value}
+
+
 def _max_age(name: str, value: Any) -> Fields:
     """Read `7D` and the like, or an integer of seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -285,6 +295,7 @@ _READERS: Final[dict[str, _Reader]] = {
     "x-single-active-consumer": _single_active,
     "x-delivery-limit": _delivery_limit,
     "x-message-groups": _message_groups,
+    LAST_VALUE: _last_value,
     "x-deduplication-window": _number("deduplication_window_ms", limits.DEDUPLICATION_WINDOW_MS_MAX, low=1),
 }
 

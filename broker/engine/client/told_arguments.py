@@ -80,6 +80,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[_Holds, _Now]]] = {
     ),
     "x-single-active-consumer": _same(lambda policy: policy.single_active),
     "x-message-groups": _same(lambda policy: policy.message_groups or "off"),
+    "x-last-value": _same(lambda policy: policy.last_value or None),
     "x-group-expires": _number("group_expires_ms"),
     "x-deduplication-window": _number("deduplication_window_ms"),
     "x-visibility-timeout": _number("visibility_timeout_ms"),

@@ -53,6 +53,10 @@ class Level(Rules):
         """Look at everything, as far as there is a budget for this turn."""
         raise NotImplementedError
 
+    def reason_of(self, message: Message) -> str:
+        """Return why a message whose time is over goes."""
+        return EXPIRED
+
     def read(self, now_ms: int) -> bool:
         """Look at everything, as something was read; returns whether that is not all over."""
         raise NotImplementedError
@@ -86,7 +90,7 @@ class Level(Rules):
         """Give up claims that came back; False: some once their payloads have been read."""
         missing: list[Claim] = []
         left: list[Claim] = []
-        needs_body = self.dead_letters.is_wanted()
+        needs_body = bool(reason) and self.dead_letters.is_wanted()
         for claim in claims:
             if self.budget.is_spent:
                 left.append(claim)

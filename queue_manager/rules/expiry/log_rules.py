@@ -9,10 +9,12 @@ let go of by all groups at once, also ahead of where they are (`own_expiry.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from config import limits
 from queue_manager.claims.claim import Claim
 from queue_manager.cursor.cursor import Cursor
-from queue_manager.cursor.failures import EXPIRED, MAXLEN, RETENTION, DeadLetters
+from queue_manager.cursor.failures import EXPIRED, MAXLEN, REPLACED, RETENTION, DeadLetters
 from queue_manager.log.levels import priority_of
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.retention import Retention
@@ -20,12 +22,13 @@ from queue_manager.model import Message, MessageBatch
 from queue_manager.policy import DROP_HEAD, QueuePolicy
 from queue_manager.rules.expiry import overflow
 from queue_manager.rules.expiry.byte_count import ByteCount
+from queue_manager.rules.expiry.last_values import LastValues
 from queue_manager.rules.expiry.level import Level
 from queue_manager.rules.expiry.own_expiry import OwnExpiry
 from queue_manager.rules.expiry.queue_ttl import QueueTtl
 from queue_manager.shard.commit import Commit
 from storage.envelope import expires_at_ms
-from storage.records import AccountBytes
+from storage.records import AccountBytes, LastValue
 
 
 def expires_at(policy: QueuePolicy, message: Message) -> int:
@@ -114,11 +117,12 @@ class LogRules(Level):
     Each hook is one method; what follows is done by `OwnExpiry`, `QueueTtl`, `ByteCount` and `Levels`.
     """
 
-    __slots__ = ("_levels", "_ttl", "own")
+    __slots__ = ("_last", "_levels", "_ttl", "own")
 
     def __init__(self, retention: Retention[Cursor], dead_letters: DeadLetters, levels: Levels) -> None:
         super().__init__(retention, dead_letters)
         self.own = OwnExpiry(self)
+        self._last: LastValues | None = None
         self._ttl = QueueTtl(self)
         self._levels = levels
         levels.add(self)
@@ -135,6 +139,9 @@ class LogRules(Level):
             self.bytes = None
         elif self.bytes is None:
             self.bytes = ByteCount(self.log, self.fronts, self.call_at)
+        header = self.log.policy.last_value
+        if header != ("" if self._last is None else self._last.header):
+            self._last = LastValues(self, self.own, header) if header else None
         self.call_at(0)
 
     def count(self, batch: MessageBatch, first_offset: int) -> None:
@@ -143,10 +150,14 @@ class LogRules(Level):
             self.own.add(batch, first_offset)
         if self.bytes is not None:
             self.bytes.add(self.fronts.holders(), batch.body_bytes)
+        if self._last is not None:
+            self._last.note(batch, first_offset)
 
     def appended(self, count: int, now_ms: int) -> None:
         """Give up what is too much now, and have time looked after, once so many messages were counted."""
         policy = self.log.policy
+        if self._last is not None:
+            self._last.replace(now_ms)
         if policy.message_ttl_ms:
             self.call_at(now_ms + policy.message_ttl_ms)
         is_retained = policy.retains() and not self.retention.members
@@ -167,6 +178,8 @@ class LogRules(Level):
         """Note that the log was put into the open commit up to its end."""
         if self.bytes is not None:
             self.bytes.write_appended(self._context.commit)
+        if self._last is not None:  # once for all that was replaced meanwhile
+            self.retention.write_expired()
 
     def welcome(self, cursor: Cursor) -> None:
         """Begin with a group that was made: what was let go of before is not for it."""
@@ -242,12 +255,17 @@ class LogRules(Level):
         if has_expired(self.log.policy, claim.message, now_ms):
             cursor.failures.discard(claim, EXPIRED, now_ms)
             return False
+        if self._last is not None and not self._last.claims_again(cursor, claim):
+            cursor.failures.discard(claim, REPLACED, now_ms)
+            return False
         return True
 
     def returned(self, cursor: Cursor, claim: Claim, body: bytes | None) -> None:
         if self.bytes is not None:
             self.bytes.of(cursor).add(claim, len(body or b""))
         self.oldest.add(cursor, claim)
+        if self._last is not None:
+            self._last.returned(cursor, claim)
         end_ms = expires_at(self.log.policy, claim.message)
         if end_ms:
             self.waiting.add(cursor, claim, end_ms)
@@ -303,8 +321,13 @@ class LogRules(Level):
                 self.budget.put_off(self)
                 return
 
+    def reason_of(self, message: Message) -> str:
+        return REPLACED if self._last is not None and self._last.is_replaced(message) else EXPIRED
+
     def _end_waiting(self, now_ms: int) -> None:
-        """Give up claims that came back and have expired."""
+        """Give up claims that came back and have expired, or were replaced."""
+        if self._last is not None:
+            self._last.end_waiting(now_ms)
         due = self.waiting.take_due(now_ms)
         next_ms = self.waiting.next_ms()
         if next_ms is not None:
@@ -322,6 +345,11 @@ class LogRules(Level):
         return self.waiting.has_due(now_ms) or self.own.has_due(now_ms) or self._ttl.is_reading()
 
     # after a start
+
+    def restore_last_values(self, rows: Iterable[tuple[str, LastValue]]) -> None:
+        """Know again which message of each value is the newest."""
+        assert self._last is not None
+        self._last.restore(rows)
 
     def restore_bytes(self, appended: AccountBytes | None, taken: dict[str, AccountBytes]) -> None:
         """Take over what was counted before the start, `taken` by groups' storage IDs, as far as it holds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from config import limits
-from queue_manager.cursor.failures import EXPIRED
+from queue_manager.cursor.failures import REPLACED
 from queue_manager.model import Message, MessageBatch
 from queue_manager.rules.expiry.front import FutureGroups, Holder
 from queue_manager.rules.expiry.level import Level
@@ -80,13 +80,16 @@ class OwnExpiry:
                 continue
             row.measure()
             is_over = row.is_gone or offset < log.head_offset or self._retention.is_gone(offset)
-            if not is_over and not self._expire_ahead(readers, row, now_ms):
+            if not is_over and not self._expire_ahead(
+                readers, row, self._rules.reason_of(row.message), now_ms
+            ):
                 self._ttls.put(key, row)
                 self._rules.call_at(now_ms + limits.EXPIRY_RETRY_MS)
                 continue
             if log.durable:
                 self._context.commit.delete(expiry.key(log.name, *key))
         self._pass_expired(holders)
+        self._retention.write_expired()
         if missing:
             self._load_bodies(self._ttls, missing)
         elif len(due) == limits.EXPIRY_STEP_MESSAGES:
@@ -103,7 +106,6 @@ class OwnExpiry:
                 self._rules.write_future(holder)
             else:
                 holder.backlog.pass_to(floor)
-        self._retention.write_expired()
 
     def _needs_body(self, row: Expiring) -> bool:
         return self._dead_letters.is_wanted() or (
@@ -131,11 +133,26 @@ class OwnExpiry:
 
         self._context.loads.append(BodiesLoad(list(wanted), read))
 
-    def _expire_ahead(self, readers: list[Holder], row: Expiring, now_ms: int) -> bool:
+    def replace(self, row: Expiring, now_ms: int) -> None:
+        """Have every group that has not claimed a message let go of it, and groups to come, as a newer one
+        took its place; `pass_over` has to follow.
+        """
+        offset = row.message.offset
+        if offset < self._log.head_offset or self._retention.is_gone(offset):
+            return
+        holders = self._rules.fronts.holders()
+        readers = [holder for holder in holders if not holder.progress.has_taken(offset)]
+        self._expire_ahead(readers, row, REPLACED, now_ms)
+
+    def pass_over(self) -> None:
+        """Move groups on over what was let go of where they are; it is written with the log."""
+        self._pass_expired(self._rules.fronts.holders())
+
+    def _expire_ahead(self, readers: list[Holder], row: Expiring, reason: str, now_ms: int) -> bool:
         """Have `readers`, who are not there yet, and groups to come let go of a message; False: not now."""
         offset = row.message.offset
         for holder in readers:
-            if not holder.discard_fresh([row.message], EXPIRED, now_ms):
+            if not holder.discard_fresh([row.message], reason, now_ms):
                 return False
             self._rules.note_expired(holder, offset, row.body_bytes)
             if isinstance(holder, FutureGroups):
