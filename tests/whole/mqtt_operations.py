@@ -527,8 +527,8 @@ class MqttOperations(World):
         session.queue_in_flight -= 1
         consumer = queue_item.holder
         del self.held[name][fields["packet_id"]]
-        if queue_item.state != HELD or consumer is None:
-            return
+        if queue_item.state != HELD or consumer is None or consumer.client != name:
+            return  # its lease ended, and another one may have it
         if consumer.explicit:
             self.held[name][-fields["packet_id"] - (self.next_number() << 16)] = queue_item
         elif refuse:
