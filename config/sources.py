@@ -8,7 +8,9 @@ from config.field_types import Section
 from config.settings import Settings
 from config.yaml_tree import Path, YamlTree, read_yaml
 
-ENVIRONMENT_SWITCHES: Final = frozenset({"SLUICEMQ_FAST_BATCH"})
+ENVIRONMENT_SWITCHES: Final = frozenset(
+    {"SLUICEMQ_FAST_BATCH", "SLUICEMQ_URL", "SLUICEMQ_USER", "SLUICEMQ_PASSWORD"}
+)
 """Variables with the prefix that other modules read and that are no settings."""
 
 COMMAND_LINE: Final = "command line"

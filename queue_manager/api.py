@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from queue_manager.effective_policy import APPLY_TO, Policy
 from queue_manager.filters.consumer_filter import ConsumerFilter
@@ -126,14 +126,15 @@ class QuotasView:
     quotas: tuple[QuotaView, ...]
 
 
-class PolicyNames(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PolicyNames:
     """The names of the policy and the operator's policy that hold for a queue or exchange ("": none), and
     what they ask for together.
     """
 
     policy: str = ""
     operator_policy: str = ""
-    definition: Mapping[str, Any] = {}
+    definition: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from broker.admin.admin_views import (
     Page,
     Published,
     PublishedThrough,
+    QueueInFull,
     QueueView,
     State,
 )
@@ -131,9 +132,10 @@ class Admin:
         more = begin + limit < len(names)
         return Listing(items=views, total=len(names), next=wanted[-1] if more and wanted else None)
 
-    async def queue(self, name: str) -> QueueView:
+    async def queue(self, name: str) -> QueueInFull:
         """One queue; raises QueueNotFound."""
-        return await self._client.queues.view(name)
+        view = await self._client.queues.view(name)
+        return QueueInFull(**_fields_of(view), settings=told(view))
 
     async def declare(self, settings: QueueSettings | str) -> QueueView:
         """Return the queue, made if it is not there, as an entry of `queues:` in the configuration says (a
@@ -171,8 +173,7 @@ class Admin:
         view = await self._with_groups(settings)
         after = told(view)
         changed = {key: Difference(was, after[key]) for key, was in before.items() if was != after[key]}
-        known = {each.name: getattr(view, each.name) for each in fields(view)}
-        return ChangedQueue(**known, changed=changed)
+        return ChangedQueue(**_fields_of(view), settings=after, is_new=not is_there, changed=changed)
 
     async def _with_groups(self, settings: QueueSettings) -> QueueView:
         for group in groups_of(settings):
@@ -382,3 +383,7 @@ def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:
         body=found.body,
         consumer=found.consumer,
     )
+
+
+def _fields_of(view: QueueView) -> dict[str, Any]:
+    return {each.name: getattr(view, each.name) for each in fields(view)}

@@ -73,12 +73,22 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedQueue(QueueView):
-    """A queue that was made or changed. `changed` has the settings of an existing one that are others now, by
-    their keys in the configuration file, sections and keys joined by dots.
+class QueueInFull(QueueView):
+    """One queue with the `settings` in force, by their keys in the configuration file, sections and keys
+    joined by dots.
     """
 
-    changed: Mapping[str, Difference] = field(default_factory=dict)
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedQueue(QueueInFull):
+    """A queue that was made (`is_new`) or changed: `changed` has the settings of an existing one that are
+    others now.
+    """
+
+    is_new: bool
+    changed: Mapping[str, Difference]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ def close_connection(
 ) -> None:
     """Send a client away."""
     api.call("DELETE", f"/connections/{number}", query={"reason": reason})
+    typer.echo(f"connection {number} closed: {reason}")
 
 
 @sessions.over_api("ls")

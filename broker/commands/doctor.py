@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from broker.access.loopback import is_loopback_host
 from broker.clock import Clock
-from broker.commands.http_api import AsJson
+from broker.commands.doctor_remote import Finding, finding, look_at
+from broker.commands.http_api import Api, AsJson, PasswordStdin, User
 from broker.commands.printing import EXIT_REFUSED, print_json, print_table
 from broker.version import VERSION
 from config import limits
@@ -39,22 +40,20 @@ _AHEAD_S_MAX: Final = 60
 _PASSING: Final = frozenset(("tmpfs", "ramfs"))
 _FAR: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"))
 
-Finding = dict[str, Any]
-
 
 def doctor(
     config: Annotated[Path | None, typer.Option(help="The broker's configuration file.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Look at the broker with this HTTP listener, not at this machine.")
+    ] = None,
+    user: User = None,
+    password_stdin: PasswordStdin = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look whether a broker would do well here: storage, ports, users, limits, clock; exit 1 if not."""
-    findings = [*_versions(), _open_files(), _clock()]
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        findings.append(_finding("configuration", "; ".join(error.problems), "mend the file"))
-    else:
-        findings.append(_finding("configuration", str(config or "defaults")))
-        findings += [*_storage(settings), *_ports(settings), *_users(settings), *_certificates(settings)]
+    """Look whether a broker would do well here: storage, ports, users, limits, clock; or (`--url`) how one
+    does that runs. Exit 1 if not well.
+    """
+    findings = _here(config) if url is None else list(look_at(Api(url, user, password_stdin)))
     if as_json:
         print_json(findings)
     else:
@@ -65,14 +64,25 @@ def doctor(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _finding(what: str, found: str, do: str = "") -> Finding:
-    """Make a finding; it is well if there is nothing to do."""
-    return {"what": what, "ok": not do, "found": found, "do": do}
+def _here(config: Path | None) -> list[Finding]:
+    findings = [*_versions(), _open_files(), _clock()]
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        return [*findings, finding("configuration", "; ".join(error.problems), "mend the file")]
+    findings.append(finding("configuration", str(config or "defaults")))
+    return [
+        *findings,
+        *_storage(settings),
+        *_ports(settings),
+        *_users(settings),
+        *_certificates(settings),
+    ]
 
 
 def _versions() -> Iterator[Finding]:
     found = f"SluiceMQ {VERSION}, Python {platform.python_version()}, {platform.system()}"
-    yield _finding("versions", found, "" if sys.version_info >= (3, 11) else "Python 3.11 or later")
+    yield finding("versions", found, "" if sys.version_info >= (3, 11) else "Python 3.11 or later")
     for requirement in _pinned():
         name, _, wanted = requirement.partition("==")
         there = metadata.version(name)
@@ -81,7 +91,7 @@ def _versions() -> Iterator[Finding]:
             if there == wanted
             else f"pip install {requirement}: it stores the data, and is made for one release"
         )
-        yield _finding(name, there, do)
+        yield finding(name, there, do)
 
 
 def _pinned() -> list[str]:
@@ -96,16 +106,16 @@ def _pinned() -> list[str]:
 def _open_files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        return _finding("open files", "no limit")
+        return finding("open files", "no limit")
     wanted = limits.CONNECTIONS_MAX
     do = "" if hard >= _OPEN_FILES_WANTED else f"ulimit -n {wanted}, or LimitNOFILE= of the service"
-    return _finding("open files", f"{hard} at most", do)
+    return finding("open files", f"{hard} at most", do)
 
 
 def _clock() -> Finding:
     now = datetime.fromtimestamp(Clock().now_ms() / 1000, UTC)
     do = "" if now.year >= _YEAR_MIN else "set it: messages expire and are scheduled by it"
-    return _finding("clock", f"{now:%Y-%m-%d %H:%M:%S} UTC", do)
+    return finding("clock", f"{now:%Y-%m-%d %H:%M:%S} UTC", do)
 
 
 # storage
@@ -114,7 +124,7 @@ def _clock() -> Finding:
 def _storage(settings: Settings) -> Iterator[Finding]:
     url = settings.storage.url
     if url == "memory:":
-        yield _finding("storage", "memory: nothing survives a restart")
+        yield finding("storage", "memory: nothing survives a restart")
     elif "://" in url:
         yield _object_store(url)
     else:
@@ -133,8 +143,8 @@ def _object_store(url: str) -> Finding:
     try:
         has_database = asyncio.run(look())
     except StorageError as error:
-        return _finding("storage", error.reason, "check the address, AWS_... and the like, and the network")
-    return _finding("storage", f"{url}: {'has a database' if has_database else 'empty'}")
+        return finding("storage", error.reason, "check the address, AWS_... and the like, and the network")
+    return finding("storage", f"{url}: {'has a database' if has_database else 'empty'}")
 
 
 def _directory(directory: Path, settings: Settings) -> Iterator[Finding]:
@@ -149,12 +159,12 @@ def _directory(directory: Path, settings: Settings) -> Iterator[Finding]:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        yield _finding("storage", f"{place}: {error.strerror}", "let the broker write there")
+        yield finding("storage", f"{place}: {error.strerror}", "let the broker write there")
         return
     holder = storage_holder(settings.storage)
     found = f"{directory}: {free // limits.MIB} MiB free" + (f", in use by {holder}" if holder else "")
     do = "" if free >= _ROOM_BYTES_MIN else "make room, or use another disk"
-    yield _finding("storage", found, do)
+    yield finding("storage", found, do)
     yield _file_system(place)
     if settings.storage.sync == "always":
         yield _sync(place)
@@ -169,7 +179,7 @@ def _file_system(place: Path) -> Finding:
         do = "use a disk: this is memory, and gone with a restart of the machine"
     elif kind in _FAR:
         do = "use a local disk, or an object store: locks and syncs may not hold over a network"
-    return _finding("file system", kind or "unknown", do)
+    return finding("file system", kind or "unknown", do)
 
 
 def _file_system_kind(place: Path) -> str:
@@ -194,10 +204,10 @@ def _sync(place: Path) -> Finding:
     try:
         times = sync_times(place, _SYNC_SECONDS)
     except ClientError as error:
-        return _finding("disk sync", str(error), "let the broker write there")
+        return finding("disk sync", str(error), "let the broker write there")
     slow = times.p50_ms > _SYNC_MS_MAX
     do = "a message alone is confirmed no faster than that: use a faster disk" if slow else ""
-    return _finding("disk sync", f"{times.p50_ms:.2f} ms (99 %: {times.p99_ms:.2f} ms)", do)
+    return finding("disk sync", f"{times.p50_ms:.2f} ms (99 %: {times.p99_ms:.2f} ms)", do)
 
 
 def _ages(directory: Path) -> Finding:
@@ -206,8 +216,8 @@ def _ages(directory: Path) -> Finding:
     ahead_s = newest - Clock().now_ms() / 1000
     if ahead_s > _AHEAD_S_MAX:
         do = "check the clock: it went back, and what expires or is scheduled comes late"
-        return _finding("storage time", f"written {ahead_s:.0f} s from now", do)
-    return _finding("storage time", f"written {max(0, -ahead_s):.0f} s ago")
+        return finding("storage time", f"written {ahead_s:.0f} s from now", do)
+    return finding("storage time", f"written {max(0, -ahead_s):.0f} s ago")
 
 
 # the rest of the configuration
@@ -228,12 +238,12 @@ def _ports(settings: Settings) -> Iterator[Finding]:
         except OSError as error:
             if holder and has_port(holder, listener.port):
                 found = f"{address}: of the broker that has the storage, process {holder}"
-                yield _finding(f"port {name}", found)
+                yield finding(f"port {name}", found)
                 continue
             do = f"end what has it (a broker that runs already?), or set listeners.{name}.port"
-            yield _finding(f"port {name}", f"{address}: {error.strerror}", do)
+            yield finding(f"port {name}", f"{address}: {error.strerror}", do)
         else:
-            yield _finding(f"port {name}", f"{address} is free")
+            yield finding(f"port {name}", f"{address} is free")
 
 
 def _users(settings: Settings) -> Iterator[Finding]:
@@ -245,7 +255,7 @@ def _users(settings: Settings) -> Iterator[Finding]:
     try:
         count = len(load_users(path).users)
     except ConfigError as error:
-        yield _finding("users", "; ".join(error.problems), "mend the file")
+        yield finding("users", "; ".join(error.problems), "mend the file")
         return
     yield _private("users", path, f"{path}: {count} users")
 
@@ -253,11 +263,11 @@ def _users(settings: Settings) -> Iterator[Finding]:
 def _without_users_file(settings: Settings) -> Finding:
     access = settings.access
     if access.anonymous == "always" or access.jwt is not None or access.http is not None:
-        return _finding("users", "no users file, others know them")
+        return finding("users", "no users file, others know them")
     opened = settings.listeners.opened().items()
     others = ", ".join(name for name, listener in opened if not is_loopback_host(listener.bind))
     do = f"sluicemq user add, and access.users_file: {others} lets in nobody from elsewhere" if others else ""
-    return _finding("users", "no users file: clients on this machine only", do)
+    return finding("users", "no users file: clients on this machine only", do)
 
 
 def _certificates(settings: Settings) -> Iterator[Finding]:
@@ -271,17 +281,17 @@ def _certificates(settings: Settings) -> Iterator[Finding]:
     try:
         TlsContexts(tls)
     except ConfigError as error:
-        yield _finding("certificates", "; ".join(error.problems), "mend listeners, or the files")
+        yield finding("certificates", "; ".join(error.problems), "mend listeners, or the files")
         return
     for name, files in tls.items():
         ends = x509.load_pem_x509_certificates(Path(files.cert).read_bytes())[0].not_valid_after_utc
         days = (ends.timestamp() - Clock().now_ms() / 1000) / 86_400
         do = "renew it, and reload the broker" if days < _CERTIFICATE_DAYS_MIN else ""
-        yield _finding(f"certificate {name}", f"until {ends:%Y-%m-%d}, {days:.0f} days", do)
+        yield finding(f"certificate {name}", f"until {ends:%Y-%m-%d}, {days:.0f} days", do)
         yield _private(f"key {name}", Path(files.key), files.key)
 
 
 def _private(what: str, path: Path, found: str) -> Finding:
     """Check that others may not read a file."""
     mode = stat.S_IMODE(path.stat().st_mode)
-    return _finding(what, found, f"chmod 600 {path}: others can read it" if mode & 0o007 else "")
+    return finding(what, found, f"chmod 600 {path}: others can read it" if mode & 0o007 else "")

@@ -34,6 +34,7 @@ def declare_exchange(
 ) -> None:
     """Make a durable exchange."""
     api.call("PUT", f"/exchanges/{segment(name)}", body={"type": type})
+    typer.echo(f"exchange {name} of type {type} is there")
 
 
 @app.over_api("rm")
@@ -44,6 +45,7 @@ def remove_exchange(
 ) -> None:
     """Delete an exchange with its bindings."""
     api.call("DELETE", f"/exchanges/{segment(name)}", query={"if_unused": if_unused})
+    typer.echo(f"exchange {name} deleted")
 
 
 @bindings.over_api("ls")
@@ -65,6 +67,7 @@ def bind(
 ) -> None:
     """Bind a queue or an exchange to an exchange."""
     api.call("POST", "/bindings", body=_binding(source, destination, key, exchange))
+    typer.echo(f"{destination} is bound to {source} by {key!r}")
 
 
 @bindings.over_api("rm")
@@ -73,6 +76,7 @@ def unbind(
 ) -> None:
     """Undo a binding."""
     api.call("POST", "/bindings/remove", body=_binding(source, destination, key, exchange))
+    typer.echo(f"{destination} is not bound to {source} by {key!r} any more")
 
 
 def _binding(source: str, destination: str, key: str, to_exchange: bool) -> dict[str, str]:

@@ -27,7 +27,10 @@ _COLUMNS: Final = (
 @app.over_api("ls")
 def list_groups(api: Api, queue: Queue, as_json: AsJson = False) -> None:
     """List the groups of a queue with their lag, and how long each has not been in use."""
-    print_found(api.get(f"/queues/{segment(queue)}/groups"), _COLUMNS, as_json=as_json)
+    found = api.get(f"/queues/{segment(queue)}/groups")
+    print_found(
+        found, _COLUMNS, as_json=as_json, row=lambda each: {**each, "group_id": each["group_id"] or "~"}
+    )
 
 
 @app.over_api("create")
@@ -42,6 +45,7 @@ def create_group(
     """Make a group."""
     body = {"pattern": pattern, "selector": selector, "start": _place(start)}
     api.call("PUT", f"/queues/{segment(queue)}/groups/{segment(group)}", body=body)
+    typer.echo(f"group {group} of {queue} is there")
 
 
 @app.over_api("reset")
@@ -55,12 +59,14 @@ def reset_group(
     """Have a group go on at another place."""
     body = {"to": _place(to), "force": force}
     api.call("POST", f"/queues/{segment(queue)}/groups/{segment(group)}/reset", body=body)
+    typer.echo(f"group {group} of {queue} goes on at {to}")
 
 
 @app.over_api("rm")
 def remove_group(api: Api, queue: Queue, group: Group, force: Force = False) -> None:
     """Delete a group with its progress and failed messages."""
     api.call("DELETE", f"/queues/{segment(queue)}/groups/{segment(group)}", query={"force": force})
+    typer.echo(f"group {group} of {queue} deleted")
 
 
 def _place(text: str) -> str | int:

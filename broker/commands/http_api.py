@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +13,27 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from broker.commands.client_settings import URL_DEFAULT, URL_VARIABLE, USER_VARIABLE, find_settings
 from broker.commands.printing import refuse
 
 if TYPE_CHECKING:
     import httpx  # brings much along: imported once a broker is to be asked
+    from pydantic import SecretStr
 
 EXIT_UNREACHABLE: Final = 3
 TIMEOUT_S: Final = 60.0
+PROBE_TIMEOUT_S: Final = 2.0
 
-URL_DEFAULT: Final = "http://127.0.0.1:15672"
 V1: Final = "/api/v1"
 
-Url = Annotated[str, typer.Option("--url", help="Where the broker's HTTP listener is.")]
-User = Annotated[str | None, typer.Option("--user", help="Whom to log in as.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help=f"The broker's HTTP listener; else {URL_VARIABLE}, ~/.config/sluicemq.yaml, or {URL_DEFAULT}.",
+    ),
+]
+User = Annotated[str | None, typer.Option("--user", help=f"Whom to log in as; else {USER_VARIABLE}.")]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input.")
 ]
@@ -35,21 +44,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON instead
 class Api:
     """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code.
 
-    `login`: the user and password, if any were given. With a `vhost` they are about what is in that one.
+    `login`: the user and password, if any were given; `url`: the broker's. With a virtual host the calls are
+    about what is in that one.
     """
 
-    def __init__(self, url: str, user: str | None, password_stdin: bool, vhost: str | None = None) -> None:
-        """Take the broker's URL. Raises typer.BadParameter where that is no URL."""
-        if not url.startswith(("http://", "https://")):
-            raise typer.BadParameter(f"{url!r} is no http:// or https:// URL", param_hint="--url")
+    def __init__(
+        self, url: str | None, user: str | None, password_stdin: bool, vhost: str | None = None
+    ) -> None:
+        """Take the options; what is not given is found as `find_settings` does. Raises typer.BadParameter
+        where the URL is none.
+        """
+        found = find_settings(url, user, vhost)
+        if not found.url.startswith(("http://", "https://")):
+            raise typer.BadParameter(f"{found.url!r} is no http:// or https:// URL", param_hint="--url")
         import httpx
 
         self.login: tuple[str, str] | None = None
-        if user is not None:
-            self.login = user, sys.stdin.readline().rstrip("\n") if password_stdin else _asked_password(user)
-        self._url = url.rstrip("/")
-        self._prefix = V1 if vhost is None else f"{V1}/vhosts/{segment(vhost)}"
-        self._client = httpx.Client(base_url=self._url, auth=self.login, timeout=TIMEOUT_S, trust_env=False)
+        if found.user is not None:
+            self.login = found.user, _password(found.user, found.password, password_stdin)
+        self.url = found.url.rstrip("/")
+        self._prefix = V1 if found.vhost is None else f"{V1}/vhosts/{segment(found.vhost)}"
+        self._client = httpx.Client(base_url=self.url, auth=self.login, timeout=TIMEOUT_S, trust_env=False)
 
     @property
     def host(self) -> str:
@@ -82,6 +97,12 @@ class Api:
             refuse(_reason(answer))
         return answer.json() if answer.content else None
 
+    def probe(self, path: str) -> tuple[int, str, str]:
+        """Ask, and refuse nothing; give the status, the reason if it is no success, and the broker's time."""
+        with self._ending():
+            answer = self._client.get(self._prefix + path)
+        return answer.status_code, "" if answer.is_success else _reason(answer), answer.headers["date"]
+
     def lines(self, path: str, **query: Any) -> Iterator[Any]:
         """Yield what a call gives line by line, for as long as it does."""
         with (
@@ -100,9 +121,15 @@ class Api:
 
         try:
             yield
+        except httpx.RemoteProtocolError:
+            refuse(
+                f"{self.url} does not speak HTTP{_other_protocol(self.url)}: --url names the HTTP listener, "
+                "port 15672 unless the broker's configuration says another",
+                EXIT_UNREACHABLE,
+            )
         except httpx.HTTPError as error:
             told = str(error) or type(error).__name__
-            refuse(f"{self._url}: {told}; is the broker running?", EXIT_UNREACHABLE)
+            refuse(f"{self.url}: {told}; is the broker running?", EXIT_UNREACHABLE)
 
     def pages(self, path: str, **query: Any) -> list[Any]:
         """Return all items of a listing, page by page."""
@@ -142,7 +169,7 @@ def with_api(command: Callable[..., None], *, in_vhost: bool = False) -> Callabl
     own = list(signature.parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [
-        inspect.Parameter("url", keyword, default=URL_DEFAULT, annotation=Url),
+        inspect.Parameter("url", keyword, default=None, annotation=Url),
         inspect.Parameter("user", keyword, default=None, annotation=User),
         inspect.Parameter("password_stdin", keyword, default=False, annotation=PasswordStdin),
         *[inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in more.items()],
@@ -161,8 +188,24 @@ def with_api(command: Callable[..., None], *, in_vhost: bool = False) -> Callabl
     return run
 
 
-def _asked_password(user: str) -> str:
+def _password(user: str, known: SecretStr | None, from_stdin: bool) -> str:
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\n")
+    if known is not None:
+        return known.get_secret_value()
     return str(typer.prompt(f"Password of {user}", hide_input=True, err=True))
+
+
+def _other_protocol(url: str) -> str:
+    """Say which protocol a port speaks that is not HTTP, as far as it tells."""
+    place = urlsplit(url)
+    try:
+        with socket.create_connection((place.hostname or "", place.port or 80), PROBE_TIMEOUT_S) as probe:
+            probe.settimeout(PROBE_TIMEOUT_S)
+            probe.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return " but AMQP" if probe.recv(8).startswith(b"AMQP") else ""
+    except OSError:
+        return ""
 
 
 def _reason(answer: httpx.Response) -> str:

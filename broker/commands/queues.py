@@ -16,7 +16,7 @@ from broker.commands.printing import print_fields, print_found, print_json, text
 app: Final = ApiCommands("Queues of a running broker.", in_vhost=True)
 
 Name = Annotated[str, typer.Argument(help="The queue's name.")]
-Group = Annotated[str | None, typer.Option(help="A consumer group; without one the default group.")]
+Group = Annotated[str | None, typer.Option(help="A consumer group; without one, or ~, the default group.")]
 Limit = Annotated[int | None, typer.Option(min=0, help="At most so many messages.")]
 Rate = Annotated[float | None, typer.Option(help="At most so many messages per second.")]
 
@@ -42,12 +42,15 @@ def list_queues(
 
 @app.over_api("show")
 def show_queue(api: Api, name: Name, as_json: AsJson = False) -> None:
-    """Show one queue with its policy."""
+    """Show one queue: its settings by the keys that `declare --set` takes, what holds for it, and counts."""
     found = api.get(f"/queues/{segment(name)}")
     if as_json:
         print_json(found)
-    else:
-        print_fields(found)
+        return
+    told_otherwise = ("policy", "declared", "settings", "policies")
+    rest = {key: found[key] for key in found if key not in (*told_otherwise, *found["settings"])}
+    policies = {key: value for key, value in found["policies"].items() if value}
+    print_fields({"name": found["name"], "type": found["type"], **found["settings"], **policies, **rest})
 
 
 @app.over_api("declare")
@@ -79,7 +82,8 @@ def declare_queue(
     if as_json:
         print_json(found)
         return
-    typer.echo(f"queue {name} is there")
+    done = "made" if found["is_new"] else "changed" if found["changed"] else "is as it was"
+    typer.echo(f"queue {name} {done}")
     for key, change in found["changed"].items():
         typer.echo(f"{key}: {text_of(change['before']) or '-'} -> {text_of(change['after']) or '-'}")
 
@@ -138,7 +142,7 @@ def peek(
     as_json: AsJson = False,
 ) -> None:
     """Look at messages; nothing is claimed or moved."""
-    query = {"group": group, "state": state, "limit": limit, "start": start}
+    query = {"group": _group(group), "state": state, "limit": limit, "start": start}
     found = api.get(f"/queues/{segment(name)}/messages", **query)["items"]
     print_found(found, ("offset", "topic", "attempts", "encoding", "body"), as_json=as_json)
 
@@ -155,7 +159,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Move messages to the end of another queue."""
-    body = {"to": to, "group": group, "state": state, "limit": limit, "per_second": per_second}
+    body = {"to": to, "group": _group(group), "state": state, "limit": limit, "per_second": per_second}
     _tell("moved", api.call("POST", f"/queues/{segment(name)}/move", body=body), as_json)
 
 
@@ -174,7 +178,7 @@ def redrive(
 ) -> None:
     """Try failed messages again, or send dead letters back to where they came from."""
     body: dict[str, Any] = {"limit": limit, "per_second": per_second}
-    body |= {"to": to} if dead_letters else {"group": group}
+    body |= {"to": to} if dead_letters else {"group": _group(group) or ""}
     what = "redrive-dead-letters" if dead_letters else "redrive"
     _tell("tried again", api.call("POST", f"/queues/{segment(name)}/{what}", body=body), as_json)
 
@@ -202,6 +206,11 @@ def publish(
     message["properties"] = {} if content_type is None else {"content_type": content_type}
     found = api.call("POST", f"/queues/{segment(queue)}/messages", body=message)
     print_json(found) if as_json else typer.echo(f"published to {', '.join(found['queues'])}")
+
+
+def _group(name: str | None) -> str | None:
+    """Return the group that is meant; None for the default one, which is shown as ~."""
+    return None if name == "~" else name
 
 
 def _value(text: str) -> Any:

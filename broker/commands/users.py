@@ -20,6 +20,7 @@ from config.users_file import load_users
 app = typer.Typer(help="Work with the users file.", no_args_is_help=True)
 
 EXIT_CONFIG: Final = 2
+_WHEN: Final = "a running broker takes it up at `sluicemq config reload`"
 
 File = Annotated[Path, typer.Option("--file", help="The users file (YAML).")]
 Name = Annotated[str, typer.Argument(help="The user's name.")]
@@ -61,6 +62,7 @@ def add(
         return [*users, user]
 
     _change(file, change, may_create=True)
+    typer.echo(f"user {name} added to {file}; {_WHEN}")
 
 
 @app.command("passwd")
@@ -83,6 +85,7 @@ def passwd(
         ]
 
     _change(file, change)
+    typer.echo(f"password of {name} changed in {file}; {_WHEN}")
 
 
 @app.command("rm")
@@ -94,6 +97,7 @@ def remove(name: Name, file: File) -> None:
         return [user for user in users if user.name != name]
 
     _change(file, change)
+    typer.echo(f"user {name} removed from {file}; {_WHEN}")
 
 
 @app.command("ls")

@@ -40,9 +40,11 @@ def add_vhost(
     }
     body = {key: value for key, value in wanted.items() if value is not None}
     api.call("PUT", f"/vhosts/{segment(name)}", body=body)
+    typer.echo(f"virtual host {name} is there")
 
 
 @app.over_api("rm")
 def remove_vhost(api: Api, name: Name) -> None:
     """Delete a virtual host with all that is in it; its clients are sent away."""
     api.call("DELETE", f"/vhosts/{segment(name)}")
+    typer.echo(f"virtual host {name} deleted with all that was in it")

@@ -31,13 +31,17 @@ def run(broker: BrokerProcess) -> Run:
 
 def test_queue_commands_make_fill_show_move_and_remove(run: Run, name: str) -> None:
     limits = ("--set", "limits.max_depth=100", "--set", "visibility_timeout=7s")
-    assert "is there" in run("queue", "declare", name, *limits)
+    assert run("queue", "declare", name, *limits) == f"queue {name} made\n"
+    assert run("queue", "declare", name, *limits) == f"queue {name} is as it was\n"
     run("queue", "declare", f"{name}-2")
     assert "published" in run("pub", name, "tea", "--header", "a=1", "--content-type", "text/plain")
     run("pub", name, "milk")
     view = run("queue", "show", name, "--json")
     assert (view["ready"], view["policy"]["depth_max"]) == (2, 100)
-    assert "policy.depth_max" in run("queue", "show", name)
+    shown = dict(
+        line.split(maxsplit=1) for line in run("queue", "show", name).splitlines() if " " in line.strip()
+    )
+    assert (shown["limits.max_depth"], shown["visibility_timeout"]) == ("100", "7s")
     [first, second] = run("queue", "peek", name, "--json")
     assert (first["body"], first["headers"], second["body"]) == ("tea", {"a": "1"}, "milk")
     assert "tea" in run("queue", "peek", name)
@@ -76,8 +80,35 @@ def test_group_commands_create_list_reset_and_remove(run: Run, name: str) -> Non
     assert "audit" in run("group", "ls", name)
     run("group", "reset", name, "audit", "--to", "latest")
     assert run("group", "ls", name, "--json")[0]["lag"] == 0
-    run("group", "rm", name, "audit")
+    assert run("group", "rm", name, "audit") == f"group audit of {name} deleted\n"
     assert run("group", "ls", name, "--json") == []
+
+
+def test_default_group_is_named_as_it_is_shown(run: Run, name: str) -> None:
+    run("queue", "declare", name)
+    run("pub", name, "x")
+    run("group", "create", name, "~")
+    assert run("group", "ls", name).splitlines()[1].split()[0] == "~"
+    assert len(run("queue", "peek", name, "--group", "~", "--json")) == 1
+    assert run("queue", "redrive", name, "--group", "~", "--json") == {"count": 0}
+
+
+@pytest.mark.parametrize(("port", "spoken"), [("amqp", " but AMQP"), ("mqtt", "")])
+def test_port_of_another_protocol_is_told(run: Run, broker: BrokerProcess, port: str, spoken: str) -> None:
+    told = run("queue", "ls", code=3, url=f"http://127.0.0.1:{broker.ports[port]}")
+    assert f"does not speak HTTP{spoken}: --url names the HTTP listener" in told
+
+
+def test_doctor_looks_at_a_broker_that_runs(run: Run, name: str) -> None:
+    run("queue", "declare", name)
+    run("pub", name, "x")
+    run("queue", "pause", name, "--deliver")
+    done = run("doctor", "--json", code=1)
+    found = {(each["what"], each["found"]): each for each in done}
+    assert found["confirms", "a message is made durable"]["ok"]
+    assert found[f"queue {name}", "is paused"]["do"] == f"sluicemq queue resume {name}"
+    assert not found[f"queue {name}", "1 messages wait and there is no consumer"]["ok"]
+    assert {each["what"] for each in done if each["ok"]} >= {"broker", "login", "clock", "since the start"}
 
 
 def test_exchange_and_binding_commands_route_messages(

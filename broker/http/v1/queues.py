@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 from broker import topics
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
-from broker.admin.admin_views import ChangedQueue, Listing, QueueView
+from broker.admin.admin_views import ChangedQueue, Listing, QueueInFull, QueueView
 from broker.admin.queue_change import QueueChange
 from broker.engine.group_settings import problems_of
 from broker.http.endpoints import Body, Endpoints, PageLimit
@@ -47,8 +47,8 @@ async def list_queues(
 
 
 @queues.endpoint("GET", "/queues/{queue}")
-async def show_queue(site: Site, queue: str) -> QueueView:
-    """Show one queue."""
+async def show_queue(site: Site, queue: str) -> QueueInFull:
+    """Show one queue; `settings` has those in force by the keys that `PUT` takes."""
     return await site.admin.queue(queue)
 
 
