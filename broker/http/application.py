@@ -84,7 +84,7 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
         app = mqcore_application(hub, admin)
-        guarded = Guard(app, hub.access, vhost_of=vhost_in_query, harmless=frozenset())
+        guarded = Guard(app, hub.access, vhost_of=vhost_in_query, harmless=frozenset(), logs_changes=False)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 

@@ -6,9 +6,10 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
+import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.access.access import ANONYMOUS, Access
@@ -43,6 +44,12 @@ path leads.
 """
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 
+_MESSAGE_CALLS: Final = ("/messages", "/publish", "/get")
+"""Ends of paths by which clients publish and fetch messages: these are no acts of administration."""
+_HTTP_ERROR: Final = 400
+
+_log: Final = structlog.get_logger("sluicemq.http")
+
 VhostOf = Callable[[Scope], str | None]
 
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
@@ -65,15 +72,17 @@ class Guard:
         open_paths: frozenset[str] = frozenset(),
         vhost_of: VhostOf | None = None,
         harmless: frozenset[str] = frozenset({"GET", "HEAD", "OPTIONS"}),
+        logs_changes: bool = True,
     ) -> None:
         """`open_paths` may be asked for by anybody; `vhost_of` tells where a request leads, None: its path
-        does. `harmless` are the methods that change nothing.
+        does. `harmless` are the methods that change nothing; what others did is logged (`logs_changes`).
         """
         self._app = app
         self._access = access
         self._open_paths = open_paths
         self._vhost_of = vhost_in_path if vhost_of is None else vhost_of
         self._harmless = harmless
+        self._logs_changes = logs_changes
         self._identities: dict[tuple[Login, str], Identity] = {}
         access.on_reload(self._identities.clear)
 
@@ -91,6 +100,8 @@ class Guard:
             else:
                 await answer_of(problem)(scope, receive, send)
             return
+        if self._logs_changes and scope["type"] == "http" and scope["method"] not in self._harmless:
+            send = _logging(scope, send)
         await self._app(scope, self._receiving(scope, receive), send)
 
     def _receiving(self, scope: Scope, receive: Receive) -> Receive:
@@ -128,9 +139,12 @@ class Guard:
             if login.source == ANONYMOUS and not self._access.has_users and peer.is_local:
                 login = guest()
             return self._known(login, self._vhost_of(scope))
-        except Misled as refused:
-            raise Problem(403, "refused", refused.told) from None
         except LoginRefused as refused:
+            if not isinstance(credentials, Anonymous):  # which browsers are, before they ask for a password
+                user = credentials.user if isinstance(credentials, Password) else "(certificate)"
+                _log.warning("http.login_refused", user=user, reason=refused.reason, **_request_of(scope))
+            if isinstance(refused, Misled):
+                raise Problem(403, "refused", refused.told) from None
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
@@ -147,6 +161,28 @@ class Guard:
                 self._identities.clear()
             identity = self._identities[login, vhost] = login.enter(vhost)
         return identity
+
+
+def _request_of(scope: Scope) -> dict[str, Any]:
+    """Return where a request came from and what it asks, for the log."""
+    client = scope.get("client")
+    path = scope["raw_path"].decode("ascii", "replace")
+    return {"peer": client and f"{client[0]}:{client[1]}", "method": scope.get("method"), "path": path}
+
+
+def _logging(scope: Scope, send: Send) -> Send:
+    """Send as `send`, and log what was changed by whom, once it is answered as done."""
+
+    async def send_part(part: Message) -> None:
+        if part["type"] == "http.response.start" and part["status"] < _HTTP_ERROR:
+            request = _request_of(scope)
+            if not request["path"].endswith(_MESSAGE_CALLS):
+                identity: Identity | None = scope["state"][IDENTITY]
+                user = "" if identity is None else identity.login.user
+                _log.info("http.changed", user=user, **request)
+        await send(part)
+
+    return send_part
 
 
 def vhost_in_path(scope: Scope) -> str | None:

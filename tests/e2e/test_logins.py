@@ -208,3 +208,30 @@ def test_a_client_that_begins_anew_before_its_proof_is_looked_at_is_sent_away(cl
     client.send_bytes(auth(0x18, b"c=biws,r=x,p=AAAA") + enter_again(b"n,,n=alice,r=clientnonce"))
     answer = client.expect(DISCONNECT)
     assert answer.body[0] in (0x82, 0x87)
+
+
+def lines_of(process: BrokerProcess, event: str) -> list[str]:
+    return [line for line in process.log.splitlines() if event in line]
+
+
+def test_failed_login_over_http_is_logged_with_user_and_address(guarded, name):
+    url = f"{guarded.http_url}/api/v1/overview"
+    assert httpx.get(url).status_code == 401  # a browser's first request: nobody tried to log in
+    assert httpx.get(url, auth=(f"eve-{name}", "guessed")).status_code == 401
+    (line,) = lines_of(guarded, f"eve-{name}")
+    assert "http.login_refused" in line
+    assert "127.0.0.1:" in line
+    assert "/api/v1/overview" in line
+    assert "guessed" not in line
+
+
+def test_what_an_administrator_changed_over_http_is_logged_and_messages_are_not(guarded, token, name):
+    bearer = {"Authorization": f"Bearer {token(60, user='root', tags=('administrator',))}"}
+    queue = f"{guarded.http_url}/api/v1/queues/{name}"
+    assert httpx.put(queue, headers=bearer, json={}).status_code == 200
+    assert httpx.post(f"{queue}/messages", headers=bearer, json={"body": "x"}).status_code == 200
+    assert httpx.get(queue, headers=bearer).status_code == 200
+    assert httpx.delete(f"{queue}-not-there", headers=bearer).status_code == 404
+    (line,) = lines_of(guarded, name)
+    for part in ("http.changed", "user=root", "method=PUT", f"path=/api/v1/queues/{name}", "peer=127.0.0.1:"):
+        assert part in line
