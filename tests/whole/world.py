@@ -282,9 +282,10 @@ class World(ABC):
         """Where it wants its answer: the address of an asker, or the response topic of an MQTT publisher."""
         told, topic = fields["properties"], self.responses.get(fields["body"])
         if topic is not None:
-            if (told.reply_to, told.correlation_id) != (topic, fields["body"]):
+            address = topic if "/" in topic else f"/exchanges/amq.topic/{topic}"  # and not a queue's name
+            if (told.reply_to, told.correlation_id) != (address, fields["body"]):
                 raise Mismatch(
-                    f"{fields['body']!r} says reply_to {told.reply_to}, {told.correlation_id}, not {topic}"
+                    f"{fields['body']!r} says reply_to {told.reply_to}, {told.correlation_id}, not {address}"
                 )
             return
         try:
