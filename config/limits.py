@@ -434,6 +434,9 @@ FILTER_PROPERTIES_BYTES_MAX: Final = 256 * KIB  # beyond it filters see no prope
 # HTTP
 HTTP_HEAD_BYTES_MAX: Final = 64 * KIB  # target and header of a request
 HTTP_IDENTITIES_KEPT_MAX: Final = 1_024  # of who calls, with what they were found to be allowed
+BROWSER_SESSIONS_MAX: Final = 1_024  # people that are logged in on the pages
+BROWSER_SESSION_IDLE_S: Final = 8 * 3_600  # without a request a login there ends
+BROWSER_SESSION_NAME_BYTES: Final = 24  # of randomness
 HTTP_HEAD_TIMEOUT_S: Final = 20  # for a request's header to come
 HTTP_KEEP_ALIVE_S: Final = 75  # a connection without a request is kept so long
 HTTP_BODY_BYTES_MAX: Final = 4 * MIB  # of a call of administration; a message may have its queue's size

@@ -16,11 +16,12 @@ from starlette.types import ASGIApp
 
 from broker.admin.admin import Admin
 from broker.admin.node import Node
+from broker.http.browser_sessions import BrowserSessions
 from broker.http.endpoints import IN_VHOST, OPEN_PATHS, Endpoint, openapi_of, routes_of, served
 from broker.http.guard import Guard, vhost_in_query
 from broker.http.metrics import metrics_endpoint
 from broker.http.mqcore.mqcore_application import mqcore_application
-from broker.http.pages import STATIC, Pages
+from broker.http.pages.page_routes import PAGE_OPEN_PATHS, STATIC, page_routes
 from broker.http.problems import Problem, answer_of
 from broker.http.rabbitmq.rabbitmq_application import OPEN_PATHS as RABBITMQ_OPEN_PATHS
 from broker.http.rabbitmq.rabbitmq_application import rabbitmq_routes
@@ -78,22 +79,24 @@ def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> 
     servers: dict[str, HttpServer] = {}
     over = [name for name in ("http", "https") if name in names]
     if over:
-        open_paths = RABBITMQ_OPEN_PATHS | {V1 + path for path in OPEN_PATHS}
-        guarded = Guard(application(Site(hub, admin, node)), hub.access, open_paths)
+        open_paths = RABBITMQ_OPEN_PATHS | {V1 + path for path in OPEN_PATHS} | PAGE_OPEN_PATHS
+        sessions = BrowserSessions(hub.access, hub.clock)
+        app = application(Site(hub, admin, node), sessions)
+        guarded = Guard(app, hub.access, open_paths, sessions=sessions)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]
     if over:
         app = mqcore_application(hub, admin)
-        guarded = Guard(app, hub.access, vhost_of=vhost_in_query, harmless=frozenset(), logs_changes=False)
+        guarded = Guard(app, hub.access, vhost_of=vhost_in_query, harmless=frozenset())
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     return servers
 
 
-def application(site: Site) -> ASGIApp:
+def application(site: Site, sessions: BrowserSessions) -> ASGIApp:
     """Make the page at `/`, `/metrics`, `/api/v1`."""
     tails = Tails(site)
     routes: list[BaseRoute] = [
-        *Pages(site).routes(),
+        *page_routes(site, sessions),
         WebSocketRoute("/topics/tail", tails.serve_socket),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/metrics", metrics_endpoint(site, detailed=False)),

@@ -7,9 +7,11 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlsplit
 
 import structlog
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.access.access import ANONYMOUS, Access
@@ -25,6 +27,7 @@ from broker.access.credentials import (
     VhostRefused,
 )
 from broker.access.login import ADMINISTRATOR, MONITORING, Identity, Login
+from broker.http.browser_sessions import COOKIE, BrowserSessions
 from broker.http.http_connection import CERTIFICATE
 from broker.http.problems import Problem, answer_of
 from config import limits
@@ -47,6 +50,8 @@ CHALLENGE: Final = {"www-authenticate": 'Basic realm="SluiceMQ"'}
 _MESSAGE_CALLS: Final = ("/messages", "/publish", "/get")
 """Ends of paths by which clients publish and fetch messages: these are no acts of administration."""
 _HTTP_ERROR: Final = 400
+LOGIN: Final = "/login"
+"""The page where people log in."""
 
 _log: Final = structlog.get_logger("sluicemq.http")
 
@@ -72,17 +77,18 @@ class Guard:
         open_paths: frozenset[str] = frozenset(),
         vhost_of: VhostOf | None = None,
         harmless: frozenset[str] = frozenset({"GET", "HEAD", "OPTIONS"}),
-        logs_changes: bool = True,
+        sessions: BrowserSessions | None = None,
     ) -> None:
         """`open_paths` may be asked for by anybody; `vhost_of` tells where a request leads, None: its path
-        does. `harmless` are the methods that change nothing; what others did is logged (`logs_changes`).
+        does. `harmless` are the methods that change nothing. With `sessions` there are pages for people: a
+        browser without a login is led to LOGIN, and what is changed is logged.
         """
         self._app = app
         self._access = access
         self._open_paths = open_paths
         self._vhost_of = vhost_in_path if vhost_of is None else vhost_of
         self._harmless = harmless
-        self._logs_changes = logs_changes
+        self._sessions = sessions
         self._identities: dict[tuple[Login, str], Identity] = {}
         access.on_reload(self._identities.clear)
 
@@ -93,14 +99,16 @@ class Guard:
         try:
             if scope["type"] != "http" or scope["method"] not in self._harmless:
                 _check_site(told)
-            scope["state"][IDENTITY] = await self._identity(scope, told.get(b"host", ""), shown)
+            scope["state"][IDENTITY] = await self._identity(scope, told, shown)
         except Problem as problem:
-            if scope["type"] == "websocket":
+            if problem.status == 401 and self._sessions and asks_for_page(scope):
+                await to_login(scope)(scope, receive, send)
+            elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": problem.reason})
             else:
                 await answer_of(problem)(scope, receive, send)
             return
-        if self._logs_changes and scope["type"] == "http" and scope["method"] not in self._harmless:
+        if self._sessions and scope["type"] == "http" and scope["method"] not in self._harmless:
             send = _logging(scope, send)
         await self._app(scope, self._receiving(scope, receive), send)
 
@@ -127,13 +135,17 @@ class Guard:
 
         return receive_part
 
-    async def _identity(self, scope: Scope, host: str, shown: Sequence[bytes]) -> Identity | None:
-        peer = Peer(scope["client"][0] if scope.get("client") else "", _host_name(host or "?"))
+    async def _identity(
+        self, scope: Scope, told: Mapping[bytes, str], shown: Sequence[bytes]
+    ) -> Identity | None:
+        peer = peer_of(scope, told.get(b"host", ""))
         credentials = _credentials(scope, shown)
         if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
         try:
-            login = self._access.login_at_once(credentials, peer)
+            login = self._login_of_session(told) if isinstance(credentials, Anonymous) else None
+            if login is None:
+                login = self._access.login_at_once(credentials, peer)
             if login is None:
                 login = await self._access.login(credentials, peer)
             if login.source == ANONYMOUS and not self._access.has_users and peer.is_local:
@@ -142,12 +154,19 @@ class Guard:
         except LoginRefused as refused:
             if not isinstance(credentials, Anonymous):  # which browsers are, before they ask for a password
                 user = credentials.user if isinstance(credentials, Password) else "(certificate)"
-                _log.warning("http.login_refused", user=user, reason=refused.reason, **_request_of(scope))
+                _log.warning("http.login_refused", user=user, reason=refused.reason, **request_of(scope))
             if isinstance(refused, Misled):
                 raise Problem(403, "refused", refused.told) from None
             raise Problem(401, "not_authorised", refused.told, headers=CHALLENGE) from None
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
+
+    def _login_of_session(self, told: Mapping[bytes, str]) -> Login | None:
+        """Return the login of a browser that is logged in."""
+        cookies = told.get(b"cookie", "")
+        if self._sessions is None or COOKIE not in cookies:
+            return None
+        return self._sessions.find(cookie_parser(cookies).get(COOKIE, ""))
 
     def _known(self, login: Login, vhost: str | None) -> Identity:
         """Return the identity of the user that logged in so, with what it was allowed before; raises
@@ -163,7 +182,26 @@ class Guard:
         return identity
 
 
-def _request_of(scope: Scope) -> dict[str, Any]:
+def peer_of(scope: Scope, host: str) -> Peer:
+    """Return where a request came from, with the `Host` that it names."""
+    return Peer(scope["client"][0] if scope.get("client") else "", _host_name(host or "?"))
+
+
+def asks_for_page(scope: Scope) -> bool:
+    """Return whether a person without a login asks for a page."""
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["raw_path"].startswith(RABBITMQ):
+        return False
+    told = dict(scope["headers"])
+    return b"authorization" not in told and b"text/html" in told.get(b"accept", b"")
+
+
+def to_login(scope: Scope) -> Response:
+    """Lead a browser to the page where people log in, and from there to what it asked for."""
+    target = quote(scope["raw_path"] + (b"?" + scope["query_string"]).rstrip(b"?"))
+    return RedirectResponse(f"{LOGIN}?next={target}", 303)
+
+
+def request_of(scope: Scope) -> dict[str, Any]:
     """Return where a request came from and what it asks, for the log."""
     client = scope.get("client")
     path = scope["raw_path"].decode("ascii", "replace")
@@ -175,7 +213,7 @@ def _logging(scope: Scope, send: Send) -> Send:
 
     async def send_part(part: Message) -> None:
         if part["type"] == "http.response.start" and part["status"] < _HTTP_ERROR:
-            request = _request_of(scope)
+            request = request_of(scope)
             if not request["path"].endswith(_MESSAGE_CALLS):
                 identity: Identity | None = scope["state"][IDENTITY]
                 user = "" if identity is None else identity.login.user

@@ -59,6 +59,7 @@ function watchOverview(figures) {
   async function look() {
     try {
       const answer = await fetch("/api/v1/overview");
+      showAway(answer.status >= 500);
       if (!answer.ok) return;
       const overview = await answer.json();
       const at = performance.now() / 1000;
@@ -76,11 +77,57 @@ function watchOverview(figures) {
         place.textContent = short(overview.totals[place.dataset.total]);
       }
     } catch (error) {
+      showAway(true);
       console.debug(error);
     }
   }
   look();
   setInterval(() => document.hidden || look(), INTERVAL_MS);
+}
+
+function showAway(isAway) {
+  document.getElementById("away").hidden = !isAway;
+}
+
+// columns are sorted by a click on their title, again after each refresh: key is the table's place on the page
+const sorting = new Map();
+
+function textIn(row, column) {
+  return row.cells[column]?.textContent.trim() ?? "";
+}
+
+function sortRows(table, column, isDown) {
+  const number = (text) => Number.parseFloat(text.replace(/[\s\u202f]/g, ""));
+  const isNumber = table.tHead.rows[0].cells[column].classList.contains("number");
+  const rows = [...table.tBodies[0].rows].sort((a, b) => {
+    const [left, right] = [textIn(a, column), textIn(b, column)];
+    const order = isNumber ? (number(left) || 0) - (number(right) || 0) : left.localeCompare(right, "en", { numeric: true });
+    return isDown ? -order : order;
+  });
+  table.tBodies[0].append(...rows);
+  [...table.tHead.rows[0].cells].forEach((cell, index) => {
+    if (index === column) cell.setAttribute("aria-sort", isDown ? "descending" : "ascending");
+    else cell.removeAttribute("aria-sort");
+  });
+}
+
+function makeSortable() {
+  document.querySelectorAll("main table").forEach((table, place) => {
+    if (!table.tHead || table.tBodies.length !== 1) return;
+    [...table.tHead.rows[0].cells].forEach((cell, column) => {
+      if (cell.querySelector("button") || !cell.textContent) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = cell.textContent;
+      button.addEventListener("click", () => {
+        const isDown = cell.getAttribute("aria-sort") === "ascending";
+        sorting.set(place, [column, isDown]);
+        sortRows(table, column, isDown);
+      });
+      cell.replaceChildren(button);
+    });
+    if (sorting.has(place)) sortRows(table, ...sorting.get(place));
+  });
 }
 
 // an element with data-live is fetched again with its page, unless somebody is at work in it
@@ -90,13 +137,20 @@ function keepLive() {
     if (document.hidden || !live.length) return;
     try {
       const answer = await fetch(location.href);
+      showAway(answer.status >= 500);
       if (!answer.ok) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const place of live) {
         const found = fresh.getElementById(place.id);
-        if (found && !place.contains(document.activeElement)) place.replaceChildren(...found.childNodes);
+        const title = place.contains(document.activeElement) ? document.activeElement.closest("th") : null;
+        if (!found || (place.contains(document.activeElement) && !title)) continue;
+        const table = title ? [...place.querySelectorAll("table")].indexOf(title.closest("table")) : -1;
+        place.replaceChildren(...found.childNodes);
+        makeSortable();
+        if (title) place.querySelectorAll("table")[table]?.tHead.rows[0].cells[title.cellIndex].querySelector("button")?.focus();
       }
     } catch (error) {
+      showAway(true);
       console.debug(error);
     }
   }, INTERVAL_MS);
@@ -129,6 +183,7 @@ for (const button of document.querySelectorAll("button[data-ask]")) {
 }
 const figures = document.querySelectorAll("figure[data-series]");
 if (figures.length) watchOverview(figures);
+makeSortable();
 keepLive();
 const tail = document.getElementById("tail-form");
 if (tail) followTopics(tail);

@@ -230,7 +230,7 @@ def test_more_queues_than_the_limit_are_refused(problems: Problems, monkeypatch:
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("SLUICEMQ_URL", "x", "SLUICEMQ_URL: unknown variable"),
+        ("SLUICEMQ_ULR", "x", "SLUICEMQ_ULR: unknown variable"),
         ("SLUICEMQ_", "x", "SLUICEMQ_: unknown variable"),
         ("SLUICEMQ_storage__url", "x", "SLUICEMQ_storage__url: unknown variable"),
         ("SLUICEMQ_STORAGE__URL__X", "x", "SLUICEMQ_STORAGE__URL__X: unknown variable"),

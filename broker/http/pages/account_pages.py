@@ -1,0 +1,134 @@
+"""The pages of users, virtual hosts and quotas, the login page, and what their forms do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import structlog
+from starlette.responses import RedirectResponse, Response
+
+from broker.access.credentials import LoginRefused, Password
+from broker.http.browser_sessions import COOKIE, BrowserSessions
+from broker.http.guard import identity_of, peer_of, request_of
+from broker.http.pages.visit import HEADERS, VHOST_COOKIE, Visit
+from broker.http.v1.bans import list_bans
+from broker.http.v1.users import AccountChange, list_users, put_user, remove_user
+from broker.http.v1.vhosts import delete_vhost, list_vhosts
+from config.access_settings import PermissionSettings
+
+_log: Final = structlog.get_logger("sluicemq.http")
+
+
+async def show_quotas(visit: Visit) -> Response:
+    """Show what virtual hosts and users have, and may have."""
+    return visit.page("quotas.html", quotas=visit.site.client.quotas.views())
+
+
+async def show_bans(visit: Visit) -> Response:
+    """Show which clients, users and addresses are kept out."""
+    return visit.page("bans.html", bans=await list_bans(visit.site))
+
+
+async def show_users(visit: Visit) -> Response:
+    """Show accounts with their permissions."""
+    found = await list_users(visit.site, after=visit.query.get("after", ""))
+    return visit.page("users.html", users=found)
+
+
+async def make_user(visit: Visit) -> Response:
+    """Make an account, or change its password, tags and permissions in one virtual host."""
+    form = await visit.form()
+    name = form["user"]
+    accounts = visit.site.hub.access.users
+    known = accounts.view(name).permissions if accounts is not None and name in accounts.names else ()
+    wanted: dict[str, Any] = {}
+    if form.get("password"):
+        wanted["password"] = form["password"]
+    if form.get("tags", "keep") != "keep":
+        wanted["tags"] = tuple(filter(None, [form["tags"]]))
+    if form.get("vhost"):
+        vhost = form["vhost"]
+        fields = {action: form.get(action) for action in ("configure", "write", "read")}
+        others = [each for each in known if each.vhost != vhost]
+        wanted["permissions"] = (*others, PermissionSettings.model_validate({"vhost": vhost, **fields}))
+    await put_user(
+        visit.site, name, AccountChange.model_validate(wanted), caller=identity_of(visit.request.scope)
+    )
+    return visit.done("/users", "changed")
+
+
+async def drop_user(visit: Visit) -> Response:
+    """Remove an account; its connections end."""
+    await remove_user(visit.site, visit.part("user"), caller=identity_of(visit.request.scope))
+    return visit.done("/users", "deleted")
+
+
+async def show_vhosts(visit: Visit) -> Response:
+    """Show virtual hosts."""
+    return visit.page("vhosts.html", found=await list_vhosts(visit.site))
+
+
+async def make_vhost(visit: Visit) -> Response:
+    """Make a virtual host."""
+    form = await visit.form()
+    await visit.site.admin.vhosts.declare(form["vhost"], description=form.get("description"))
+    return visit.done("/vhosts", "made")
+
+
+async def drop_vhost(visit: Visit) -> Response:
+    """Delete a virtual host with all that is in it."""
+    await delete_vhost(visit.site, visit.part("vhost"))
+    return visit.done("/vhosts", "deleted")
+
+
+async def pick_vhost(visit: Visit) -> Response:
+    """Show another virtual host from now on."""
+    answer = RedirectResponse("/", 303, headers=HEADERS)
+    answer.set_cookie(VHOST_COOKIE, quote(visit.query.get("name", "/")), httponly=True, samesite="strict")
+    return answer
+
+
+class Entrance:
+    """Logs browsers in and out: a cookie names the session that `sessions` keeps."""
+
+    def __init__(self, sessions: BrowserSessions) -> None:
+        self._sessions = sessions
+
+    async def show(self, visit: Visit) -> Response:
+        """Show the form that asks for user and password."""
+        return visit.page("login.html", next=_local(visit.query.get("next", "/")), problem="")
+
+    async def log_in(self, visit: Visit) -> Response:
+        """Log in, and go on to where the browser wanted to."""
+        form = await visit.form()
+        user, target = form["user"], _local(form.get("next", "/"))
+        peer = peer_of(visit.request.scope, visit.request.headers.get("host", ""))
+        try:
+            login = await visit.site.hub.access.login(Password(user, form["password"].encode()), peer)
+        except LoginRefused as refused:
+            _log.warning(
+                "http.login_refused", user=user, reason=refused.reason, **request_of(visit.request.scope)
+            )
+            return visit.page("login.html", 401, next=target, problem=refused.told)
+        answer = RedirectResponse(target, 303, headers=HEADERS)
+        answer.set_cookie(
+            COOKIE,
+            self._sessions.begin(login),
+            httponly=True,
+            samesite="strict",
+            secure=visit.request.url.scheme == "https",
+        )
+        return answer
+
+    async def log_out(self, visit: Visit) -> Response:
+        """End the session of the browser."""
+        self._sessions.end(visit.request.cookies.get(COOKIE, ""))
+        answer = RedirectResponse("/login", 303, headers=HEADERS)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+
+def _local(path: str) -> str:
+    """Return the path of a page here; `/` for what leads elsewhere."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
