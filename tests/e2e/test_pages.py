@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import argon2
 import httpx
@@ -15,7 +16,8 @@ import paho.mqtt.client as paho
 import pika
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from tests.e2e import staging
 from tests.e2e.broker_process import BrokerProcess
@@ -159,6 +161,21 @@ def test_every_page_with_data_is_whole_on_any_screen(
         _picture(
             page, f"{path.strip('/').replace('/', '-').partition('?')[0] or 'overview'}-{scheme}-{width}"
         )
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page(
+    full_broker: BrokerProcess, browser: Browser, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    axe = Axe()
+    screen: ViewportSize = {"width": width, "height": 900}
+    with browser.new_context(viewport=screen, color_scheme=scheme, bypass_csp=True) as context:
+        page = context.new_page()
+        for path in (*PATHS, "/users", *ONES):
+            page.goto(full_broker.http_url + path)
+            found = axe.run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
 
 
 def test_every_page_of_an_empty_broker_says_that_there_is_nothing(
