@@ -69,7 +69,7 @@ class Api:
     @property
     def host(self) -> str:
         """The host of the URL."""
-        return urlsplit(self._url).hostname or ""
+        return urlsplit(self.url).hostname or ""
 
     def get(self, path: str, **query: Any) -> Any:
         """Return what a call that only looks gives."""
