@@ -22,6 +22,7 @@ class Site:
         self.hub = hub
         self.vhost = hub.vhost.name
         self.client = hub.client
+        self.access = hub.access
         self.admin = admin
         self.node = node
         self._views: list[QueueView] = []

@@ -40,7 +40,7 @@ async def make_user(visit: Visit) -> Response:
     """Make an account, or change its password, tags and permissions in one virtual host."""
     form = await visit.form()
     name = form["user"]
-    accounts = visit.site.hub.access.users
+    accounts = visit.site.access.users
     known = accounts.view(name).permissions if accounts is not None and name in accounts.names else ()
     wanted: dict[str, Any] = {}
     if form.get("password"):
@@ -105,7 +105,7 @@ class Entrance:
         user, target = form["user"], _local(form.get("next", "/"))
         peer = peer_of(visit.request.scope, visit.request.headers.get("host", ""))
         try:
-            login = await visit.site.hub.access.login(Password(user, form["password"].encode()), peer)
+            login = await visit.site.access.login(Password(user, form["password"].encode()), peer)
         except LoginRefused as refused:
             _log.warning(
                 "http.login_refused", user=user, reason=refused.reason, **request_of(visit.request.scope)
