@@ -95,6 +95,7 @@ class Amqp10(Client):
         self._is_ending = channel == LINKS
         self.expect(p.End)
         self._is_ending = False
+        self.told.clear()  # numbers of deliveries begin anew
         for key in [key for key in self.links if key[0] == channel]:
             self.links.pop(key).is_detached = True
 

@@ -590,8 +590,8 @@ class AmqpOperations(World):
                 limit = queue.settings.max_length
                 if queue.no_publish:
                     refuse = True
-                elif how["delay_ms"]:
-                    pass  # counts when it is due
+                elif how["delay_ms"]:  # counts when it is due, which it may be by now
+                    either = either or (limit is not None and queue.settings.overflow != "drop-head")
                 elif limit is not None and queue.settings.overflow != "drop-head":
                     low, high = queue.depth()
                     either = either or queue.is_due_soon()

@@ -210,7 +210,7 @@ class Group:
         if self.pattern == "#":
             return True
         prefix = f"$queue/{self.queue.name}"
-        if message.key == prefix or (message.key == self.queue.name and not message.exchange):
+        if message.key in (prefix, self.queue.name):
             topic = prefix
         else:
             topic = f"{prefix}/{message.key.removeprefix(prefix + '/')}"
@@ -738,8 +738,12 @@ class Queues:
         at: float,
         tag: Any,
         death: tuple[str, ...] | None = None,
+        *,
+        is_first: bool | None = None,
     ) -> Item:
-        """Check a delivery and take it down; `death`: see `Group.find`. Raises Mismatch."""
+        """Check a delivery and take it down; `death`: see `Group.find`; `is_first`: whether it says it is the
+        first attempt, None if it does not tell. Raises Mismatch.
+        """
         group, queue = consumer.group, consumer.queue
         where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
         if queue.no_deliver:
@@ -748,6 +752,10 @@ class Queues:
         if item is None:  # it may have died elsewhere a little before its time as it is known here
             self.advance(time.time() + EARLY_S)
             item = group.find(body, READY, death)
+        if item is not None and is_first is True and item.attempts[0]:  # it gave way to one of the same body
+            others = [other for other in group.alike(body, READY, death) if not other.attempts[0]]
+            if others and item.place < others[0].place:
+                item.required, item.may_give_way, item = False, True, others[0]
         if item is None:
             states = [found.state for found in group.items if found.message.body == body]
             raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")

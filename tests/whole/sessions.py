@@ -582,7 +582,7 @@ class Sessions:
                 granted = _granted(copy.qos, way.qos)
                 idents = [way.identifier] if way.identifier and session.version == 5 else []
                 wanted = Copy(body, topic, granted, copy.retain and way.as_published, idents)
-                wanted.expires = copy.expires
+                wanted.expires = None if copy.again else copy.expires  # sent in time, and may be so again
                 wanted.shared, wanted.published = group, (copy.qos, copy.retain)
                 wanted.stored_by, wanted.any_options = copy.stored_by, copy.any_options
                 yield copy, wanted

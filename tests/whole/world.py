@@ -237,7 +237,12 @@ class World(ABC):
             if consumer is None:
                 raise Mismatch(f"{fields['body']!r} to {name}/{fields['consumer']}, which is cancelled")
             item = self.queues.delivered(
-                consumer, fields["body"], event.at, fields["tag"], last_death(fields)
+                consumer,
+                fields["body"],
+                event.at,
+                fields["tag"],
+                last_death(fields),
+                is_first=not fields["redelivered"] if self.counts_deliveries else None,
             )
             self.check_delivery(item, fields)
             if consumer.takes == "hold":
