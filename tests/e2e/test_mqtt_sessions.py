@@ -747,6 +747,28 @@ def test_what_waits_for_a_kept_share_goes_to_a_member_that_joins(mqtt, name):
     assert full.quiet()
 
 
+@pytest.mark.timed
+@pytest.mark.parametrize("is_back", [True, False], ids=["member-that-was-away", "another-member"])
+def test_what_expired_while_it_waited_for_a_member_of_a_kept_share_is_not_sent(broker, mqtt, name, is_back):
+    """[MQTT-3.3.2-5]"""
+    full = mqtt(client_id=name, SessionExpiryInterval=600, ReceiveMaximum=1, manual_ack=True)
+    full.subscribe(f"$share/g/{name}", 1)
+    sender = mqtt()
+    for number in range(3):
+        sender.publish(name, str(number), 1, MessageExpiryInterval=2)
+    sender.publish(name, "lasts", 1)
+    assert full.take_one().payload == b"0"
+    broker.pass_time(3)
+    if is_back:
+        full.drop()
+        other = mqtt(client_id=name, SessionExpiryInterval=600, clean=False)
+    else:
+        other = mqtt()
+        other.subscribe(f"$share/g/{name}", 1)
+    assert other.take_one().payload == b"lasts"
+    assert other.quiet()
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize(
     "granted", [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)], ids=lambda pair: "{}-{}".format(*pair)

@@ -45,6 +45,7 @@ PATHS = (
     "/epochs",
     "/policies",
     "/quotas",
+    "/bans",
     "/vhosts",
 )
 

@@ -25,6 +25,7 @@ from protocols.mqtt.constants import SHARED_PREFIX
 from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.topic_filters import split_shared
 from queue_manager import address
+from storage.envelope import expires_at_ms
 
 SHARE_USER: Final = "\x1fshare"
 """The user of the sessions of share groups: no client can log in under that name."""
@@ -120,9 +121,14 @@ class KeptShare:
         self.wake()
 
     def wake(self) -> None:
-        group = self._group
+        group, now_ms = self._group, self._clock.now_ms()
         while self._undelivered and group is not None and group.has_room:
-            group.publish(self._undelivered.pop(0))
+            run = self._undelivered.pop(0)
+            delivery = self._deliveries.get(run)
+            if delivery is None or not self._drop_expired(delivery, now_ms):
+                group.publish(run)
+            else:
+                del self._deliveries[run]
         if self.session.link is self:
             self.session.wake()
 
@@ -135,9 +141,21 @@ class KeptShare:
     def take_packet_id(self) -> int:
         return self._window.take_one()
 
+    def _drop_expired(self, delivery: Delivery, now_ms: int) -> bool:
+        """Be done with a message that has expired before a member took it [MQTT-3.3.2-5]; whether it has."""
+        message = delivery.merged.message
+        due_ms = expires_at_ms(message.template, message.received_at_ms)
+        if not due_ms or due_ms > now_ms:
+            return False
+        self.session.acknowledge([delivery.packet_id], now_ms)
+        self._window.release([delivery.packet_id])
+        return True
+
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         now_ms = self._clock.now_ms()
         for delivery in deliveries:
+            if delivery.is_repeated and self._drop_expired(delivery, now_ms):
+                continue
             message = delivery.merged.message
             template = message.template
             first_byte = 0x30 | message.qos << 1 | delivery.retain
