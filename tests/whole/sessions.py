@@ -670,8 +670,8 @@ class Sessions:
         copy = session.maybe_unreleased.pop(packet_id, None)
         if copy is not None:
             session.releasing[packet_id] = copy
-        if completed:
-            session.releasing.pop(packet_id, None)
+        if completed and (copy := session.releasing.pop(packet_id, None)) is not None:
+            session.completed.append((time.time(), copy))
         over = [(at, one) for at, one in session.recent if one.qos == 2 and one.packet_id == packet_id]
         session.recent = [pair for pair in session.recent if pair not in over]
         session.completed += [(time.time(), one) for _, one in over]
