@@ -237,7 +237,9 @@ class Group:
             return True
         if time.time() < self.made_at + LATE_S:  # a late one has yet to come to what is kept for others
             return False
-        return not (self.consumers or self.is_unread) or self.queue.settings.max_length is not None
+        if self.is_unread:
+            return False
+        return not self.consumers or self.queue.settings.max_length is not None
 
     def find(self, body: str, state: str, death: tuple[str, ...] | None = None) -> Item | None:
         """The item with this body; of several (it died into its own queue) one with this last death.
@@ -300,6 +302,7 @@ class Queue:
         if group is not None:
             return group
         group = Group(self, name, pattern=pattern, made_at=now)
+        group.is_unread = any(other.items for other in self.groups.values())
         group.items = self._kept_for(group)
         unwanted = self.groups[BY_QUEUE]
         for item in list(unwanted.items):
@@ -749,7 +752,9 @@ class Queues:
         if queue.no_deliver:
             raise Mismatch(f"delivered {where} although the queue is paused")
         item = group.find(body, READY, death)
-        if item is None:  # it may have died elsewhere a little before its time as it is known here
+        last = item.deaths[-1:] if item is not None and death is not None else None
+        # it may have died elsewhere a little before its time as it is known here
+        if item is None or (last is not None and last != ((death,) if death else ())):
             self.advance(time.time() + EARLY_S)
             item = group.find(body, READY, death)
         if item is not None and is_first is True and item.attempts[0]:  # it gave way to one of the same body
