@@ -194,12 +194,13 @@ class BySelector(Scanning):
     def _claim(self, consumer: Consumer, view: View, count: int, now_ms: int) -> int:
         scan = self._scan
         scan.look_for(view)
-        claim = view.next_returned()
-        if claim is not None and claim.message.offset < scan.returned_end(view):
+        while (claim := view.next_returned()) is not None and claim.message.offset < scan.returned_end(view):
             if claim.message.body is None:
                 scan.want(view)
                 return 0
-            return self._claim_returned(consumer, view, count, now_ms)
+            if claimed := self._claim_returned(consumer, view, count, now_ms):
+                return claimed
+            scan.look_for(view)  # what came back has expired or died meanwhile
         if not view.found or scan.is_held_up():
             return 0
         end = OFFSET_END if claim is None else claim.message.offset

@@ -22,13 +22,13 @@ def fields_of(template: EnvelopeTemplate) -> Fields:
     }
 
 
-def send(manager: QueueManager, *keys: str) -> None:
+def send(manager: QueueManager, *keys: str, now_ms: int = NOW_MS) -> None:
     """Publish one message for each routing key."""
     for key in keys:
         topic = f"$queue/jobs/{key}"
         plan = manager.plan(topic, 0, b"", True)
-        plan.aim(manager.publisher.route(topic, NOW_MS))
-        manager.publish(plan, [key.encode()], NOW_MS)
+        plan.aim(manager.publisher.route(topic, now_ms))
+        manager.publish(plan, [key.encode()], now_ms)
 
 
 def select(

@@ -307,3 +307,19 @@ def test_a_queue_with_priorities_selects_in_each_of_them(manager: QueueManager) 
     _, patterned = select(manager, jobs, group="p", pattern="eu/#", group_selector="qty < 3")
     manager.dispatch(NOW_MS)
     assert patterned.offsets == [high + 1, 1]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_expired_as_it_came_back_does_not_keep_the_next_message_waiting(
+    manager: QueueManager, durable: bool
+) -> None:
+    jobs = make_queue(manager, durable=durable, message_ttl_ms=1_000)
+    _, plain = select(manager, jobs, credit_max=1)
+    _, us = select(manager, jobs, "region = 'us'")
+    send(manager, "eu/1")
+    manager.dispatch(NOW_MS)
+    send(manager, "eu/2", now_ms=NOW_MS + 900)
+    manager.requeue(plain.claims, NOW_MS + 1_100)
+    manager.dispatch(NOW_MS + 1_100)
+    assert plain.offsets == [0, 1]
+    assert us.offsets == []
