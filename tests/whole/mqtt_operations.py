@@ -161,7 +161,9 @@ class MqttOperations(World):
             self.lost_mqtt(name)
         if client.reason:
             raise Mismatch(f"CONNACK {client.reason:#x}")
-        if client.present != wanted_present:
+        if old_session is not None and old_session.may_be_lost and not client.present:
+            self.sessions.end(name)
+        elif client.present != wanted_present:
             raise Mismatch(f"CONNACK says session present {client.present}, not {wanted_present}")
         session = self.sessions.start(
             name,

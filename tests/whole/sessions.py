@@ -89,6 +89,8 @@ class Session:
     completed: list[tuple[float, Copy]] = field(default_factory=list)  # PUBREL was answered at that time
     queue_filters: dict[str, tuple[str, bool, int, str]] = field(default_factory=dict)
     queue_topics: dict[str, str] = field(default_factory=dict)  # as they were subscribed to
+    made_at: float = field(default_factory=time.time)
+    may_be_lost: bool = False  # a kill came before it was written, and it had nothing
 
     def window(self) -> int:
         return self.receive_maximum - len(self.in_flight) - len(self.releasing) - self.queue_in_flight
@@ -400,7 +402,7 @@ class Sessions:
         old.connected, old.version, old.lasting = True, version, lasting
         old.kept = old.kept or lasting
         old.receive_maximum, old.packet_maximum = receive_maximum, packet_maximum
-        old.expiry_s, old.ends = expiry_s, None
+        old.expiry_s, old.ends, old.may_be_lost = expiry_s, None, False
         old.unreleased = set(old.releasing)
         old.note_maybe_unreleased()
         self._gave_way(old)
@@ -471,6 +473,8 @@ class Sessions:
         if killed:
             self._may_be_lost(time.time())
         for session in list(self.sessions.values()):
+            is_new = time.time() - session.made_at < UNWRITTEN_S
+            session.may_be_lost = killed and is_new and not (session.subscriptions or session.shared)
             self.lose(session.client, ends)
             session.note_maybe_unreleased()
             recent, session.recent = session.recent, []

@@ -187,7 +187,9 @@ class Stream(Queue):
             for group in [*self.members.values(), *[reader.group for reader in self.readers]]:
                 group.high = max(group.high, offset)
         elif missing and self.settings.max_length is not None and missing <= len(self.pending):
-            self.log += [""] * missing  # deleted before anybody was given them
+            # deleted before anybody was given them, or another client has read them
+            self.holes |= set(range(len(self.log), offset))
+            self.log += [""] * missing
             for pending in self.pending:
                 pending.required = False
         elif missing < len(self.pending) and any(len(group.readers) > 1 for group in self.members.values()):
