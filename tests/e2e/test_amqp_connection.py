@@ -5,6 +5,7 @@ import pytest
 from pamqp import commands
 from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
 
+from protocols.amqp10.constants import SASL_HEADER
 from tests.e2e import amqp
 from tests.e2e.raw_amqp import PROTOCOL_HEADER, RawAmqp
 from tests.waiting import until
@@ -97,12 +98,12 @@ def test_heartbeat_0_switches_heartbeats_off(broker, raw_amqp):
     assert connection.heartbeats == 0
 
 
-def test_other_protocol_version_is_answered_with_the_supported_one(raw_amqp):
+def test_other_protocol_version_is_answered_with_the_header_of_1_0_as_by_rabbitmq_4(raw_amqp):
     connection = raw_amqp(handshake=False)
     connection.send_bytes(b"AMQP\x01\x01\x00\x0a")  # AMQP 0-10
     answer = connection.read()
     assert answer is not None
-    assert answer.payload == PROTOCOL_HEADER
+    assert answer.payload == SASL_HEADER
     assert connection.wait_eof()
 
 

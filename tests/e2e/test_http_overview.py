@@ -36,7 +36,9 @@ def test_queue_with_messages_is_listed_with_counts(
     _publish(channel, queue, 3)
     [view] = http.get("/api/v1/queues", params={"name": queue}).json()["items"]
     assert (view["name"], view["type"], view["ready"]) == (queue, "classic", 3)
-    assert http.get(f"/api/v1/queues/{queue}").json() == view
+    shown = http.get(f"/api/v1/queues/{queue}").json()
+    assert shown.pop("settings")["visibility_timeout"] == "30s"
+    assert shown == view
 
 
 def test_listing_in_pages_gives_every_queue_once(
