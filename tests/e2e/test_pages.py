@@ -164,8 +164,7 @@ def test_every_page_with_data_is_whole_on_any_screen(
         )
 
 
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
 def test_axe_finds_nothing_on_any_page(
     full_broker: BrokerProcess, browser: Browser, width: int, scheme: Literal["light", "dark"]
 ) -> None:
