@@ -52,6 +52,7 @@ _MESSAGE_CALLS: Final = ("/messages", "/publish", "/get")
 _HTTP_ERROR: Final = 400
 LOGIN: Final = "/login"
 """The page where people log in."""
+LOGOUT: Final = "/logout"
 
 _log: Final = structlog.get_logger("sluicemq.http")
 
@@ -214,7 +215,7 @@ def _logging(scope: Scope, send: Send) -> Send:
     async def send_part(part: Message) -> None:
         if part["type"] == "http.response.start" and part["status"] < _HTTP_ERROR:
             request = request_of(scope)
-            if not request["path"].endswith(_MESSAGE_CALLS):
+            if not request["path"].endswith(_MESSAGE_CALLS) and request["path"] not in (LOGIN, LOGOUT):
                 identity: Identity | None = scope["state"][IDENTITY]
                 user = "" if identity is None else identity.login.user
                 _log.info("http.changed", user=user, **request)

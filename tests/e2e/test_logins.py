@@ -235,3 +235,17 @@ def test_what_an_administrator_changed_over_http_is_logged_and_messages_are_not(
     (line,) = lines_of(guarded, name)
     for part in ("http.changed", "user=root", "method=PUT", f"path=/api/v1/queues/{name}", "peer=127.0.0.1:"):
         assert part in line
+
+
+def test_pages_show_no_virtual_host_that_the_user_may_not_enter(guarded, token, name):
+    root = {
+        "Authorization": f"Bearer {token(60, user='root', tags=('administrator',), vhost='*', **EVERYTHING)}"
+    }
+    watcher = {"Authorization": f"Bearer {token(60, user='watcher', tags=('monitoring',))}"}
+    vhost = f"{guarded.http_url}/api/v1/vhosts/{name}"
+    assert httpx.put(vhost, headers=root, json={}).status_code == 200
+    assert httpx.put(f"{vhost}/queues/hidden-{name}", headers=root, json={}).status_code == 200
+    picked = {"sluicemq_vhost": name}
+    for headers, is_shown in ((root, True), (watcher, False)):
+        page = httpx.get(f"{guarded.http_url}/queues", headers=headers, cookies=picked)
+        assert (page.status_code, f"hidden-{name}" in page.text) == (200, is_shown)

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.routing import Route
 
 from broker.http.browser_sessions import BrowserSessions
-from broker.http.guard import LOGIN
+from broker.http.guard import LOGIN, LOGOUT
 from broker.http.pages import account_pages, broker_pages, queue_pages, topology_pages
 from broker.http.pages.visit import Frame
 from broker.http.site import Site
@@ -62,7 +62,7 @@ def page_routes(site: Site, sessions: BrowserSessions) -> list[Route]:
     return [
         Route(LOGIN, frame.guarded(entrance.show, needs=""), methods=["GET"]),
         Route(LOGIN, frame.guarded(entrance.log_in, needs=""), methods=["POST"]),
-        Route("/logout", frame.guarded(entrance.log_out, needs=""), methods=["POST"]),
+        Route(LOGOUT, frame.guarded(entrance.log_out, needs=""), methods=["POST"]),
         Route("/users", frame.guarded(account_pages.show_users, needs="administrator"), methods=["GET"]),
         *[Route(path, frame.guarded(page), methods=["GET"]) for path, page in looking],
         *[Route(path, frame.guarded(do, needs="administrator"), methods=["POST"]) for path, do in _FORMS],

@@ -115,13 +115,19 @@ class Visit:
         self.query = request.query_params
 
     def enter_vhost(self) -> None:
-        """Have `site` be the virtual host that was picked, if it is still there."""
+        """Have `site` be the virtual host that was picked, if it is still there and the user may enter it."""
         name = unquote(self.request.cookies.get(VHOST_COOKIE, ""))
-        if name:
+        if name and self._may_enter(name):
             try:
                 self.site = self.site.of_vhost(name)
             except VhostNotFound:
                 return
+
+    def _may_enter(self, vhost: str) -> bool:
+        try:
+            return identity_of(self.request.scope).login.may_enter(vhost)
+        except Problem:
+            return False
 
     @property
     def user(self) -> str:
@@ -153,7 +159,7 @@ class Visit:
             is_in=is_in,
             has_session=COOKIE in self.request.cookies,
             vhost=self.site.vhost,
-            vhosts=self.site.hub.vhosts() if is_in else [],
+            vhosts=[name for name in self.site.hub.vhosts() if self._may_enter(name)],
             **values,
         )
         return HTMLResponse(text, status, headers=HEADERS)
