@@ -97,7 +97,7 @@ def visible_and_listed(rows: Any, broker: SluiceMQ, queue: str, row_count: int) 
         writer = rows.write.format("sluice").mode("append").option("queue", queue)
         writer.option("port", broker.target.amqp_port).option("delivery", "exactly-once").save()
         saved_s = time.monotonic()
-        while connection.declare(queue, passive=True)[1] < row_count:
+        while connection.count(queue) < row_count:
             time.sleep(0.01)
         print(f"all rows can be consumed {time.monotonic() - saved_s:.2f} s after save()")
     reader = rows.sparkSession.read.format("sluice").option("queue", queue).option("state", "ready")
@@ -113,7 +113,7 @@ def read(spark: Any, broker: SluiceMQ, row_count: int, rounds: int) -> None:
     with Connection(ConnectionSettings("127.0.0.1", broker.target.amqp_port)) as connection:
         broker.target.declare(queue, arguments={"x-queue-type": "stream"})
         payloads(spark, row_count).write.format("sluice").options(**options).mode("append").save()
-        while connection.declare(queue, passive=True)[1] < row_count:
+        while connection.count(queue) < row_count:
             time.sleep(0.1)
     frame = spark.read.format("sluice").options(**options).load()
 

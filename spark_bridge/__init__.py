@@ -24,7 +24,11 @@ def register(spark: SparkSession) -> None:
 
     Spark gives what `--py-files` names to the workers that run tasks, but not to the one on the driver that
     keeps a streaming source's offsets: that one finds the bridge by its environment.
+    Raises SparkTooOld.
     """
+    from spark_bridge.version import check_pyspark
+
+    check_pyspark(spark.version)
     from spark_bridge.datasource import SluiceDataSource
 
     # Spark Connect has no context: there the server must have the distribution

@@ -20,6 +20,7 @@ from spark_bridge.link import CHANNEL, NACK, RETURN, Content, Link
 from spark_bridge.settings import ConnectionSettings
 
 WRITE_BYTES: Final = 65_536
+REPLY_TO: Final = "amq.rabbitmq.reply-to"  # straight to the channel that asks: no queue, no permission
 
 
 class Message(NamedTuple):
@@ -39,6 +40,7 @@ class Connection(Link):
         self.deliveries: deque[Message] = deque()
         self.published = 0
         self._is_confirming = False
+        self._takes_replies = False
         self._confirmed = 0
         self._out_of_order: set[int] = set()
         self._address = (b"", "", "")
@@ -53,13 +55,12 @@ class Connection(Link):
             self._is_confirming = True
             self.published = 0
 
-    def declare(self, queue: str, *, passive: bool = False, exclusive: bool = False) -> tuple[str, int]:
-        """Declare a queue in memory, or look at one (`passive`); gives name and message count."""
-        flags = (1 if passive else 0) | (4 if exclusive else 0)
-        answer = wire.Reader(
-            self.call(50, 10, b"\0\0" + wire.short(queue) + bytes((flags,)) + wire.table({}), answer=(50, 11))
-        )
-        return answer.short(), answer.unpack("I")
+    def count(self, queue: str) -> int:
+        """Return how many messages of a queue can be consumed (a passive declare); raises Refused."""
+        arguments = b"\0\0" + wire.short(queue) + b"\1" + wire.table({})
+        answer = wire.Reader(self.call(50, 10, arguments, answer=(50, 11)))
+        answer.short()
+        return int(answer.unpack("I"))
 
     def consume(self, queue: str, *, no_ack: bool, arguments: Mapping[str, Any], prefetch: int = 0) -> None:
         """Begin to take deliveries of a queue into `deliveries`."""
@@ -91,10 +92,11 @@ class Connection(Link):
         return self.answer(mark, f"no answer from {address}")
 
     def take_replies(self) -> str:
-        """Begin to take replies; gives the queue that they are to go to."""
-        reply_to, _ = self.declare("", exclusive=True)
-        self.consume(reply_to, no_ack=True, arguments={})
-        return reply_to
+        """Begin to take replies; gives the address that they are to go to, which needs no permission."""
+        if not self._takes_replies:
+            self.consume(REPLY_TO, no_ack=True, arguments={})
+            self._takes_replies = True
+        return REPLY_TO
 
     def request(self, reply_to: str, address: str, headers: Mapping[str, Any], body: bytes = b"") -> str:
         """Publish to a control address; gives the mark of its answer."""

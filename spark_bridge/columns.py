@@ -11,13 +11,15 @@ from spark_bridge.settings import IDEMPOTENT, WriteSettings
 
 _TEXT: Final = ("string",)
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+KAFKA_HEADERS: Final = "array<struct<key:string,value:binary>>"
 # name: the types it may have, as Spark writes them
 COLUMNS: Final = {
     "payload": ("binary", "string"),
     "value": ("binary", "string"),
     "routing_key": _TEXT,
+    "key": ("binary", "string"),
     "exchange": _TEXT,
-    "headers": ("map<string,string>",),
+    "headers": ("map<string,string>", KAFKA_HEADERS),
     "message_id": _TEXT,
     "content_type": _TEXT,
     "correlation_id": _TEXT,
@@ -29,19 +31,28 @@ COLUMNS: Final = {
 }
 # become headers
 HEADER_COLUMNS: Final = {"delay": "x-delay", "deliver_at": "deliver-at"}
-_NOT_PROPERTIES: Final = ("payload", "value", "routing_key", "exchange", *HEADER_COLUMNS)
+_NOT_PROPERTIES: Final = ("payload", "value", "routing_key", "key", "exchange", *HEADER_COLUMNS)
 PROPERTY_COLUMNS: Final = tuple(name for name in COLUMNS if name not in _NOT_PROPERTIES)
+# columns of a read that say where a message was: what was read can be written as it is
+LEFT_OUT: Final = (
+    "queue", "offset", "topic", "partition", "timestampType", "state", "state_timestamp", "attempts",
+    "consumer",
+)  # fmt: skip
+_ALIKE: Final = (("payload", "value"), ("routing_key", "key"))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in a row what is: column indices, -1 for what is not there."""
+    """Where in a row what is: column indices, -1 for what is not there. `has_kafka_headers`: the headers are
+    an array of structs, as Spark's Kafka source has them.
+    """
 
     payload: int
     routing_key: int
     exchange: int
     properties: tuple[tuple[str, int], ...]
     headers: tuple[tuple[str, int], ...] = ()
+    has_kafka_headers: bool = False
 
 
 def layout_of(schema: Any, settings: WriteSettings) -> Layout:
@@ -53,26 +64,30 @@ def check_columns(columns: Sequence[tuple[str, str]], settings: WriteSettings) -
     """Check as `layout_of`, for (name, type) pairs."""
     indices: dict[str, int] = {}
     for index, (name, kind) in enumerate(columns):
+        if name in LEFT_OUT:
+            continue
         if name not in COLUMNS:
             raise OptionError(f"column {name!r} cannot be written; the columns are {', '.join(COLUMNS)}")
         if kind not in COLUMNS[name]:
             raise OptionError(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}")
         indices[name] = index
-    if "payload" in indices and "value" in indices:
-        raise OptionError("columns payload and value mean the same: write one of them")
-    if "payload" not in indices and "value" not in indices:
-        raise OptionError("a column payload (binary or string) is needed")
+    for one, other in _ALIKE:
+        if one in indices and other in indices:
+            raise OptionError(f"columns {one} and {other} mean the same: write one of them")
+    payload = indices.get("payload", indices.get("value", -1))
+    routing_key = indices.get("routing_key", indices.get("key", -1))
+    if payload < 0:
+        raise OptionError("a column payload or value (binary or string) is needed")
     if settings.delivery == IDEMPOTENT and "message_id" not in indices:
         raise OptionError(f"delivery {IDEMPOTENT} needs a column message_id")
-    if "exchange" in indices and settings.queue:
-        raise OptionError("column exchange and option queue exclude each other")
     routed = settings.queue or settings.exchange or settings.routing_key is not None
-    if not routed and "routing_key" not in indices and "exchange" not in indices:
+    if not routed and routing_key < 0 and "exchange" not in indices:
         raise OptionError("where to? Set option queue, or exchange and routingKey, or add columns for them")
     return Layout(
-        indices.get("payload", indices.get("value", -1)),
-        -1 if settings.routing_key is not None else indices.get("routing_key", -1),
-        -1 if settings.exchange else indices.get("exchange", -1),
+        payload,
+        -1 if settings.routing_key is not None else routing_key,
+        -1 if settings.exchange or settings.queue else indices.get("exchange", -1),
         tuple((name, indices[name]) for name in PROPERTY_COLUMNS if name in indices),
         tuple((name, indices[name]) for name in HEADER_COLUMNS if name in indices),
+        ("headers", KAFKA_HEADERS) in columns,
     )

@@ -25,10 +25,10 @@ from spark_bridge import epochs, listing
 from spark_bridge.columns import Layout, layout_of
 from spark_bridge.epochs import Epoch, StagedPart, TaskIdentity
 from spark_bridge.errors import BrokerUnreachable, OptionError, SluiceError, said_plainly
-from spark_bridge.options import is_list, list_settings, read_settings, write_settings
-from spark_bridge.reading import SCHEMA, check_schema
+from spark_bridge.options import columns_of, is_list, list_settings, read_settings, write_settings
+from spark_bridge.reading import SCHEMAS, check_schema
 from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
-from spark_bridge.sources import BatchReader, ListReader, StreamReader, check_limit
+from spark_bridge.sources import BatchReader, ListReader, RefusedReader, StreamReader, check_limit
 from spark_bridge.writing import check_target, in_short, write_rows
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ class SluiceDataSource(DataSource):
         """Return the format's name."""
         return "sluice"
 
+    @said_plainly
     def schema(self) -> str:
         """Return the columns that are read."""
-        return listing.SCHEMA if is_list(self.options) else SCHEMA
+        return listing.SCHEMA if is_list(self.options) else SCHEMAS[columns_of(self.options)]
 
     @said_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -62,14 +63,16 @@ class SluiceDataSource(DataSource):
             check_schema(schema, listing.SCHEMA)
             return ListReader(listed)
         settings = read_settings(self.options, streaming=False)
-        check_schema(schema)
+        check_schema(schema, SCHEMAS[settings.columns])
         return BatchReader(settings)
 
-    @said_plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        settings = read_settings(self.options, streaming=True)
-        check_schema(schema)
-        check_limit(settings)
+        try:
+            settings = read_settings(self.options, streaming=True)
+            check_schema(schema, SCHEMAS[settings.columns])
+            check_limit(settings)
+        except SluiceError as error:
+            return RefusedReader(error)
         return StreamReader(settings)
 
     @said_plainly

@@ -20,6 +20,10 @@ class OptionError(SluiceError, ValueError):
     """An option or a column is unknown, missing or has a value it cannot have."""
 
 
+class SparkTooOld(SluiceError, ImportError):
+    """A PySpark that does not have what the bridge needs."""
+
+
 class BrokerUnreachable(SluiceError):
     """No connection to the broker; trying again may help."""
 

@@ -23,7 +23,14 @@ FRAME_BYTES_MAX: Final = 131_072
 READ_BYTES: Final = 262_144
 CONNECT_DELAY_S_MIN: Final = 0.2
 CONNECT_DELAY_S_MAX: Final = 5.0
+CONNECT_TRY_S_MAX: Final = 10.0
+CONNECT_TRY_S_MIN: Final = 0.1
+CONNECT_TRY_OF_SEVERAL_S_MAX: Final = 3.0
+ANSWERED_LAST_MAX: Final = 64
 CLOSE_TIMEOUT_S: Final = 2.0
+
+NOT_PERMITTED: Final = 403
+RIGHTS: Final = " (writing needs the permission write on the queue; reading needs read on it, and its group)"
 
 ACK: Final = (60, 80)
 NACK: Final = (60, 120)
@@ -32,6 +39,15 @@ DELIVER: Final = (60, 60)
 _CONNECTION_CLOSE: Final = (10, 50)
 _CHANNEL_CLOSE: Final = (20, 40)
 _CONSUMER_CANCEL: Final = (60, 30)
+
+
+# which of several addresses answered last in this process: the next connection tries it first
+_answered_last: dict[tuple[tuple[str, int], ...], tuple[str, int]] = {}
+
+
+def _in_turn(addresses: tuple[tuple[str, int], ...]) -> list[tuple[str, int]]:
+    last = _answered_last.get(addresses, addresses[0])
+    return [last, *(address for address in addresses if address != last)]
 
 
 class Content:
@@ -68,6 +84,7 @@ class Link:
         self.body_bytes_max = FRAME_BYTES_MAX
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self.at = ""  # the address of the moment
         self._is_cut_off = False  # whether the last thing sent may be half a frame
         self._in = bytearray()
         self._content: Content | None = None
@@ -87,42 +104,61 @@ class Link:
     # life
 
     def _connect(self) -> None:
+        """Try every address in turn, again and again, as long as the time allows."""
         settings = self.settings
+        addresses = settings.addresses
         deadline = time.monotonic() + settings.connect_timeout_s
         delay_s = CONNECT_DELAY_S_MIN
+        try_s_max = CONNECT_TRY_OF_SEVERAL_S_MAX if settings.others else CONNECT_TRY_S_MAX
         while True:
-            try:
-                self._socket = self._connect_once()
-                try:
-                    return self._open()
-                except BaseException:
-                    self._socket.close()
-                    raise
-            except (OSError, BrokerUnreachable) as error:
-                if time.monotonic() + delay_s >= deadline:
-                    raise BrokerUnreachable(
-                        f"no connection to {settings.host}:{settings.port} within"
-                        f" {settings.connect_timeout_s:g} s (options host, port, connectTimeout): {error}"
-                    ) from error
-            self._in.clear()
-            self._answers.clear()
+            for host, port in _in_turn(addresses):
+                self.at = f"{host}:{port}"
+                try_s = max(CONNECT_TRY_S_MIN, min(try_s_max, deadline - time.monotonic()))
+                failed = self._try(host, port, try_s)
+                if failed is None:
+                    if settings.others:
+                        if len(_answered_last) >= ANSWERED_LAST_MAX:
+                            _answered_last.clear()
+                        _answered_last[addresses] = host, port
+                    return
+            if time.monotonic() + delay_s >= deadline:
+                tried = ", ".join(f"{host}:{port}" for host, port in addresses)
+                raise BrokerUnreachable(
+                    f"no connection to {tried} within {settings.connect_timeout_s:g} s"
+                    f" (options host, port, connectTimeout): {failed}"
+                ) from failed
             time.sleep(delay_s)
             delay_s = min(2 * delay_s, CONNECT_DELAY_S_MAX)
 
-    def _connect_once(self) -> socket.socket:
+    def _try(self, host: str, port: int, try_s: float) -> Exception | None:
+        """Open a connection to one address; gives why there is none. Raises Refused."""
+        self._in.clear()
+        self._answers.clear()
+        try:
+            self._socket = self._connect_once(host, port, try_s)
+            try:
+                self._open(try_s)
+            except BaseException:
+                self._socket.close()
+                raise
+        except (OSError, BrokerUnreachable) as error:
+            return error
+        return None
+
+    def _connect_once(self, host: str, port: int, try_s: float) -> socket.socket:
         settings = self.settings
-        raw = socket.create_connection((settings.host, settings.port), timeout=10)
+        raw = socket.create_connection((host, port), timeout=try_s)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if settings.tls:
             context = ssl.create_default_context(cafile=settings.ca_file or None)
-            raw = context.wrap_socket(raw, server_hostname=settings.host)
+            raw = context.wrap_socket(raw, server_hostname=host)
         raw.settimeout(settings.confirm_timeout_s)
         return raw
 
-    def _open(self) -> None:
+    def _open(self, try_s: float) -> None:
         settings = self.settings
         self._send_now(b"AMQP\x00\x00\x09\x01")
-        self._wait_for((10, 10))
+        self._wait_for((10, 10), try_s)
         # so that it says by basic.cancel when a queue is deleted
         # and why a login is refused
         capabilities = {"consumer_cancel_notify": True, "authentication_failure_close": True}
@@ -140,7 +176,7 @@ class Link:
             tune = wire.Reader(self._wait_for((10, 30)))
         except Refused as error:
             raise Refused(
-                f"the broker at {settings.host}:{settings.port} does not let user {settings.username!r} in"
+                f"the broker at {self.at} does not let user {settings.username!r} in"
                 f" (options username, password): {error}"
             ) from None
         tune.unpack("H")
@@ -251,9 +287,7 @@ class Link:
             raise self._lost(error) from error
 
     def _lost(self, error: OSError) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"the connection to {self.settings.host}:{self.settings.port} was lost: {error}"
-        )
+        return BrokerUnreachable(f"the connection to {self.at} was lost: {error}")
 
     def _digest(self) -> None:
         data = bytes(self._in)
@@ -308,4 +342,4 @@ class Link:
             pass
         if code == 320:
             raise BrokerUnreachable(f"the broker is stopping: {text}")
-        raise Refused(f"{code} {text}")
+        raise Refused(f"{code} {text}{RIGHTS if code == NOT_PERMITTED else ''}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_bridge.address import queue_address
+from spark_bridge.address import key_in_queue, queue_address
 from spark_bridge.errors import BrokerUnreachable, Refused
 from spark_bridge.listed import ListLink, Row
 from spark_bridge.reading import SCHEMA as MESSAGE_SCHEMA
@@ -70,7 +70,12 @@ def _page(link: ListLink, queue: str, mark: str) -> tuple[list[Row], str | None]
     answer = link.answer(mark, f"queue {queue!r} was not listed")
     if answer["status"] == "refused":
         raise Refused(f"{answer['reason']} (options queue, state, group)")
-    return link.take_rows(), answer["next"]
+    rows = link.take_rows()
+    if len(rows) != answer["messages"]:  # what a slow reader has no room for is not sent
+        raise BrokerUnreachable(
+            f"queue {queue!r}: {len(rows)} of {answer['messages']} messages of a page came"
+        )
+    return rows, answer["next"]
 
 
 def _batch(queue: str, rows: list[Row], *, include_headers: bool) -> RecordBatch:
@@ -81,7 +86,7 @@ def _batch(queue: str, rows: list[Row], *, include_headers: bool) -> RecordBatch
         ("queue", pa.string(), [queue] * len(rows)),
         ("offset", pa.int64(), [row.offset for row in rows]),
         ("exchange", pa.string(), [row.exchange for row in rows]),
-        ("routing_key", pa.string(), [row.routing_key for row in rows]),
+        ("routing_key", pa.string(), [key_in_queue(queue, row.exchange, row.routing_key) for row in rows]),
         ("timestamp", utc, [row.received_ms * 1_000 or None for row in rows]),
         ("message_id", pa.string(), [row.message_id for row in rows]),
         ("content_type", pa.string(), [row.content_type for row in rows]),

@@ -17,7 +17,9 @@ from spark_bridge.settings import (
     EARLIEST,
     EXACTLY_ONCE,
     IDEMPOTENT,
+    KAFKA_COLUMNS,
     LATEST,
+    SLUICE_COLUMNS,
     VISIBLE,
     ConnectionSettings,
     ListSettings,
@@ -35,7 +37,7 @@ WRITE_OPTIONS: Final = (
 )  # fmt: skip
 READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
-    "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp",
+    "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp", "columns",
 )  # fmt: skip
 LIST_OPTIONS: Final = ("queue", "state", "group", "includeHeaders")
 STATES: Final = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
@@ -47,6 +49,7 @@ OFFSET_MAX: Final = (1 << 56) - 1
 # Spark adds these by itself
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 CONFIRM_WINDOW_MAX: Final = 1_000_000
+ADDRESSES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,35 +134,32 @@ class Options:
 def connection_settings(options: Options) -> ConnectionSettings:
     """Return where the broker is; `url` stands for host, port, vhost, username, password and tls at once."""
     defaults = ConnectionSettings()
-    host, port, vhost, username, tls = defaults.host, defaults.port, defaults.vhost, defaults.username, False
+    vhost, username = defaults.vhost, defaults.username
     password = _password(options)
     if options.given("url"):
         both = [n for n in ("host", "port", "vhost", "username", "tls") if options.given(n)]
         if both:
             raise OptionError(f"option url says it already: {', '.join(both)}")
-        try:
-            url = urlsplit(options.text("url"))
-            url_port = url.port
-        except ValueError as error:
-            raise OptionError(f"option url: {error}") from None
-        if url.scheme not in ("amqp", "amqps") or not url.hostname:
-            raise OptionError("option url looks like amqp://user:password@host:5672/vhost")
+        url = urlsplit(options.text("url"))
+        login, _, hosts = url.netloc.rpartition("@")
+        if url.scheme not in ("amqp", "amqps") or not hosts:
+            raise OptionError("option url looks like amqp://user:password@host:5672,another:5672/vhost")
         tls = url.scheme == "amqps"
-        host, port = url.hostname, url_port or (5671 if tls else 5672)
+        addresses = _addresses("url", hosts, 5671 if tls else 5672)
         vhost = unquote(url.path[1:]) or "/"
-        username = unquote(url.username or username)
-        password = password if password is not None else unquote(url.password or defaults.password)
+        name, _, secret = login.partition(":")
+        username = unquote(name or username)
+        password = password if password is not None else unquote(secret or defaults.password)
     else:
         tls = options.flag("tls", False)
-        host = options.text("host", host)
-        port = options.number("port", 1, 65_535, 5671 if tls else 5672) or port
+        port = options.number("port", 1, 65_535, 5671 if tls else 5672) or 0
+        addresses = _addresses("host", options.text("host", defaults.host), port)
         vhost = options.text("vhost", vhost)
         username = options.text("username", username)
     if options.given("caFile") and not tls:
         raise OptionError("option caFile needs tls")
     return ConnectionSettings(
-        host,
-        port,
+        *addresses[0],
         vhost,
         username,
         defaults.password if password is None else password,
@@ -167,7 +167,25 @@ def connection_settings(options: Options) -> ConnectionSettings:
         options.text("caFile"),
         options.seconds("connectTimeout", defaults.connect_timeout_s),
         options.seconds("confirmTimeout", defaults.confirm_timeout_s),
+        addresses[1:],
     )
+
+
+def _addresses(name: str, text: str, port: int) -> tuple[tuple[str, int], ...]:
+    """Return hosts with their ports: one, or several with commas."""
+    addresses = []
+    for part in text.split(","):
+        try:
+            place = urlsplit(f"//{part.strip()}")
+            own_port = place.port
+        except ValueError as error:
+            raise OptionError(f"option {name}: {error}") from None
+        if not place.hostname or place.username is not None or place.path or own_port == 0:
+            raise OptionError(f"option {name}: {part!r} is no host, or host:port")
+        addresses.append((place.hostname, own_port or port))
+    if len(addresses) > ADDRESSES_MAX or len(set(addresses)) != len(addresses):
+        raise OptionError(f"option {name} names 1 to {ADDRESSES_MAX} different addresses")
+    return tuple(addresses)
 
 
 def _password(options: Options) -> str | None:
@@ -230,6 +248,11 @@ def _producer(options: Options, name: str) -> str:
 def is_list(given: Mapping[str, str]) -> bool:
     """Return whether a list of messages in a state is to be read, rather than streams."""
     return "state" in {name.lower() for name in given}
+
+
+def columns_of(given: Mapping[str, str]) -> str:
+    """Return which columns a read has; raises OptionError."""
+    return Options(_lower(given)).choice("columns", (SLUICE_COLUMNS, KAFKA_COLUMNS), SLUICE_COLUMNS)
 
 
 def list_settings(given: Mapping[str, str]) -> ListSettings:
@@ -295,6 +318,7 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
         options.number("maxOffsetsPerTrigger", 1, OFFSET_MAX, 0) or 0,
         options.time_ms("startingTimestamp"),
         options.time_ms("endingTimestamp"),
+        columns_of(given),
     )
 
 

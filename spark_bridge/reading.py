@@ -9,10 +9,11 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_bridge.address import key_in_queue
 from spark_bridge.errors import BrokerUnreachable, OptionError, Refused
 from spark_bridge.offsets import OffsetReader, Range, kept, lost
 from spark_bridge.runs import OFFSET, TIMESTAMP, RunReader
-from spark_bridge.settings import ReadSettings
+from spark_bridge.settings import KAFKA_COLUMNS, SLUICE_COLUMNS, ReadSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -23,6 +24,13 @@ SCHEMA: Final = (
     "queue string, offset bigint, exchange string, routing_key string, timestamp timestamp,"
     " message_id string, content_type string, headers map<string,string>, payload binary"
 )
+# those of Spark's Kafka source
+KAFKA_SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int, headers array<struct<key:string,value:binary>>"
+)
+LOG_APPEND_TIME: Final = 1  # to Kafka: the time is the broker's
+SCHEMAS: Final = {SLUICE_COLUMNS: SCHEMA, KAFKA_COLUMNS: KAFKA_SCHEMA}
 BATCH_ROWS: Final = 5_000
 PREFETCH: Final = 4_000
 ACK_EVERY: Final = 1_000
@@ -31,9 +39,9 @@ TRIES_MAX: Final = 5
 BROKER_HEADERS: Final = (OFFSET, TIMESTAMP, "x-stream-gap", "x-group-id", "x-offset")
 
 
-def check_schema(schema: Any, columns: str = SCHEMA) -> None:
+def check_schema(schema: Any, columns: str) -> None:
     """Raise OptionError for a schema of the user's own: the columns are what they are."""
-    wanted = [tuple(column.split()) for column in columns.split(", ")]
+    wanted = [tuple(column.split(" ", 1)) for column in columns.split(", ")]
     if [(field.name, field.dataType.simpleString()) for field in schema.fields] != wanted:
         raise OptionError(f"the columns are {columns}: leave the schema out and select from them")
 
@@ -50,7 +58,7 @@ def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:
     while position < wanted.end:
         try:
             for runs in _consumed(settings, wanted._replace(start=position)):
-                yield _batch(wanted.queue, runs, include_headers=settings.include_headers)
+                yield batch_of(settings, wanted.queue, runs)
                 position, tries = runs[-1].offsets[-1] + 1, 0
             return
         except BrokerUnreachable:
@@ -121,7 +129,8 @@ def _before(run: Run, end: int) -> Run:
     )
 
 
-def _batch(queue: str, runs: list[Run], *, include_headers: bool) -> RecordBatch:
+def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch:
+    """Return the rows of messages, in the columns that were asked for."""
     import pyarrow as pa
 
     numbers: list[int] = []
@@ -133,21 +142,53 @@ def _batch(queue: str, runs: list[Run], *, include_headers: bool) -> RecordBatch
         return pa.array(values, kind).take(which)
 
     properties = [run.properties for run in runs]
-    headers = [_own(values["headers"]) if include_headers else None for values in properties]
+    of_kafka = settings.columns == KAFKA_COLUMNS
+    own = _own_bytes if of_kafka else _own
+    headers = [own(values["headers"]) if settings.include_headers else None for values in properties]
+    keys = [key_in_queue(queue, run.exchange, run.routing_key) for run in runs]
     times_us = [time_ms * 1_000 for run in runs for time_ms in run.times_ms]
+    offsets = pa.array(list(chain.from_iterable(run.offsets for run in runs)), pa.int64())
+    times = pa.array(times_us, pa.timestamp("us", tz="UTC"))
+    payloads = pa.array(list(chain.from_iterable(run.bodies for run in runs)), pa.binary())
+    if of_kafka:
+        pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        columns = {
+            "key": of_each_run(pa.binary(), [key and key.encode() for key in keys]),
+            "value": payloads,
+            "topic": of_each_run(pa.string(), [queue] * len(runs)),
+            "partition": of_each_run(pa.int32(), [0] * len(runs)),
+            "offset": offsets,
+            "timestamp": times,
+            "timestampType": of_each_run(pa.int32(), [LOG_APPEND_TIME] * len(runs)),
+            "headers": of_each_run(pa.list_(pair), headers),
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     columns = {
         "queue": of_each_run(pa.string(), [queue] * len(runs)),
-        "offset": pa.array(list(chain.from_iterable(run.offsets for run in runs)), pa.int64()),
+        "offset": offsets,
         "exchange": of_each_run(pa.string(), [run.exchange for run in runs]),
-        "routing_key": of_each_run(pa.string(), [run.routing_key for run in runs]),
-        "timestamp": pa.array(times_us, pa.timestamp("us", tz="UTC")),
+        "routing_key": of_each_run(pa.string(), keys),
+        "timestamp": times,
         "message_id": pa.array(list(chain.from_iterable(run.message_ids for run in runs)), pa.string()),
         "content_type": of_each_run(pa.string(), [values.get("content_type") for values in properties]),
         "headers": of_each_run(pa.map_(pa.string(), pa.string()), headers),
-        "payload": pa.array(list(chain.from_iterable(run.bodies for run in runs)), pa.binary()),
+        "payload": payloads,
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
+def text_of(value: Any) -> str:
+    """Return the value of a header as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def _own(headers: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, str(value)) for name, value in headers.items() if name not in BROKER_HEADERS]
+    return [(name, text_of(value)) for name, value in headers.items() if name not in BROKER_HEADERS]
+
+
+def _own_bytes(headers: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": name, "value": value if isinstance(value, bytes) else str(value).encode()}
+        for name, value in headers.items()
+        if name not in BROKER_HEADERS
+    ]

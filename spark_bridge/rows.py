@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from spark_bridge import wire
-from spark_bridge.address import queue_address
+from spark_bridge.address import key_in_address, queue_address
 from spark_bridge.columns import HEADER_COLUMNS, Layout
 from spark_bridge.errors import SluiceError
 from spark_bridge.settings import IDEMPOTENT, WriteSettings
@@ -83,10 +83,16 @@ class RowEncoder:
             self._publish(where or "", which or "") for where, which in zip(exchanges, keys, strict=False)
         ]
 
-    def _publish_frame(self, exchange: str, routing_key: str) -> bytes:
+    def _publish_frame(self, exchange: str, routing_key: str | bytes) -> bytes:
+        if isinstance(routing_key, bytes):
+            try:
+                routing_key = routing_key.decode()
+            except UnicodeDecodeError:
+                raise SluiceError(f"column key: {routing_key!r} is not UTF-8, as a routing key is") from None
         queue = self._settings.queue
         if queue:
-            routing_key = f"{queue_address(queue)}/{routing_key}" if routing_key else queue
+            key = key_in_address(routing_key)  # of a message that was read from another queue
+            routing_key = f"{queue_address(queue)}/{key}" if key else queue
         flags = bytes((self._settings.mandatory,))
         try:
             return wire.method(
@@ -97,6 +103,8 @@ class RowEncoder:
 
     def _properties(self, batch: Any, count: int) -> Iterable[bytes]:
         columns = {name: batch.column(index).to_pylist() for name, index in self._layout.properties}
+        if self._layout.has_kafka_headers:
+            columns["headers"] = [pairs and list(map(_pair, pairs)) for pairs in columns["headers"]]
         for name, values in self._asked(batch, columns):
             own = columns.get("headers", [None] * count)
             columns["headers"] = [
@@ -150,6 +158,15 @@ class RowEncoder:
         if name == "timestamp":
             return [b"" if value is None else _seconds(value) for value in values]
         return [b"" if value is None else wire.short(str(value)) for value in values]
+
+
+def _pair(header: dict[str, Any]) -> tuple[str, str | bytes | None]:
+    """Return name and value of a header as Kafka's source has it: a text, or the bytes that are none."""
+    value = header["value"]
+    try:
+        return header["key"], value if value is None else value.decode()
+    except UnicodeDecodeError:
+        return header["key"], value
 
 
 def _priority(value: int) -> int:

@@ -12,13 +12,18 @@ IDEMPOTENT: Final = "idempotent"
 COMMITTED: Final = "committed"
 VISIBLE: Final = "visible"
 
+SLUICE_COLUMNS: Final = "sluice"
+KAFKA_COLUMNS: Final = "kafka"
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """`confirm_timeout_s` bounds every wait for the broker, `connect_timeout_s` all tries to connect."""
+    """`confirm_timeout_s` bounds every wait for the broker, `connect_timeout_s` all tries to connect.
+    `others`: where else to try, after `host` and `port`.
+    """
 
     host: str = "localhost"
     port: int = 5672
@@ -29,6 +34,12 @@ class ConnectionSettings:
     ca_file: str = ""
     connect_timeout_s: float = 30.0
     confirm_timeout_s: float = 60.0
+    others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where the broker may be, in the order in which it is tried."""
+        return ((self.host, self.port), *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,8 @@ class ReadSettings:
     """The settings of a read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest",
     "latest".
 
-    Times are ms since 1970; -1: not by time. `group` "": nobody is told how far the query is.
+    Times are ms since 1970; -1: not by time. `group` "": nobody is told how far the query is. `columns`: the
+    bridge's own, or those of Spark's Kafka source.
     """
 
     connection: ConnectionSettings
@@ -82,3 +94,4 @@ class ReadSettings:
     offsets_per_trigger: int = 0
     starting_ms: int = -1
     ending_ms: int = -1
+    columns: str = SLUICE_COLUMNS

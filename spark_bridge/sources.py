@@ -108,6 +108,37 @@ class ListReader(DataSourceReader):
         return read_list(self._settings, partition.queue)
 
 
+class RefusedReader(DataSourceStreamReader):
+    """A query that cannot be. Spark loses an error of `streamReader` itself: it would show
+    `UnboundLocalError` for it.
+    """
+
+    def __init__(self, error: SluiceError) -> None:
+        self._error = error
+
+    @said_plainly
+    def initialOffset(self) -> dict[str, int]:
+        raise self._error
+
+    @said_plainly
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        """See DataSourceStreamReader; before Spark 4.2 it is called first."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> Any:
+        """See DataSourceStreamReader (4.2 and later)."""
+        return _ReadAll()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return iter(())
+
+    def stop(self) -> None:
+        """See DataSourceStreamReader: there is nothing to let go of."""
+
+
 class StreamReader(DataSourceStreamReader, _AvailableNow):
     """One query; it lives in one worker of the driver, other instances read."""
 

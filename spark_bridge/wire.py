@@ -72,7 +72,7 @@ def long(text: str | bytes) -> bytes:
 
 
 def table(values: Mapping[str, Any]) -> bytes:
-    """Encode a field table of texts, whole numbers, truth values and tables of these."""
+    """Encode a field table of texts, bytes, whole numbers, truth values and tables of these."""
     parts = [short(name) + _field(value) for name, value in values.items()]
     return long(b"".join(parts))
 
@@ -84,6 +84,8 @@ def _field(value: Any) -> bytes:
         return b"l" + struct.pack(">q", value)
     if isinstance(value, str):
         return b"S" + long(value)
+    if isinstance(value, bytes):
+        return b"x" + long(value)
     if isinstance(value, Mapping):
         return b"F" + table(value)
     if value is None:

@@ -23,7 +23,7 @@ def check_target(settings: WriteSettings) -> None:
     with Connection(settings.connection) as connection:
         if settings.queue:
             try:
-                connection.declare(settings.queue, passive=True)
+                connection.count(settings.queue)
             except Refused as error:
                 raise Refused(f"{error} (option queue)") from None
 

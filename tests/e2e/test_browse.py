@@ -6,7 +6,6 @@ import time
 import pika
 import pytest
 
-from spark_bridge import wire
 from spark_bridge.listed import ListLink
 from spark_bridge.settings import ConnectionSettings
 from tests.e2e import amqp
@@ -63,11 +62,7 @@ def test_the_spark_bridge_reads_what_the_broker_tells_in_one_piece(channel, queu
             channel, queue, str(number), headers={"n": "1"}, message_id=f"m{number}", delivery_mode=2
         )
     with ListLink(ConnectionSettings(port=broker.amqp_port)) as link:
-        reply_to, _ = link.declare("", exclusive=True)
-        link.consume(reply_to, no_ack=True, arguments={})
-        asked = wire.encode_properties({"reply_to": reply_to, "correlation_id": "c"})
-        link.publish("", f"$queue/{queue}/$browse", b"", asked)
-        link.flush()
+        link.request(link.take_replies(), f"$queue/{queue}/$browse", {})
         assert link.poll_delivery()
         rows = link.take_rows()
         assert len(link._known) == 1, "the rows were not read field by field"
@@ -140,3 +135,18 @@ def test_call_without_reply_to_is_406(amqp_connect, queue):
     with pytest.raises(amqp.ChannelClosedByBroker, match="reply_to") as closed:
         amqp.count(channel, queue)
     assert closed.value.reply_code == 406
+
+
+@pytest.mark.parametrize("count", [3, 400])  # 400: more than go out in a turn of the loop
+def test_a_page_and_its_end_come_by_direct_reply_to(channel, amqp_connect, queue, count):
+    amqp.publish(channel, queue, *map(str, range(count)))
+    asking = amqp_connect().channel()
+    replies = amqp.Collector(asking, "amq.rabbitmq.reply-to", auto_ack=True)
+    asked = pika.BasicProperties(
+        headers={"x-limit": 1_000}, reply_to="amq.rabbitmq.reply-to", correlation_id="c"
+    )
+    asking.basic_publish("", f"$queue/{queue}/$browse", b"", asked)
+    *found, end = replies.wait(count + 1)
+    assert [delivery.body.decode() for delivery in found] == list(map(str, range(count)))
+    assert end.properties.correlation_id == "c"
+    assert json.loads(end.body) == {"status": "ok", "messages": count, "next": None}

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from broker.access.passwords import hashed
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
+from config.users_file import save_users
 from tests.e2e.broker_process import PROJECT, BrokerProcess
 
 CONF = {
@@ -84,10 +87,28 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+def users() -> Iterator[UserSettings]:
+    every = ".*"
+    granted = "^granted"
+    for name, permissions in (
+        ("guest", PermissionSettings(vhost="*", configure=every, write=every, read=every)),
+        ("writer", PermissionSettings(vhost="/", write=granted)),
+        ("reader", PermissionSettings(vhost="/", read=granted)),
+    ):
+        yield UserSettings(name=name, password=hashed(name.encode()), permissions=(permissions,))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all tests: queue names of their own."""
-    config = {"queues": [{"name": "small", "limits": {"max_message_size": "1KB"}}]}
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"), config).start()
+    """One broker for all tests: queue names of their own. Besides `guest`, `writer` may write into queues
+    called `granted...`, and `reader` read from them.
+    """
+    directory = tmp_path_factory.mktemp("broker")
+    save_users(directory / "users.yaml", UsersSettings(users=tuple(users())))
+    config = {
+        "queues": [{"name": "small", "limits": {"max_message_size": "1KB"}}],
+        "access": {"users_file": str(directory / "users.yaml"), "anonymous": "never"},
+    }
+    process = BrokerProcess(directory, config).start()
     yield process
     process.kill9()

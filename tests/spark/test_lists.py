@@ -30,7 +30,7 @@ def test_failed_done_and_waiting_messages(spark, broker):
     failed = load(spark, queue, state="failed").collect()
     assert [bytes(row.payload).decode() for row in failed] == bodies[:10]
     row = failed[0]
-    assert (row.queue, row.offset, row.routing_key, row.exchange) == ("listed", 0, "listed", "")
+    assert (row.queue, row.offset, row.routing_key, row.exchange) == ("listed", 0, None, "")
     assert (row.headers, row.message_id, row.state, row.attempts) == ({"k": "1"}, "m", "failed", 1)
     assert row.state_timestamp >= row.timestamp
     done = load(spark, queue, state="done", includeHeaders="false").collect()

@@ -83,7 +83,7 @@ def check_call(identity: Identity, called: Address, headers: Mapping[str, Any], 
     identity.check(READ if reads else WRITE, Kind.ADDRESS, f"{address_of(called.name)}/{called.verb}")
     if called.verb == BROWSE or names.GROUP in headers:
         check_group(identity, headers.get(names.GROUP))
-    if reply_to:
+    if reply_to and not is_reply_key(reply_to):
         identity.check(WRITE, Kind.QUEUE, reply_to)
 
 

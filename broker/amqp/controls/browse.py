@@ -9,7 +9,6 @@ the `correlation_id`.
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, cast
@@ -17,50 +16,17 @@ from typing import Any, Final, cast
 import structlog
 
 from broker.amqp.connection.shared import Room
+from broker.amqp.controls.call_answers import Answers
 from broker.properties.amqp import bare, routing_key
 from broker.properties.templates import as_amqp
 from broker.vhosts.hub import Hub
 from config import limits
-from protocols.amqp091 import content
 from protocols.amqp091.content import append_encoded
 from protocols.amqp091.tables import encode_entry, encode_name
 from queue_manager import stage_tags as tags
 from queue_manager.api import STATES, BrowsedMessage, BrowseRequest, State
 from queue_manager.errors import InvalidArgument, QueueManagerError
-from queue_manager.outcomes import ACCEPTED
-from storage.envelope import PROPERTIES_AMQP, vary
 from storage.errors import StorageError
-
-
-def publish_reply(hub: Hub, reply_to: str, properties: bytes, body: bytes) -> bool:
-    """Publish to that queue; False if it is not there any more, or does not take it."""
-    publishing = hub.client.publishing
-    targets = publishing.named(reply_to)
-    if not targets:
-        return False
-    plan = publishing.plan(reply_to, PROPERTIES_AMQP, properties, False)
-    publishing.aim(plan, targets)
-    return publishing.publish(plan, [body], hub.clock.now_ms()) == ACCEPTED
-
-
-def publish_replies(hub: Hub, reply_to: str, properties: list[bytes], bodies: list[bytes]) -> bool:
-    """Publish as `publish_reply`, several messages; all of them or none are taken."""
-    publishing = hub.client.publishing
-    targets = publishing.named(reply_to)
-    if not targets:
-        return False
-    plan = publishing.plan(reply_to, PROPERTIES_AMQP, b"", False)
-    publishing.aim(plan, targets)
-    templates = vary(plan.template, properties, [False] * len(properties))
-    return publishing.publish(plan, bodies, hub.clock.now_ms(), templates) == ACCEPTED
-
-
-def publish_json(hub: Hub, reply_to: str, correlation_id: str, answer: dict[str, object]) -> bool:
-    """Publish as `publish_reply`, an answer with the correlation-id of what it answers."""
-    properties = content.Properties(content_type="application/json", correlation_id=correlation_id)
-    raw = content.encode_properties(properties)
-    return publish_reply(hub, reply_to, raw, json.dumps(answer).encode())
-
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -103,13 +69,12 @@ class Browse:
     _queue: str
     _caller: str
     headers: InitVar[dict[str, Any]]
-    _reply_to: str
-    _correlation_id: str
+    _answers: Answers
     _request: BrowseRequest = field(init=False)
 
     def __post_init__(self, headers: dict[str, Any]) -> None:
         """Begin a page. Raises QueueManagerError when it cannot be answered."""
-        if not self._reply_to:
+        if not self._answers.reply_to:
             raise InvalidArgument("$browse needs a reply_to: the queue where the messages are to go")
         self._slots.check()
         state = headers.get(STATE, "ready")
@@ -139,7 +104,12 @@ class Browse:
             if await self._send(kept):
                 self._end({"status": "ok", "messages": len(kept), "next": page.next})
                 return
-            self._end({"status": "refused", "reason": f"queue {self._reply_to!r} does not take the messages"})
+            self._end(
+                {
+                    "status": "refused",
+                    "reason": f"queue {self._answers.reply_to!r} does not take the messages",
+                }
+            )
         except QueueManagerError as error:
             hub.counters.refuse_control()
             self._end({"status": "refused", "reason": error.reason, "error": type(error).__name__})
@@ -159,7 +129,7 @@ class Browse:
             part = messages[start : start + count]
             properties = [self._properties(found, shared, places) for found in part]
             bodies = [found.body or b"" for found in part]
-            if not publish_replies(hub, self._reply_to, properties, bodies):
+            if not self._answers.send(properties, bodies):
                 return False
             hub.settle_turn()
             await asyncio.sleep(0)
@@ -192,4 +162,4 @@ class Browse:
         return told + encode_entry(EXCHANGE, exchange) if exchange else told
 
     def _end(self, answer: dict[str, object]) -> None:
-        publish_json(self._hub, self._reply_to, self._correlation_id, answer)
+        self._answers.tell(answer)

@@ -16,7 +16,8 @@ from broker.amqp.connection import header_names as names
 from broker.amqp.connection import permissions
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.controls import staging
-from broker.amqp.controls.browse import Browse, publish_json
+from broker.amqp.controls.browse import Browse
+from broker.amqp.controls.call_answers import Answers
 from broker.amqp.settling.unacked import Unacked
 from broker.clients import claim_controls
 from broker.clients.when_durable import WhenDurable
@@ -106,25 +107,27 @@ def is_call(shape: PublishShape) -> bool:
 
 
 class Call:
-    """The call that publishes of one shape make."""
+    """The call that publishes of one address and with these properties make."""
 
-    __slots__ = ("_address", "_channel", "_correlation_id", "_properties", "_reply_to", "_unacked")
+    __slots__ = ("_address", "_answers", "_channel", "_properties", "_unacked")
 
-    def __init__(self, channel: AmqpChannel, unacked: Unacked, shape: PublishShape) -> None:
+    def __init__(self, channel: AmqpChannel, unacked: Unacked, key: str, raw: bytes) -> None:
         self._channel = channel
         self._unacked = unacked
-        self._address = address.parse(shape.address.routing_key)
-        self._properties = shape.properties
-        properties = content.decode_properties(shape.properties)
-        self._reply_to: str = properties.reply_to or ""
-        self._correlation_id: str = properties.correlation_id or ""
+        self._address = address.parse(key)
+        self._properties = raw
+        properties = content.decode_properties(raw)
+        takers = channel.client.shared.reply_takers
+        self._answers = Answers(
+            channel.hub, takers, properties.reply_to or "", properties.correlation_id or ""
+        )
 
     def ask(self, body: bytes, now_ms: int) -> Answer[Told]:
         """Begin what one publish asks; raises NotPermitted."""
         parsed = self._address
         identity = self._channel.client.identity
         headers = dict(content.decode_headers(self._properties))
-        permissions.check_call(identity, parsed, headers, self._reply_to)
+        permissions.check_call(identity, parsed, headers, self._answers.reply_to)
         if parsed.rest:
             reason = (
                 f"{parsed.verb} follows the queue's name: {address.address_of(parsed.name)}/{parsed.verb}"
@@ -140,17 +143,17 @@ class Call:
         try:
             told = answer.result()
         except QueueManagerError as error:
-            if not self._reply_to:
+            if not self._answers.reply_to:
                 raise
             hub.counters.refuse_control()
             told = {"status": "refused", "reason": error.reason, "error": type(error).__name__}
-        if self._reply_to and told is not None:
+        if self._answers.reply_to and told is not None:
             answered = told
             hub.client.commits.wait(WhenDurable(lambda tokens: self._publish(answered)), 0)
 
     def _publish(self, told: dict[str, object]) -> None:
         """Answer, now that what the answer says is durable."""
-        if publish_json(self._channel.hub, self._reply_to, self._correlation_id, told):
+        if self._answers.tell(told):
             self._channel.hub.settle_turn()
 
     def _begin(self, body: bytes, now_ms: int) -> Answer[Told]:
@@ -164,7 +167,7 @@ class Call:
             return Answer.given(_settle(channel, self._unacked, name, verb, headers, now_ms))
         if verb == address.BROWSE:
             slots = client.shared.browse_slots
-            Browse(hub, slots, name, client.caller, headers, self._reply_to, self._correlation_id).begin()
+            Browse(hub, slots, name, client.caller, headers, self._answers).begin()
             return Answer.given(None)
         if verb == address.STREAM_STATUS:
             return _status(hub.client.streams, name, client.caller, headers, now_ms)

@@ -399,7 +399,9 @@ class Publisher:
         """Do what the publishes call for instead of messages; a refusal without reply_to closes the
         channel.
         """
-        call = control_topics.Call(self._channel, self._unacked, run.shape)
+        shape = run.shape
+        raw = self._request(shape.properties)
+        call = control_topics.Call(self._channel, self._unacked, shape.address.routing_key, raw)
         for index, body in enumerate(run.bodies):
             answer = call.ask(body, now_ms)
             self._held.expect(answer, partial(self._answer_call, call), _BASIC_PUBLISH)

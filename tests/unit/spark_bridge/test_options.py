@@ -4,7 +4,9 @@ import pytest
 
 from spark_bridge.columns import check_columns
 from spark_bridge.errors import OptionError
+from spark_bridge.listing import SCHEMA as LISTED
 from spark_bridge.options import is_list, list_settings, write_settings
+from spark_bridge.reading import KAFKA_SCHEMA
 from spark_bridge.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ConnectionSettings, WriteSettings
 
 
@@ -52,10 +54,19 @@ def test_commit_may_be_waited_for_until_its_rows_can_be_consumed():
         ("amqp://broker", ConnectionSettings("broker")),
         ("amqps://u%40x:p%2F@b:9/v%2Fw", ConnectionSettings("b", 9, "v/w", "u@x", "p/", True)),
         ("amqps://b", ConnectionSettings("b", 5671, tls=True)),
+        (
+            "amqp://u:p@a,b:9,[::1]/v",
+            ConnectionSettings("a", 5672, "v", "u", "p", others=(("b", 9), ("::1", 5672))),
+        ),
     ],
 )
 def test_a_url_says_it_all(url, wanted):
     assert write_settings({"queue": "q", "url": url}).connection == wanted
+
+
+def test_several_hosts_are_tried_in_turn():
+    found = write_settings({"queue": "q", "host": "a, b:9", "port": "7"}).connection
+    assert found.addresses == (("a", 7), ("b", 9))
 
 
 def test_passwords_from_elsewhere(tmp_path, monkeypatch):
@@ -87,6 +98,12 @@ def test_passwords_from_elsewhere(tmp_path, monkeypatch):
         ({"queue": "q", "caFile": "/x"}, "option caFile needs tls"),
         ({"queue": "q", "confirmTimeout": "soon"}, "option confirmTimeout is a time"),
         ({"queue": "q", "url": "http://x"}, "option url looks like"),
+        ({"queue": "q", "url": "amqp://u@"}, "option url looks like"),
+        ({"queue": "q", "url": "amqp://x:y"}, "option url: "),
+        ({"queue": "q", "host": "a,,b"}, "option host: '' is no host"),
+        ({"queue": "q", "host": "a:0"}, "option host: 'a:0' is no host"),
+        ({"queue": "q", "host": "a,a:5672"}, "option host names 1 to 16 different"),
+        ({"queue": "q", "connectTimeout": "1h"}, "option connectTimeout is a time"),
         ({"queue": "q", "url": "amqp://x", "host": "y"}, "option url says it already: host"),
         ({"queue": "q", "password": "x", "passwordEnv": "y"}, "only one of the options"),
         ({"queue": "q", "passwordEnv": "NOT_THERE_AT_ALL"}, "option passwordEnv"),
@@ -115,16 +132,27 @@ def test_columns_are_found_by_name():
     [
         ([("body", "string")], {}, "column 'body' cannot be written"),
         ([("payload", "bigint")], {}, "column payload is binary or string, not bigint"),
-        ([("message_id", "string")], {}, "a column payload"),
+        ([("message_id", "string")], {}, "a column payload or value"),
+        ([("value", "string"), ("key", "binary"), ("routing_key", "string")], {}, "key mean the same"),
         ([("payload", "string"), ("value", "string")], {}, "mean the same"),
         ([("payload", "string")], {"delivery": "idempotent"}, "needs a column message_id"),
-        ([("payload", "string"), ("exchange", "string")], {}, "exclude each other"),
         ([("payload", "string")], {"queue": "", "delivery": "at-least-once"}, "where to"),
     ],
 )
 def test_columns_that_are_refused(columns, options, reason):
     with pytest.raises(OptionError, match=reason):
         check_columns(columns, settings_for(**options))
+
+
+def test_what_was_read_can_be_written_as_it_is():
+    read = [tuple(column.split(" ", 1)) for column in LISTED.split(", ")]
+    layout = check_columns(read, settings_for())
+    assert (layout.payload, layout.routing_key, layout.exchange) == (8, 3, -1)
+    kafka = [tuple(column.split(" ", 1)) for column in KAFKA_SCHEMA.split(", ")]
+    layout = check_columns(kafka, settings_for())
+    assert (layout.payload, layout.routing_key) == (1, 0)
+    assert layout.has_kafka_headers
+    assert dict(layout.properties) == {"timestamp": 5, "headers": 7}
 
 
 def test_lists():
