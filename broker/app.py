@@ -26,6 +26,7 @@ from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from broker.events.event_exchange import EventExchange
 from broker.events.user_events import tell_users
+from broker.links.link_directory import Links
 from broker.logs.start_log import StartLog
 from broker.logs.trouble_log import TroubleLog
 from broker.mqtt.consuming.subscribe_options import delete_left
@@ -116,6 +117,7 @@ class Broker:
         self._shard: Shard | None = None
         self._hub: Hub | None = None
         self._vhosts: VhostDirectory
+        self._links: Links
         self._ticker: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -259,6 +261,7 @@ class Broker:
         EventExchange(loop, self.clock, client, self._hub.counters)
         access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(self._hub)
+        self._links = Links(self._hub)
         try:
             starting.step("declaring the configured queues")
             shard.start()
@@ -268,6 +271,7 @@ class Broker:
             self._hub.spawn(delete_left(client.groups))
             starting.step("taking the ports")
             await self._listen(store)
+            self._links.begin()
             shard.ending.check()
         except BaseException:
             await self._shut_down(shard)
@@ -373,7 +377,9 @@ class Broker:
 
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
         try:
-            self._http = servers = await asyncio.to_thread(_made_http, self.hub, self.admin, node, names)
+            self._http = servers = await asyncio.to_thread(
+                _made_http, self.hub, self.admin, node, self._links, names
+            )
         except Exception:
             _log.exception("http.not_started")
             self._listeners.leave_out(names)  # so that nobody waits for it
@@ -414,10 +420,12 @@ class Broker:
         self.failed.set()
 
 
-def _made_http(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
+def _made_http(
+    hub: Hub, admin: Admin, node: Node, links: Links, names: Collection[str]
+) -> dict[str, HttpServer]:
     """Make the servers of these listeners, in a thread and once others are served: to import and to put
     together what they need takes as much of a processor as half of the rest of a start.
     """
     from broker.http.application import http_servers
 
-    return http_servers(hub, admin, node, names)
+    return http_servers(hub, admin, node, links, names)

@@ -22,6 +22,7 @@ from broker.commands import (
     definitions,
     exchanges,
     groups,
+    link_commands,
     migrate,
     operating,
     policies,
@@ -54,6 +55,7 @@ app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(policies.app, name="policy")
 app.add_typer(quotas.app, name="quota")
 app.add_typer(bans.app, name="ban")
+app.add_typer(link_commands.shovels, name="shovel")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")

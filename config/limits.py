@@ -132,6 +132,19 @@ BRIDGE_CONNECT_TIMEOUT_S: Final = 20
 BRIDGE_RETRY_S_MIN: Final = 1
 BRIDGE_RETRY_S_MAX: Final = 30
 
+PARAMETERS_PER_VHOST_MAX: Final = 1_000
+PARAMETER_NAME_BYTES_MAX: Final = 255
+PARAMETER_BYTES_MAX: Final = 64 * KIB
+LINK_HEARTBEAT_S: Final = 10
+LINK_CONNECT_TIMEOUT_S: Final = 20.0
+LINK_GOODBYE_S: Final = 2.0
+LINK_RETRY_S_MIN: Final = 1.0
+LINK_RETRY_S_MAX: Final = 60.0
+LINK_URIS_MAX: Final = 16
+METRICS_LINKS_MAX: Final = 1_000
+SHOVEL_RETRY_S: Final = 5.0
+SHOVEL_PREFETCH_MESSAGES: Final = 1_000
+
 # claims and memory
 DISPATCHED_PER_TURN_MAX: Final = 2_048  # messages handed out before others have their turn
 DELIVERY_COST: Final = 16  # a delivery, however few messages it has, counts as so many more

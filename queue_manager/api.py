@@ -23,6 +23,7 @@ from queue_manager.routing.exchange_types.types_by_name import TYPES as EXCHANGE
 from queue_manager.shard.event_notes import EVENT_EXCHANGE, Event
 from queue_manager.stage_tags import EpochPart, StageTag
 from queue_manager.stored_bans import BanKey, StoredBan
+from queue_manager.stored_parameters import ParameterKey
 from queue_manager.stored_vhosts import StoredVhost
 from storage.envelope import EnvelopeTemplate
 
@@ -30,13 +31,14 @@ from storage.envelope import EnvelopeTemplate
 __all__ = [
     "APPLY_TO",
     "EVENT_EXCHANGE",
-    "BanKey",
     "EXCHANGE_TYPES",
     "PROPERTY_KEYS",
     "TOPICS_EXCHANGE",
+    "BanKey",
     "EpochPart",
     "Event",
     "GroupStart",
+    "ParameterKey",
     "Pause",
     "Policy",
     "QueuePolicy",

@@ -23,6 +23,7 @@ from queue_manager.rules.stored_window import Key
 from queue_manager.sessions.vhost_sessions import VhostSessions
 from queue_manager.shard.context import AUTO_COMMIT_INTERVAL_MS, Context, DuePurge
 from queue_manager.stored_bans import StoredBans
+from queue_manager.stored_parameters import StoredParameters
 from queue_manager.stored_vhosts import StoredVhosts
 from storage.metadata_log import MetadataLog
 from storage.records import payload, scheduled
@@ -33,11 +34,11 @@ class QueueManager:
     """All queues of one shard. One thread calls it; it calls consumers' sinks before it returns.
 
     `queues` finds, declares and deletes them, `publisher` publishes, `consumption` has consumers and their
-    claims, `sessions` are MQTT's that last, `retained` its retained messages, `vhosts` and `bans`
-    what is kept of these, `context` the open commit and what there is to do. Whatever drives it must take
-    `seal()` whenever `commit_due_ms` says so, write it, and call `committed`; perform `context.loads`; call
-    `take_step` while `context.has_steps`, with everybody else's turn in between; call `fire_timers` when
-    `context.timers` says so; and call `expire` and `take_purges` from time to time.
+    claims, `sessions` are MQTT's that last, `retained` its retained messages, `vhosts`, `bans` and
+    `parameters` what is kept of these, `context` the open commit and what there is to do. Whatever drives it
+    must take `seal()` whenever `commit_due_ms` says so, write it, and call `committed`; perform
+    `context.loads`; call `take_step` while `context.has_steps`, with everybody else's turn in between; call
+    `fire_timers` when `context.timers` says so; and call `expire` and `take_purges` from time to time.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class QueueManager:
         self.retained = RetainedMessages(self.context)
         self.vhosts = StoredVhosts(self.context)
         self.bans = StoredBans(self.context)
+        self.parameters = StoredParameters(self.context)
         self._unread_purges: list[DuePurge] = []
         # what is called for every publish and settlement, without a detour
         self.plan = PublishPlan

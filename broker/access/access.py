@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from broker.access.accounts import Accounts
-from broker.access.accounts_of_file import GUEST, USERS_FILE, Users, grants_of, guest
+from broker.access.accounts_of_file import GUEST, ITSELF, USERS_FILE, Users, grants_of, guest
 from broker.access.address_limits import Addresses
 from broker.access.ban_table import BanTable, Flapping
 from broker.access.credentials import (
@@ -126,6 +126,8 @@ class Access:
 
     def _login_now(self, login: Login) -> Login | None:
         """Return the same; None: the user may not be in."""
+        if login.source == ITSELF:
+            return login
         if login.source == ANONYMOUS:
             is_admitted = self._settings.anonymous != "never"
             return self._nobody if is_admitted else None

@@ -5,30 +5,21 @@ once it is confirmed here. An end in between leaves a message twice, never none.
 from __future__ import annotations
 
 import select
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pamqp import base, commands
 
 from broker.commands.bench_clients import CHANNEL, AmqpClient, ClientError
+from broker.links.relay import STREAM_OFFSET, Parcel, Relay, encode_acks
 from config import limits
-from protocols.amqp091 import content
 from protocols.amqp091.client import Frame, encode_publish
-from protocols.amqp091.constants import FRAME_BODY, FRAME_HEADER
 from protocols.amqp091.methods import encode_method
 
 STREAM: Final = "stream"
 EXCHANGE: Final = "sluicemq-migrate"
 """A fanout exchange with one queue bound: so messages keep their routing keys, and CC leads nowhere else."""
-
-_CONTENT_HEAD_BYTES: Final = 12
-_USER_ID: Final = 0x10  # the flag of the property
-_OFFSET: Final = "x-stream-offset"
-_OF_DELIVERIES: Final = (_OFFSET, "x-delivery-count", "x-acquired-count")
-"""Headers that the other broker adds when it delivers."""
-ORIGINAL_USER: Final = "x-original-user-id"
 
 
 class MoveStopped(Exception):
@@ -52,16 +43,6 @@ class Account:
     """Of a stream: up to which one it is here."""
 
 
-class Parcel(NamedTuple):
-    """A message on its way."""
-
-    tag: int
-    offset: int
-    routing_key: str
-    properties: bytes
-    body: bytes
-
-
 class QueueMover:
     """Moves one queue from `source` to `target`, connections to the same virtual host of both brokers.
 
@@ -76,12 +57,8 @@ class QueueMover:
         self._account = account
         self._progress = progress
         self._is_stream = account.kind == STREAM
-        self._incoming: list[Any] = []  # method, properties, bytes to come and what came of the body
-        self._ready: list[Parcel] = []  # to be published
-        self._order: deque[Parcel] = deque()  # from the source, not acknowledged
-        self._unconfirmed: dict[int, Parcel] = {}
-        self._published_count = 0
-        self._done: set[int] = set()
+        self._relay = Relay(_seal, is_stream=self._is_stream)
+        self._sent_count = 0
         self._held: list[int] = []  # refused: to be given back in the end
         self._skipped: set[int] = set()  # refused, of a stream
 
@@ -96,7 +73,7 @@ class QueueMover:
         while idle_s < limits.MIGRATE_IDLE_S:
             if self._step():
                 idle_s, has_been_empty = 0.0, False
-            elif self._unconfirmed:
+            elif self._relay.unconfirmed:
                 self._wait_for_confirms()
             elif self._is_stream or self._waiting():
                 idle_s += limits.MIGRATE_LOOK_S
@@ -128,7 +105,7 @@ class QueueMover:
         source.call(commands.Basic.Qos(prefetch_count=limits.MIGRATE_WINDOW_MESSAGES), commands.Basic.QosOk)
         offset = self._account.offset
         start: int | str = offset + 1 if offset >= 0 else "first"
-        arguments: dict[str, Any] = {_OFFSET: start} if self._is_stream else {}
+        arguments: dict[str, Any] = {STREAM_OFFSET: start} if self._is_stream else {}
         consume = commands.Basic.Consume(queue=self._account.queue, arguments=arguments)
         source.call(consume, commands.Basic.ConsumeOk)
         self._take_all(source.whole_frames())
@@ -143,7 +120,7 @@ class QueueMover:
 
     def _step(self) -> bool:
         """Pass on what comes from both; whether anything came."""
-        before = self._account.moved, self._published_count
+        before = self._account.moved, self._sent_count
         both = [self._source.sock, self._target.sock]
         readable = select.select(both, [], [], limits.MIGRATE_LOOK_S)[0]
         if self._source.sock in readable:
@@ -152,7 +129,7 @@ class QueueMover:
             for frame in self._target.frames():
                 self._on_answer(frame.method)
         self._acknowledge()
-        return before != (self._account.moved, self._published_count)
+        return before != (self._account.moved, self._sent_count)
 
     # from the source
 
@@ -160,68 +137,25 @@ class QueueMover:
         """Take what came, and publish the messages that are whole."""
         for frame in frames:
             self._take(frame)
-        ready, self._ready = self._ready, []
-        self._publish(ready)
+        self._publish(self._relay.take_ready())
 
     def _take(self, frame: Frame) -> None:
-        if frame.kind == FRAME_HEADER:
-            size = int.from_bytes(frame.payload[4:_CONTENT_HEAD_BYTES])
-            self._incoming += [frame.payload[_CONTENT_HEAD_BYTES:], size, []]
-        elif frame.kind == FRAME_BODY:
-            self._incoming[3].append(frame.payload)
-            self._incoming[2] -= len(frame.payload)
-        elif isinstance(frame.method, commands.Basic.Deliver):
-            self._incoming = [frame.method]
-        elif isinstance(frame.method, commands.Basic.Cancel):
+        if isinstance(frame.method, commands.Basic.Cancel):
             raise ClientError("the other broker ended the consumer")
-        elif isinstance(frame.method, commands.Connection.Close | commands.Channel.Close):
+        if isinstance(frame.method, commands.Connection.Close | commands.Channel.Close):
             raise ClientError(f"the other broker refused: {frame.method.reply_text}")
-        if len(self._incoming) == 4 and not self._incoming[2]:
-            method, properties, _, parts = self._incoming
-            self._incoming = []
-            offset, properties = self._own(properties)
-            parcel = Parcel(method.delivery_tag, offset, method.routing_key, properties, b"".join(parts))
-            self._order.append(parcel)
-            self._ready.append(parcel)
-
-    def _own(self, raw: bytes) -> tuple[int, bytes]:
-        """Return the offset that a delivery tells, and the properties as they were published."""
-        offset = -1
-        if self._is_stream:
-            offset = next(value for name, value in content.decode_headers(raw) if name == _OFFSET)
-        raw = content.without_headers(raw, _OF_DELIVERIES)
-        if int.from_bytes(raw[:2]) & _USER_ID:  # nobody may publish for another
-            properties, headers = content.decode_properties(raw), content.decode_headers(raw)
-            headers.append((ORIGINAL_USER, properties.user_id))
-            properties.user_id = None
-            raw = content.encode_properties(properties, headers)
-        return offset, raw
+        self._relay.take(frame)
 
     # to the target
 
     def _publish(self, parcels: list[Parcel]) -> None:
-        sent = []
-        for parcel in parcels:
-            self._published_count += 1
-            self._unconfirmed[self._published_count] = parcel
-            sent.append(
-                encode_publish(
-                    parcel.routing_key, parcel.body, parcel.properties, exchange=EXCHANGE, mandatory=True
-                )
-            )
-        self._target.send(b"".join(sent))
+        self._sent_count += len(parcels)
+        self._target.send(self._relay.publish(parcels))
 
     def _on_answer(self, method: base.Frame | None) -> None:
         if isinstance(method, commands.Basic.Ack | commands.Basic.Nack):
-            tags = [method.delivery_tag]
-            if method.multiple:
-                tags = [tag for tag in self._unconfirmed if tag <= method.delivery_tag]
-            for tag in tags:
-                parcel = self._unconfirmed.pop(tag)
-                if isinstance(method, commands.Basic.Ack):
-                    self._done.add(parcel.tag)
-                else:
-                    self._hold(parcel, "the queue here takes no more")
+            for parcel in self._relay.settle(method):
+                self._hold(parcel, "the queue here takes no more")
         elif isinstance(method, commands.Basic.Return):
             raise MoveStopped("the queue is not here any more")
         elif isinstance(method, commands.Channel.Close):
@@ -231,13 +165,14 @@ class QueueMover:
 
     def _single_out(self, why: commands.Channel.Close) -> None:
         """Publish again what is not confirmed, one after the other: one of them was refused."""
-        parcels = list(self._unconfirmed.values())
+        parcels = self._relay.publish_anew()
         self._reopen_target()
         for parcel in parcels:
             self._publish([parcel])
-            while self._unconfirmed:
+            while self._relay.unconfirmed:
                 method = self._target.next_frame().method
                 if isinstance(method, commands.Channel.Close):
+                    self._relay.publish_anew()
                     self._reopen_target()
                     self._hold(parcel, method.reply_text)
                 else:
@@ -246,19 +181,17 @@ class QueueMover:
     def _reopen_target(self) -> None:
         self._target.reopen()
         self._target.select_confirms()
-        self._unconfirmed = {}
-        self._published_count = 0
 
     def _hold(self, parcel: Parcel, why: str) -> None:
         """Keep a message from being acknowledged: it stays where it was."""
         refused = self._account.refused
         refused[why] = refused.get(why, 0) + 1
         if self._is_stream:  # there all stays
-            self._done.add(parcel.tag)
+            self._relay.finish([parcel])
             self._skipped.add(parcel.tag)
             return
         self._held.append(parcel.tag)
-        self._order.remove(parcel)
+        self._relay.order.remove(parcel)
         if len(self._held) >= limits.MIGRATE_REFUSED_MAX:
             raise MoveStopped(f"{len(self._held)} messages were refused")
 
@@ -266,18 +199,12 @@ class QueueMover:
 
     def _acknowledge(self) -> None:
         """Acknowledge what is confirmed, up to the first that is not."""
-        last = None
-        while self._order and self._order[0].tag in self._done:
-            last = self._order.popleft()
-            self._done.remove(last.tag)
-            self._account.moved += last.tag not in self._skipped
-            if self._held:  # those before it stay
-                self._source.send(encode_method(CHANNEL, commands.Basic.Ack(last.tag, False)))
-        if last is None:
+        done = self._relay.take_done()
+        if not done:
             return
-        if not self._held:
-            self._source.send(encode_method(CHANNEL, commands.Basic.Ack(last.tag, True)))
-        self._account.offset = max(self._account.offset, last.offset)
+        self._source.send(encode_acks(done, multiple=not self._held))  # those that are held stay
+        self._account.moved += sum(parcel.tag not in self._skipped for parcel in done)
+        self._account.offset = max(self._account.offset, *[parcel.offset for parcel in done])
         self._progress(self._account)
 
     def _end(self) -> None:
@@ -286,3 +213,9 @@ class QueueMover:
             self._source.send(encode_method(CHANNEL, commands.Basic.Nack(tag, False, True)))
         delete = commands.Exchange.Delete(exchange=EXCHANGE)
         self._target.call(delete, commands.Exchange.DeleteOk)
+
+
+def _seal(parcel: Parcel) -> bytes:
+    return encode_publish(
+        parcel.routing_key, parcel.body, parcel.properties, exchange=EXCHANGE, mandatory=True
+    )

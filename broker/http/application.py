@@ -34,6 +34,7 @@ from broker.http.v1.configuration import configuration
 from broker.http.v1.connections import connections
 from broker.http.v1.exchanges import exchanges
 from broker.http.v1.groups import groups
+from broker.http.v1.link_parameters import links as link_calls
 from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
 from broker.http.v1.overview import overview
@@ -42,6 +43,7 @@ from broker.http.v1.queues import queues
 from broker.http.v1.quotas import quotas
 from broker.http.v1.users import users
 from broker.http.v1.vhosts import vhosts
+from broker.links.link_directory import Links
 from broker.vhosts.hub import Hub
 
 V1: Final = "/api/v1"
@@ -52,6 +54,7 @@ _SUBJECTS: Final = (
     messages,
     exchanges,
     policies,
+    link_calls,
     vhosts,
     users,
     quotas,
@@ -69,19 +72,22 @@ IN_VHOSTS: Final[tuple[Endpoint, ...]] = (
     *messages.all,
     *exchanges.all,
     *policies.all,
+    *link_calls.all,
     *listings.all,
 )
 """The endpoints that each virtual host has, too."""
 
 
-def http_servers(hub: Hub, admin: Admin, node: Node, names: Collection[str]) -> dict[str, HttpServer]:
+def http_servers(
+    hub: Hub, admin: Admin, node: Node, links: Links, names: Collection[str]
+) -> dict[str, HttpServer]:
     """Return the servers of those of the HTTP listeners that are open, by name."""
     servers: dict[str, HttpServer] = {}
     over = [name for name in ("http", "https") if name in names]
     if over:
         open_paths = RABBITMQ_OPEN_PATHS | {V1 + path for path in OPEN_PATHS} | PAGE_OPEN_PATHS
         sessions = BrowserSessions(hub.access, hub.clock)
-        app = application(Site(hub, admin, node), sessions)
+        app = application(Site(hub, admin, node, links), sessions)
         guarded = Guard(app, hub.access, open_paths, sessions=sessions)
         servers |= {name: HttpServer(guarded, hub.loop) for name in over}
     over = [name for name in ("mqcore", "mqcores") if name in names]

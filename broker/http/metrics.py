@@ -21,6 +21,7 @@ from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
 from broker.http.totals import QueueTotals, totals_of
+from broker.links.supervised_link import RUNNING, LinkView
 from broker.stepping import in_steps, one_by_one
 from config import limits
 from queue_manager.errors import QueueNotFound
@@ -52,6 +53,13 @@ _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("delivered_total", "Deliveries, over all groups.", lambda v: v.delivered),
     ("settled_total", "Messages done with, over all groups.", lambda v: v.settled),
     ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
+)
+
+_LINKS: Final[tuple[tuple[str, str, Callable[[LinkView], float]], ...]] = (
+    ("up", "Whether a link to another broker, or a webhook, works.", lambda v: v.state == RUNNING),
+    ("messages_total", "Messages it passed on.", lambda v: v.moved),
+    ("pending", "Messages it has under way.", lambda v: v.pending),
+    ("restarts_total", "Times it began anew.", lambda v: v.restarts),
 )
 
 _COUNTED: Final = ("control_refused", "late_settles", "events_published", "events_dropped")
@@ -146,6 +154,7 @@ async def _written(
     yield "".join(_commit_lines(site))
     yield "".join(_storage_lines(site))
     yield "".join(_quota_lines(site))
+    yield "".join(_link_lines(site))
     families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
     if detailed:
         families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
@@ -211,6 +220,16 @@ def _quota_lines(site: Site) -> Iterable[str]:
         for view, quota in found[: limits.METRICS_QUOTAS_MAX]:
             value = getattr(quota, suffix.removesuffix("_total"))
             yield line(f"sluicemq_quota_{suffix}", value, scope=view.scope, name=view.name, quota=quota.quota)
+
+
+def _link_lines(site: Site) -> Iterable[str]:
+    """Write how links are, and what they passed on."""
+    views = [view for vhost in site.hub.vhosts() for view in site.links.views(vhost)]
+    for suffix, help_text, value_of in _LINKS if views else ():
+        yield head(f"sluicemq_link_{suffix}", help_text)
+        for view in views[: limits.METRICS_LINKS_MAX]:
+            labels = {"component": view.component, "vhost": view.vhost, "name": view.name}
+            yield line(f"sluicemq_link_{suffix}", value_of(view), **labels)
 
 
 def _single(metric: _Single) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from broker.admin.policy_changes import PolicyNotFound
 from broker.admin.users import UserNotFound
 from broker.engine.shard_ending import BrokerStopped
+from broker.links.link_directory import ParameterNotFound
 from broker.vhosts.banning import BanNotFound
 from broker.vhosts.vhost import VhostNotFound
 from queue_manager.errors import (
@@ -41,6 +42,7 @@ _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     UserNotFound: (404, "not_found"),
     PolicyNotFound: (404, "not_found"),
     BanNotFound: (404, "not_found"),
+    ParameterNotFound: (404, "not_found"),
     InvalidAddress: (400, "invalid_address"),
     InvalidArgument: (400, "invalid_argument"),
     PreconditionFailed: (409, "precondition_failed"),

@@ -8,6 +8,7 @@ from broker.admin.admin import Admin
 from broker.admin.admin_views import QueueView
 from broker.admin.node import Node
 from broker.http.totals import RateMeter
+from broker.links.link_directory import Links
 from broker.vhosts.hub import Hub
 from config import limits
 
@@ -18,13 +19,14 @@ class Site:
     `hub` is the virtual host of the name `vhost`, `client` its way to the shard.
     """
 
-    def __init__(self, hub: Hub, admin: Admin, node: Node) -> None:
+    def __init__(self, hub: Hub, admin: Admin, node: Node, links: Links) -> None:
         self.hub = hub
         self.vhost = hub.vhost.name
         self.client = hub.client
         self.access = hub.access
         self.admin = admin
         self.node = node
+        self.links = links
         self._views: list[QueueView] = []
         self._viewed_at = -math.inf
         self.meter = RateMeter(hub.clock)
@@ -38,7 +40,7 @@ class Site:
         site = self._sites.get(hub)
         if site is None:
             self._sites = {each: self._sites[each] for each in self._sites if each.is_there}
-            site = self._sites[hub] = Site(hub, self.admin.within(hub.client), self.node)
+            site = self._sites[hub] = Site(hub, self.admin.within(hub.client), self.node, self.links)
         return site
 
     async def queues(self) -> list[QueueView]:

@@ -720,6 +720,18 @@ class StoredBan(NamedTuple):
 ban: Final = Record("ban", 0x32, key_of(BanKey), value_of(StoredBan))
 """Clients that are kept out."""
 
+
+class ParameterKey(NamedTuple):
+    """A parameter's component, such as `shovel`, its virtual host, and its name."""
+
+    component: TerminatedText
+    vhost: TerminatedText
+    name: TextRest
+
+
+parameter: Final = Record("parameter", 0x34, key_of(ParameterKey), value("value", bytes_rest))
+"""What links to other brokers, and webhooks, are made from: JSON, as it was given."""
+
 # sessions of MQTT
 
 NEVER_S: Final = 0xFFFF_FFFF

@@ -44,6 +44,7 @@ PATHS = (
     "/retained",
     "/epochs",
     "/policies",
+    "/links",
     "/quotas",
     "/bans",
     "/vhosts",

@@ -16,6 +16,7 @@ from broker.engine.client.groups import GroupClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.client.messages import MessageClient
 from broker.engine.client.noting import EventClient
+from broker.engine.client.parameters import ParameterRecords
 from broker.engine.client.policies import PolicyClient, VhostRecords
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.quotas import QuotaClient
@@ -45,6 +46,7 @@ class ShardClient:
         self.quotas = QuotaClient(shard)
         self.vhosts = VhostRecords(shard)
         self.bans = BanRecords(shard)
+        self.parameters = ParameterRecords(shard)
         self.events = EventClient(shard)
         self.publishing = PublishingClient(shard)
         self.consuming = ConsumingClient(shard)

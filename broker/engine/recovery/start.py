@@ -43,6 +43,7 @@ from storage.records import (
     failed,
     group_removal,
     message_ids,
+    parameter,
     policy,
     released_offsets,
     removal,
@@ -233,6 +234,8 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
         manager.vhosts.restore(name, stored)
     async for ban_key, stored_ban in scan_records(store, ban):
         manager.bans.restore(ban_key, stored_ban)
+    async for parameter_key, value in scan_records(store, parameter):
+        manager.parameters.restore(parameter_key, value)
     async for policy_key, stored_policy in scan_records(store, policy):
         manager.queues.policies.restore(policy_key, stored_policy)
     manager.queues.policies_restored()

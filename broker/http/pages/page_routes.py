@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from broker.http.browser_sessions import BrowserSessions
 from broker.http.guard import LOGIN, LOGOUT
-from broker.http.pages import account_pages, broker_pages, queue_pages, topology_pages
+from broker.http.pages import account_pages, broker_pages, link_pages, queue_pages, topology_pages
 from broker.http.pages.visit import Frame
 from broker.http.site import Site
 
@@ -24,6 +24,7 @@ _PAGES: Final = (
     ("/dead-letters", "Dead letters", queue_pages.show_dead_letters),
     ("/exchanges", "Exchanges", topology_pages.show_exchanges),
     ("/policies", "Policies", topology_pages.show_policies),
+    ("/links", "Links", link_pages.show_links),
     ("/connections", "Connections", broker_pages.show_connections),
     ("/sessions", "MQTT", broker_pages.show_sessions),
     ("/topics", "Topics", broker_pages.show_topics),
@@ -45,6 +46,8 @@ _FORMS: Final = (
     ("/exchanges/{exchange}/{what}", topology_pages.change_exchange),
     ("/policies", topology_pages.make_policy),
     ("/policies/{policy}/delete", topology_pages.remove_policy),
+    ("/links", link_pages.make_parameter),
+    ("/links/{component}/{name}/delete", link_pages.remove_parameter),
     ("/connections/{connection}/close", broker_pages.close_connection),
     ("/users", account_pages.make_user),
     ("/users/{user}/delete", account_pages.drop_user),

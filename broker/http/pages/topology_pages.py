@@ -51,7 +51,7 @@ async def make_exchange(visit: Visit) -> Response:
     """Make an exchange."""
     form = await visit.form()
     name = form["exchange"]
-    arguments = _object(form, "arguments")
+    arguments = object_of(form, "arguments")
     await declare_exchange(
         visit.site,
         name,
@@ -80,7 +80,7 @@ async def change_exchange(visit: Visit) -> Response:
                 "destination": form["destination"],
                 "destination_type": form.get("destination_type", "queue"),
                 "routing_key": form.get("routing_key"),
-                "arguments": _object(form, "arguments"),
+                "arguments": object_of(form, "arguments"),
             }
         ).definition()
         await (admin.bind if what == "bind" else admin.unbind)(binding)
@@ -102,7 +102,7 @@ async def make_policy(visit: Visit) -> Response:
         visit.site,
         form["policy"],
         pattern=form["pattern"],
-        definition=_object(form, "definition"),
+        definition=object_of(form, "definition"),
         apply_to=kind,
         priority=int(priority) if priority.isdecimal() else 0,
         operator=form.get("operator") == "yes",
@@ -117,7 +117,7 @@ async def remove_policy(visit: Visit) -> Response:
     return visit.done("/policies", "deleted")
 
 
-def _object(form: Form, name: str) -> dict[str, Any]:
+def object_of(form: Form, name: str) -> dict[str, Any]:
     """Return a JSON object of a form; raises Problem where it is none."""
     try:
         found = json.loads(form.get(name) or "{}")

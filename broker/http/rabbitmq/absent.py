@@ -9,39 +9,25 @@ from starlette.responses import Response
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Calls, answer
 
-_INSTEAD: Final = {
-    "parameters": "limits of virtual hosts are set at /api/vhost-limits",
-    "global-parameters": "the configuration file has the settings",
-}
-_ITEMS: Final = (
-    "/parameters/{component}/{vhost}/{name}",
-    "/global-parameters/{name}",
-)
-
 calls: Final = Calls()
+_ITEM: Final = "/global-parameters/{name}"
 
 
-@calls.add("GET", *[f"/{kind}" for kind in _INSTEAD])
-@calls.add("GET", "/parameters/{component}", "/parameters/{component}/{vhost}")
+@calls.add("GET", "/global-parameters")
 async def listed(asking: Asking) -> Response:
     """List nothing."""
-    if asking.part("vhost"):
-        asking.place()
     return answer([])
 
 
-@calls.add("GET", *_ITEMS)
+@calls.add("GET", _ITEM)
 async def show(asking: Asking) -> Response:
     """Find nothing."""
     raise Problem(404, "not_found", "Not Found")
 
 
-@calls.add("PUT", *_ITEMS)
-@calls.add("DELETE", *_ITEMS)
+@calls.add("PUT", _ITEM)
+@calls.add("DELETE", _ITEM)
 async def refuse(asking: Asking) -> Response:
     """Tell what there is instead."""
-    if asking.part("vhost"):
-        asking.place()
-    kind = asking.request.scope["path"].split("/")[2]
-    reason = f"this broker keeps no {kind.replace('-', ' ')}: {_INSTEAD[kind]}"
+    reason = "this broker keeps no global parameters: the configuration file has the settings"
     raise Problem(400, "bad_request", reason)

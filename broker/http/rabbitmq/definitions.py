@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -20,6 +21,7 @@ from broker.http.rabbitmq.policies import policy_entry, policy_of, without_unkno
 from broker.http.rabbitmq.queues import exchange_declaration
 from broker.http.rabbitmq.vhosts import VHOST_TRAITS
 from broker.http.site import Site
+from broker.links.components import COMPONENTS
 from broker.stepping import in_steps
 from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from broker.vhosts.vhost import VhostView
@@ -115,6 +117,7 @@ async def _kept(site: Site, vhost: str, *, is_told: bool) -> dict[str, list[dict
         "parameters": [
             *[_without(entry, *hidden) for entry in await _limit_entries(site, vhost)],
             *[_without(_operator_entry(policy), *hidden) for policy in kept[True]],
+            *[_without(asdict(each), *hidden) for each in site.links.all(vhost, with_secrets=True)],
         ],
         "queues": [_without(_queue_entry(view, vhost), *hidden) for view in queues],
         "exchanges": [_without(_exchange_entry(view, vhost), *hidden) for view in made],
@@ -159,6 +162,7 @@ async def load(asking: Asking) -> Response:
                     await _make(asking.site, kind, *_read(kind, entry, known))
                     made[kind] += 1
             asking.site.hub.settle_turn()  # so that it is many commits, too
+    made["parameters"] = await _set_parameters(asking, document, known, untaken)
     await asking.site.client.commits.durable()
     _pass_over(document, untaken)
     told = ", ".join(f"{kind} ({count})" for kind, count in untaken.counts.items())
@@ -191,7 +195,7 @@ class _Untaken:
         try:
             yield
         except (QueueManagerError, Problem) as error:
-            self.add(kind, f"{title}: {error.reason}")
+            self.add(kind, f"{title}: {' '.join(error.reason.split())}")
             if len(self.refused) < limits.RABBITMQ_DEFINITIONS_REFUSED_TOLD_MAX:
                 self.refused.append(self.lines[-1])
 
@@ -305,6 +309,28 @@ def _policies(document: dict[str, Any], vhosts: Container[str], untaken: _Untake
             untaken.add("policies", f"{name}: {error.reason}")
 
 
+def _is_link(kind: str, entry: dict[str, Any]) -> bool:
+    return kind == "parameters" and entry.get("component") in COMPONENTS
+
+
+async def _set_parameters(
+    asking: Asking, document: dict[str, Any], vhosts: Container[str], untaken: _Untaken
+) -> int:
+    """Make the parameters of links that a document asks for; how many."""
+    count = 0
+    for entry in _entries(document, "parameters"):
+        if not _is_link("parameters", entry):
+            continue
+        vhost = str(entry.get("vhost", DEFAULT_VHOST))
+        with untaken.of("parameters", _title(entry)):
+            if vhost not in vhosts:
+                raise InvalidArgument("there is no such virtual host")
+            component, name = str(entry["component"]), str(entry.get("name", ""))
+            await asking.site.links.set(component, vhost, name, entry.get("value"), asking.login)
+            count += 1
+    return count
+
+
 def _of_operator(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry["value"], "name": entry.get("name"), "vhost": entry.get("vhost", DEFAULT_VHOST)}
 
@@ -324,7 +350,7 @@ def _pass_over(document: dict[str, Any], untaken: _Untaken) -> None:
     """Note what a document has that means nothing here."""
     for kind in NOT_TAKEN:
         for entry in _entries(document, kind):
-            if not (_is_limits(entry) or _is_operator_policy(entry)):
+            if not (_is_limits(entry) or _is_operator_policy(entry) or _is_link(kind, entry)):
                 untaken.add(kind, _title(entry))
 
 

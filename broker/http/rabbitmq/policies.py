@@ -52,7 +52,7 @@ def without_unknown(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     return {**entry, "definition": {key: value for key, value in definition.items() if key in KEYS}}, left
 
 
-def _check_maker(asking: Asking, *, is_operator: bool) -> None:
+def check_maker(asking: Asking, *, is_operator: bool) -> None:
     """Check that the user may make such policies; raises Problem."""
     if is_operator:
         asking.check_administrator()
@@ -62,7 +62,7 @@ def _check_maker(asking: Asking, *, is_operator: bool) -> None:
 
 def _listed(is_operator: bool) -> Call:
     async def listed(asking: Asking) -> Response:
-        _check_maker(asking, is_operator=is_operator)
+        check_maker(asking, is_operator=is_operator)
         found: list[Policy] = []
         for place in asking.places():
             found += place.client.policies.all(is_operator=is_operator)
@@ -73,7 +73,7 @@ def _listed(is_operator: bool) -> Call:
 
 def _shown(is_operator: bool) -> Call:
     async def shown(asking: Asking) -> Response:
-        _check_maker(asking, is_operator=is_operator)
+        check_maker(asking, is_operator=is_operator)
         place = asking.place()
         found = place.client.policies.find(asking.part("name"), is_operator=is_operator)
         if found is None:
@@ -85,7 +85,7 @@ def _shown(is_operator: bool) -> Call:
 
 def _put(is_operator: bool) -> Call:
     async def put(asking: Asking) -> Response:
-        _check_maker(asking, is_operator=is_operator)
+        check_maker(asking, is_operator=is_operator)
         place = asking.place()
         entry = await asking.body("pattern", "definition")
         policy = policy_of(entry, place.vhost, asking.part("name"), is_operator=is_operator)
@@ -96,7 +96,7 @@ def _put(is_operator: bool) -> Call:
 
 def _deleted(is_operator: bool) -> Call:
     async def deleted(asking: Asking) -> Response:
-        _check_maker(asking, is_operator=is_operator)
+        check_maker(asking, is_operator=is_operator)
         place = asking.place()
         try:
             await clear_policy(place.client, asking.part("name"), is_operator=is_operator)

@@ -12,7 +12,17 @@ from starlette.routing import Route
 
 from broker.http.guard import CHALLENGE
 from broker.http.problems import Problem
-from broker.http.rabbitmq import absent, broker, definitions, messages, policies, queues, users, vhosts
+from broker.http.rabbitmq import (
+    absent,
+    broker,
+    definitions,
+    messages,
+    parameters,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
 from broker.http.rabbitmq.asking import Asking, Call, OpenCall, refusal
 from broker.http.site import Site
 
@@ -23,7 +33,7 @@ OPEN_PATHS: Final = frozenset(PREFIX + path for path in broker.OPEN_CALLS)
 
 def rabbitmq_routes(site: Site) -> list[Route]:
     """Return the routes, to be matched by the path as it was sent."""
-    parts = (broker, vhosts, queues, messages, definitions, users, policies, absent)
+    parts = (broker, vhosts, queues, messages, definitions, users, policies, parameters, absent)
     rows = chain.from_iterable(part.calls for part in parts)
     routes = [Route(PREFIX + path, _served(site, call), methods=[method]) for method, path, call in rows]
     routes += [Route(PREFIX + path, _opened(site, call)) for path, call in broker.OPEN_CALLS.items()]

@@ -1,0 +1,135 @@
+"""Parameters and the links made from them in RabbitMQ's API."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from broker.connections.connection_views import NODE
+from broker.http.problems import Problem
+from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
+from broker.http.rabbitmq.policies import check_maker
+from broker.links.link_directory import ParameterNotFound
+from broker.links.supervised_link import TERMINATED, LinkView
+from queue_manager.errors import InvalidArgument
+
+_SHOVEL: Final = "shovel"
+_LIMITS: Final = "vhost-limits"  # of virtual hosts: see `limit_names`
+
+calls: Final = Calls()
+
+
+@calls.add("GET", "/parameters", "/parameters/{component}", "/parameters/{component}/{vhost}")
+async def listed(asking: Asking) -> Response:
+    """List parameters, without their passwords."""
+    check_maker(asking, is_operator=False)
+    component = asking.part("component")
+    links = asking.site.links
+    try:
+        found = [asdict(each) for place in asking.places() for each in links.all(place.vhost, component)]
+    except InvalidArgument:
+        found = []
+    return answer(found)
+
+
+@calls.add("GET", "/parameters/{component}/{vhost}/{name}")
+async def shown(asking: Asking) -> Response:
+    """Show one parameter."""
+    check_maker(asking, is_operator=False)
+    return _shown(asking, asking.part("component"))
+
+
+@calls.add("PUT", "/parameters/{component}/{vhost}/{name}")
+async def put(asking: Asking) -> Response:
+    """Make or replace a parameter: what runs by it begins at once."""
+    check_maker(asking, is_operator=False)
+    place = asking.place()
+    component = asking.part("component")
+    if component == _LIMITS:
+        raise Problem(400, "bad_request", "limits of virtual hosts are set at /api/vhost-limits")
+    entry = await asking.body("value")
+    is_new = await place.links.set(component, place.vhost, asking.part("name"), entry["value"], asking.login)
+    return nothing(201 if is_new else 204)
+
+
+@calls.add("DELETE", "/parameters/{component}/{vhost}/{name}")
+async def deleted(asking: Asking) -> Response:
+    """Delete a parameter and end what runs by it."""
+    check_maker(asking, is_operator=False)
+    return await _deleted(asking, asking.part("component"))
+
+
+def _shown(asking: Asking, component: str) -> Response:
+    place = asking.place()
+    try:
+        return answer(asdict(place.links.find(component, place.vhost, asking.part("name"))))
+    except (ParameterNotFound, InvalidArgument):
+        raise Problem(404, "not_found", "Not Found") from None
+
+
+async def _deleted(asking: Asking, component: str) -> Response:
+    place = asking.place()
+    try:
+        await place.links.clear(component, place.vhost, asking.part("name"), asking.login.user)
+    except (ParameterNotFound, InvalidArgument):
+        raise Problem(404, "not_found", "Not Found") from None
+    return nothing()
+
+
+# shovels
+
+
+@calls.add("GET", "/shovels", "/shovels/{vhost}")
+async def shovels(asking: Asking) -> Response:
+    """List shovels with their states."""
+    asking.check_monitoring()
+    found = [each for place in asking.places() for each in place.links.views(place.vhost, _SHOVEL)]
+    return answer([_shovel(each) for each in found])
+
+
+def _shovel(view: LinkView) -> dict[str, Any]:
+    entry = {"node": NODE, "name": view.name, "vhost": view.vhost, "type": "dynamic", "state": view.state}
+    since = datetime.fromtimestamp(view.since_ms // 1000, UTC)
+    entry["timestamp"] = since.strftime("%Y-%m-%d %H:%M:%S")
+    if view.state == TERMINATED:
+        return {**entry, "reason": view.reason}
+    told = {key: value for key, value in view.details.items() if key != "blocked"}
+    return {
+        **entry,
+        **told,
+        "src_protocol": "amqp091",
+        "dest_protocol": "amqp091",
+        "forwarded": view.moved,
+        "pending": view.pending,
+        "remaining_unacked": told["remaining"],
+        "blocked_status": "blocked" if view.details["blocked"] else "running",
+    }
+
+
+@calls.add("GET", "/shovels/vhost/{vhost}/{name}")
+async def shovel(asking: Asking) -> Response:
+    """Show the parameter of a shovel."""
+    asking.check_monitoring()
+    return _shown(asking, _SHOVEL)
+
+
+@calls.add("DELETE", "/shovels/vhost/{vhost}/{name}")
+async def delete_shovel(asking: Asking) -> Response:
+    """Delete a shovel."""
+    check_maker(asking, is_operator=False)
+    return await _deleted(asking, _SHOVEL)
+
+
+@calls.add("DELETE", "/shovels/vhost/{vhost}/{name}/restart")
+async def restart_shovel(asking: Asking) -> Response:
+    """Have a shovel begin anew."""
+    check_maker(asking, is_operator=False)
+    place = asking.place()
+    try:
+        place.links.restart(_SHOVEL, place.vhost, asking.part("name"))
+    except ParameterNotFound:
+        raise Problem(404, "not_found", "Not Found") from None
+    return nothing()
