@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from config import limits, name_rules
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section
 from config.quota_settings import QuotaSettings
+from config.safe_urls import check_url
+from config.token_settings import TokenSettings
 
 _SCRAM: Final = re.compile(
     r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
@@ -20,21 +21,6 @@ RABBITMQ_HASH: Final = re.compile(
 )
 """The text form of a hash that a RabbitMQ made: base64 of four bytes of salt and the digest."""
 _CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
-Algorithm = Literal[
-    "HS256",
-    "HS384",
-    "HS512",
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "EdDSA",
-]
 Tag = Literal["administrator", "monitoring", "management", "policymaker"]
 
 
@@ -160,36 +146,6 @@ class UsersSettings(Section):
         return self
 
 
-class TokenSettings(Section):
-    """JSON web tokens, which come as passwords."""
-
-    algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
-    keys_file: str = ""
-    """Public keys: PEM, or a JSON web key set."""
-    jwks_url: str = ""
-    """Where a key set is, over https (or http on this machine)."""
-    jwks_refresh_ms: PositiveDurationMs = Field(default=300_000, validation_alias="jwks_refresh")
-    secret_file: str = ""
-    """A secret that the broker shares with whoever signs, for HS algorithms."""
-    issuer: str = ""
-    audience: str = ""
-    leeway_ms: DurationMs = Field(default=10_000, validation_alias="leeway")
-    user_claim: str = "sub"
-    permissions_claim: str = "sluicemq.permissions"
-    tags_claim: str = "sluicemq.tags"
-
-    @field_validator("jwks_url")
-    @classmethod
-    def _url_is_safe(cls, url: str) -> str:
-        return check_url(url)
-
-    @model_validator(mode="after")
-    def _keys_are_there(self) -> "TokenSettings":
-        if not (self.keys_file or self.jwks_url or self.secret_file):
-            raise ValueError("tokens need keys_file, jwks_url or secret_file")
-        return self
-
-
 class HookSettings(Section):
     """A service that is asked by HTTP who somebody is."""
 
@@ -206,17 +162,6 @@ class HookSettings(Section):
         if not url:
             raise ValueError("must be a URL")
         return check_url(url)
-
-
-def check_url(url: str) -> str:
-    """Give `url` back if secrets may go there: https, or http on this machine; else raise ValueError."""
-    parts = urlsplit(url)
-    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_local))):
-        raise ValueError("must begin with https://, or with http:// and a name of this machine")
-    if "@" in parts.netloc:  # the address is shown; a token may stand where a user does
-        raise ValueError("must not have a user or password in it")
-    return url
 
 
 class FlappingSettings(Section):

@@ -540,6 +540,7 @@ TOKEN_KEYS_BYTES_MAX: Final = 1 * MIB
 TOKEN_KEYS_TIMEOUT_S: Final = 5
 TOKEN_KEYS_ASK_INTERVAL_S: Final = 10  # a URL is asked at most so often, whatever keys tokens name
 TOKEN_PERMISSIONS_MAX: Final = 100
+TOKEN_SCOPES_MAX: Final = 2_048  # with those that aliases stand for, as RabbitMQ has it
 HOOK_REQUESTS_MAX: Final = 32  # at the service at a time
 HOOK_ANSWER_BYTES_MAX: Final = 64 * KIB
 HOOK_FAILURES_MAX: Final = 5  # in a row, then the service is left alone

@@ -23,7 +23,7 @@ from broker.access.credentials import (
 )
 from broker.access.login import Login
 from broker.access.present import CHANGED, EXPIRED, REMOVED, Present
-from broker.access.rights import EVERYTHING
+from broker.access.rights import EVERYTHING, ExchangeTypes
 from broker.access.scram import Decoys, ScramExchange
 from broker.access.throttle import Throttle
 from broker.access.way import KnownSecrets
@@ -48,7 +48,8 @@ class Access:
         self._settings = settings
         self._clock = clock
         self._known = KnownSecrets()
-        self._accounts = Accounts(settings, clock, self._known)
+        self.exchange_types = ExchangeTypes()
+        self._accounts = Accounts(settings, clock, self._known, self.exchange_types)
         self.present = Present()
         self.version = 0  # of the accounts and settings; what is derived from them holds while it is the same
         self.addresses = Addresses(settings)
@@ -79,7 +80,7 @@ class Access:
 
     def prepare(self, settings: AccessSettings) -> Accounts:
         """Read the users anew, for `take`; raises ConfigError."""
-        return Accounts(settings, self._clock, self._known)
+        return Accounts(settings, self._clock, self._known, self.exchange_types)
 
     def on_users_taken(self, call: Callable[[Users | None, Users | None, str], None]) -> None:
         """Have `call` called with the users there were, those there are, and who changed them."""

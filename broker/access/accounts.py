@@ -10,6 +10,7 @@ from broker.access import passwords
 from broker.access.accounts_of_file import USERS_FILE, Users
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import Login
+from broker.access.rights import ExchangeTypes
 from broker.access.way import KnownSecrets, Way
 from broker.clock import Clock
 from config import limits
@@ -62,7 +63,9 @@ class UserPasswords:
 class Accounts:
     """As the settings have them; other settings make another. `users` are those of the users file."""
 
-    def __init__(self, settings: AccessSettings, clock: Clock, known: KnownSecrets) -> None:
+    def __init__(
+        self, settings: AccessSettings, clock: Clock, known: KnownSecrets, types: ExchangeTypes
+    ) -> None:
         """Take the ways to log in. `known` are passwords that were found right, each with the hash it is for:
         they hold for accounts that are read anew, too. Raises ConfigError for a file that cannot be used.
         """
@@ -75,7 +78,7 @@ class Accounts:
         if settings.jwt is not None:
             from broker.access.tokens import Tokens
 
-            ways["jwt"] = Tokens(settings.jwt, self.users, clock)
+            ways["jwt"] = Tokens(settings.jwt, self.users, clock, types)
         if settings.http is not None:
             from broker.access.web_hook import WebHook
 

@@ -1,4 +1,6 @@
-"""Where the keys of tokens come from: a file, or a URL that is asked again as keys are changed there."""
+"""Where the keys of tokens come from: a file, or a URL, which the issuer may tell, that is asked again as
+keys are changed there.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ from typing import Final
 import httpx
 import structlog
 
+from broker.access.discovery import discover
 from broker.access.token_keys import TokenKey, read_keys, secret_key
 from broker.access.web_hook import read_bounded, web_client
 from broker.clock import Clock
 from config import limits
-from config.access_settings import TokenSettings
 from config.settings_loader import ConfigError
+from config.token_settings import TokenSettings
 
 _log: Final = structlog.get_logger("sluicemq.access")
 
@@ -33,6 +36,7 @@ class KeySource:
         self._fresh_until = 0.0
         self._not_before = 0.0
         self._fetching = asyncio.Lock()
+        self._is_asked = bool(settings.jwks_url) or settings.is_discovered
 
     def known(self) -> list[TokenKey]:
         """Return the keys that are there."""
@@ -41,11 +45,11 @@ class KeySource:
     @property
     def is_fresh(self) -> bool:
         """Whether nothing has to be asked for."""
-        return not self._settings.jwks_url or self._clock.monotonic() < self._fresh_until
+        return not self._is_asked or self._clock.monotonic() < self._fresh_until
 
     async def refresh(self, *, even_if_fresh: bool = False) -> None:
         """Ask the URL, if there is one and it is time to."""
-        if not self._settings.jwks_url:
+        if not self._is_asked:
             return
         async with self._fetching:
             now = self._clock.monotonic()
@@ -56,17 +60,17 @@ class KeySource:
                 self._fetched = read_keys(await self._fetch())
             except (httpx.HTTPError, ValueError) as error:
                 reason = str(error) or type(error).__name__
-                _log.warning("token_keys.not_read", url=self._settings.jwks_url, reason=reason)
+                url = self._settings.jwks_url or self._settings.issuer
+                _log.warning("token_keys.not_read", url=url, reason=reason)
                 return
             self._fresh_until = now + self._settings.jwks_refresh_ms / 1000
 
     async def _fetch(self) -> bytes:
-        async with (
-            await web_client(limits.TOKEN_KEYS_TIMEOUT_S) as client,
-            client.stream("GET", self._settings.jwks_url) as answer,
-        ):
-            answer.raise_for_status()
-            return await read_bounded(answer, limits.TOKEN_KEYS_BYTES_MAX)
+        async with await web_client(limits.TOKEN_KEYS_TIMEOUT_S) as client:
+            url = self._settings.jwks_url or (await discover(client, self._settings.issuer)).jwks_uri
+            async with client.stream("GET", url) as answer:
+                answer.raise_for_status()
+                return await read_bounded(answer, limits.TOKEN_KEYS_BYTES_MAX)
 
 
 def _from_files(settings: TokenSettings) -> list[TokenKey]:

@@ -128,6 +128,8 @@ class Identity:
         """Return whether a routing key (reading: a topic binding's) may be used with an exchange that
         may be.
         """
+        if not self._rights.has_keys(exchange):  # it may become one that has, so nothing is kept
+            return True
         return self._decided((action, _KEYS_OF + exchange, key))
 
     def may_all_topics(self, action: Action) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
-from broker.access.name_patterns import NamePattern, expanded_filter, filter_covers, name_pattern
+from broker.access.name_patterns import expanded_filter, filter_covers, name_pattern
+from broker.access.wildcards import wildcards
 from broker.topics import routing_key_of
+from config import limits
 from queue_manager.address import queue_of
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -49,6 +51,20 @@ class TopicGrant:
     read: str
 
 
+class Pattern(Protocol):
+    """What tells which names, or routing keys, somebody may use."""
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether there is nothing that it is not for."""
+
+    def covers(self, name: str) -> bool:
+        """Return whether it is for this name."""
+
+    def covers_keys(self, binding_key: str) -> bool:
+        """Return whether it is for every routing key that a topic binding matches."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The permissions granted in a virtual host: regular expressions, and MQTT filters (`rules`) that grant
@@ -62,6 +78,75 @@ class Grant:
     topics: tuple[TopicGrant, ...] = ()
     rules: tuple[tuple[Action, str], ...] = ()
 
+    def has_keys(self, exchange: str) -> bool:
+        """Return whether the routing keys of an exchange are something to ask for."""
+        return True
+
+    def names(self) -> Mapping[Action, Pattern]:
+        """Return what each action may be done to."""
+        return {
+            Action.CONFIGURE: name_pattern(self.configure),
+            Action.WRITE: name_pattern(self.write),
+            Action.READ: name_pattern(self.read),
+        }
+
+    def keys(self, action: Action, exchange: str, variables: Mapping[str, str]) -> Pattern | None:
+        """Return which routing keys of an exchange it may be done with; None: any."""
+        for topic in reversed(self.topics):
+            if topic.exchange == exchange:
+                return name_pattern(_filled(topic.write if action is Action.WRITE else topic.read, variables))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A permission as a scope of a token has it: an action, and wildcards of names and of routing keys of
+    topic exchanges; `key` None: of none.
+    """
+
+    action: Action
+    name: str
+    key: str | None = None
+
+
+class ExchangeTypes:
+    """Tells which exchanges have routing keys that scopes are asked for; until `is_topic` is set, all."""
+
+    __slots__ = ("is_topic",)
+
+    def __init__(self) -> None:
+        self.is_topic: Callable[[str, str], bool] = lambda vhost, exchange: True
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeGrant(Grant):
+    """The permissions that scopes grant in a virtual host, and nothing else."""
+
+    vhost: str = "/"
+    scopes: tuple[Scope, ...] = ()
+    types: ExchangeTypes = field(default_factory=ExchangeTypes)
+
+    def has_keys(self, exchange: str) -> bool:
+        """See `Grant`."""
+        return self.types.is_topic(self.vhost, exchange)
+
+    def names(self) -> Mapping[Action, Pattern]:
+        """See `Grant`."""
+        return {
+            action: wildcards(tuple(scope.name for scope in self.scopes if scope.action is action))
+            for action in Action
+        }
+
+    def keys(self, action: Action, exchange: str, variables: Mapping[str, str]) -> Pattern | None:
+        """See `Grant`; where no scope is for the exchange there is no key."""
+        fitting = (
+            scope.key
+            for scope in self.scopes
+            if scope.action is action and scope.key is not None and wildcards((scope.name,)).covers(exchange)
+        )
+        found = wildcards(tuple(fitting))
+        return None if found.covers_all else found
+
 
 EVERYTHING: Final = Grant(".*", ".*", ".*")
 
@@ -69,25 +154,19 @@ EVERYTHING: Final = Grant(".*", ".*", ".*")
 class Rights:
     """A grant as it is for one user, client identifier and virtual host."""
 
-    __slots__ = ("_groups", "_patterns", "_rules", "_topics")
+    __slots__ = ("_grant", "_groups", "_keys", "_names", "_rules", "_variables")
 
     def __init__(self, grant: Grant, *, user: str, client_id: str, vhost: str) -> None:
-        self._patterns = {
-            Action.CONFIGURE: name_pattern(grant.configure),
-            Action.WRITE: name_pattern(grant.write),
-            Action.READ: name_pattern(grant.read),
-        }
+        self._grant = grant
+        self._names = grant.names()
         self._groups = name_pattern(grant.groups)
-        self._rules = _expanded(grant.rules, user, client_id)
-        variables = {"{username}": user, "{vhost}": vhost, "{client_id}": client_id}
-        self._topics: dict[tuple[str, Action], NamePattern] = {}
-        for topic in grant.topics:
-            self._topics[topic.exchange, Action.WRITE] = name_pattern(_filled(topic.write, variables))
-            self._topics[topic.exchange, Action.READ] = name_pattern(_filled(topic.read, variables))
+        self._rules = _expanded(grant.rules, user, client_id) if grant.rules else {}
+        self._variables = {"{username}": user, "{vhost}": vhost, "{client_id}": client_id}
+        self._keys: dict[tuple[Action, str], Pattern | None] = {}
 
     def cover(self, action: Action, kind: Kind, name: str) -> bool:
         """Return whether this may be done."""
-        pattern = self._patterns[action]
+        pattern = self._names[action]
         if kind is Kind.QUEUE:
             # who may publish to the default exchange may publish to every queue
             return pattern.covers(name) or (action is Action.WRITE and pattern.covers(DEFAULT_EXCHANGE))
@@ -100,25 +179,37 @@ class Rights:
             return self.cover(action, Kind.QUEUE, queue) or self._are_ruled(action, name)
         return self._cover_topic(action, kind, name)
 
+    def has_keys(self, exchange: str) -> bool:
+        """Return whether `cover_keys` is to be asked of the exchange, as it is now."""
+        return self._grant.has_keys(exchange)
+
     def cover_keys(self, action: Action, exchange: str, key: str) -> bool:
         """Return whether the routing key (reading: binding key) may be used with an exchange that may be."""
-        pattern = self._topics.get((exchange, action))
+        pattern = self._keys_of(action, exchange)
         if pattern is None:
             return True
         return pattern.covers_keys(key) if action is Action.READ else pattern.covers(key)
 
     def cover_all_topics(self, action: Action) -> bool:
         """Return whether there is no plain topic that this could not be done to."""
-        return self._patterns[action].covers_all and (TOPIC_EXCHANGE, action) not in self._topics
+        return self._names[action].covers_all and self._keys_of(action, TOPIC_EXCHANGE) is None
+
+    def _keys_of(self, action: Action, exchange: str) -> Pattern | None:
+        """Return which routing keys of the exchange; None: any. It is kept."""
+        if (action, exchange) not in self._keys:
+            if len(self._keys) >= limits.ACCESS_DECISIONS_KEPT_MAX:
+                self._keys.clear()
+            self._keys[action, exchange] = self._grant.keys(action, exchange, self._variables)
+        return self._keys[action, exchange]
 
     def _cover_topic(self, action: Action, kind: Kind, name: str) -> bool:
-        pattern = self._patterns[action]
+        pattern = self._names[action]
         if pattern.covers(name) or pattern.covers(TOPIC_EXCHANGE):
             key = routing_key_of(name)
             if kind is Kind.FILTER:
                 key = key.replace("+", "*")
                 if "*" in key or "#" in key:
-                    topics = self._topics.get((TOPIC_EXCHANGE, action))
+                    topics = self._keys_of(action, TOPIC_EXCHANGE)
                     if topics is None or topics.covers(key):  # topics are looked at one by one
                         return True
             if self.cover_keys(action, TOPIC_EXCHANGE, key):

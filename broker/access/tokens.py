@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
@@ -12,11 +13,13 @@ from broker.access.accounts_of_file import Users, grants_of
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.key_source import KeySource
 from broker.access.login import TAGS, Login
-from broker.access.rights import Grant
+from broker.access.rights import ExchangeTypes, Grant
+from broker.access.scopes import ScopeGrants, is_for, scopes_of, tags_of
 from broker.access.way import seconds_of
 from broker.clock import Clock
 from config import limits
-from config.access_settings import PermissionSettings, TokenSettings, check_user_name
+from config.access_settings import PermissionSettings, check_user_name
+from config.token_settings import TokenSettings
 
 TOKEN: Final = "token"  # noqa: S105 - a name
 
@@ -26,12 +29,15 @@ class Tokens:
 
     source = TOKEN
 
-    def __init__(self, settings: TokenSettings, users: Users | None, clock: Clock) -> None:
-        """Read the keys. A token without permissions has those of the user of its name in `users`. Raises
-        ConfigError.
+    def __init__(
+        self, settings: TokenSettings, users: Users | None, clock: Clock, types: ExchangeTypes
+    ) -> None:
+        """Read the keys. A token without permissions has those of the user of its name in `users`, where no
+        scopes are taken. Raises ConfigError.
         """
         self._settings = settings
         self._users = users
+        self._types = types
         self._keys = KeySource(settings, clock)
 
     def login_at_once(self, credentials: Password) -> Login | None:
@@ -58,7 +64,14 @@ class Tokens:
         return self._login_of(claims)
 
     def login_now(self, login: Login) -> Login | None:
-        """See `Way`: what was signed holds until it ends; what the user has in the file may change."""
+        """See `Way`: what was signed holds until it ends; what the user has in the file, or scopes mean, may
+        change.
+        """
+        if isinstance(login, ScopedLogin):
+            try:
+                return self._by_scopes(login.claims, login.user, login.expires_at_ms)
+            except LoginRefused:
+                return None
         if not login.is_borrowed:
             return login
         known = None if self._users is None else self._users.find(login.user)
@@ -109,11 +122,12 @@ class Tokens:
 
     def _login_of(self, claims: Mapping[str, Any]) -> Login:
         settings = self._settings
-        said = claims.get(settings.user_claim)
+        names = (*settings.preferred_username_claims, settings.user_claim)
+        said = [each for name in names if isinstance(each := claims.get(name), str)]
         try:
-            user = check_user_name(said if isinstance(said, str) else "")
+            user = check_user_name(said[0] if said else "")
         except ValueError:
-            raise LoginRefused(f"the token has no {settings.user_claim} that could be a user") from None
+            raise LoginRefused(f"the token has no {' or '.join(names)} that could be a user") from None
         try:
             expires_at_ms = int(seconds_of(claims["exp"]) * 1000) + settings.leeway_ms
         except ValueError:
@@ -127,10 +141,35 @@ class Tokens:
                 source=TOKEN,
                 expires_at_ms=expires_at_ms,
             )
+        if settings.resource_server_id:
+            return self._by_scopes(claims, user, expires_at_ms)
         known = None if self._users is None else self._users.find(user)
         if known is None:
             raise LoginRefused(f"the token has no {settings.permissions_claim}, and its user is not known")
         return known.until(expires_at_ms, TOKEN)
+
+    def _by_scopes(self, claims: Mapping[str, Any], user: str, expires_at_ms: int | None) -> Login:
+        """Return the login that the scopes of a token give; raises LoginRefused."""
+        settings = self._settings
+        by_audience = settings.verify_aud and not settings.audience
+        if by_audience and not is_for(claims, settings.resource_server_id):
+            raise LoginRefused(f"the token is not for {settings.resource_server_id}, by its aud")
+        scopes = scopes_of(claims, settings)
+        return ScopedLogin(
+            user,
+            ScopeGrants(scopes, self._types),
+            tags=tags_of(scopes),
+            source=TOKEN,
+            expires_at_ms=expires_at_ms,
+            claims=claims,
+        )
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class ScopedLogin(Login):
+    """A login with the rights of scopes, which the settings may give another meaning while it lasts."""
+
+    claims: Mapping[str, Any]
 
 
 class _UnknownKey(Exception):
@@ -139,7 +178,8 @@ class _UnknownKey(Exception):
 
 def looks_like_token(password: bytes) -> bool:
     """Return whether a password could be a token at all."""
-    return password.startswith(b"eyJ") and password.count(b".") == 2
+    is_bounded = len(password) <= limits.PASSWORD_BYTES_MAX
+    return is_bounded and password.startswith(b"eyJ") and password.count(b".") == 2
 
 
 def _find(claims: Mapping[str, Any], path: str) -> Any:

@@ -72,6 +72,7 @@ class Hub:
         self.banning = Banning(client, access, clock, self._connections, self.events)
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
+        access.exchange_types.is_topic = self._is_topic
         client.commits.on_committed(self._connections.committed)
 
     def of_vhost(self, name: str) -> Hub:
@@ -80,6 +81,11 @@ class Hub:
         if hub is None:
             raise VhostNotFound(name)
         return hub
+
+    def _is_topic(self, vhost: str, exchange: str) -> bool:
+        """Return whether that is a topic exchange, or could become one."""
+        hub = self._hubs.get(vhost)
+        return hub is None or hub.client.exchanges.type_of(exchange) in (None, "topic")
 
     @property
     def is_there(self) -> bool:

@@ -47,6 +47,11 @@ class ExchangeClient:
         )
         return Changed(is_new, exchange.durable)
 
+    def type_of(self, name: Name) -> str | None:
+        """Return the type of an exchange; None: there is none of that name."""
+        exchange = self._exchanges.get(name)
+        return None if exchange is None else exchange.definition.type
+
     def watch(self, name: Name, call: Callable[[], None]) -> None:
         """Have `call` called when the exchange is deleted, unless `unwatch` comes before."""
         self._exchanges.watched.watch(name, call)

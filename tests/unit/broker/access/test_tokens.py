@@ -22,10 +22,10 @@ from config import limits
 from config.access_settings import (
     AccessSettings,
     PermissionSettings,
-    TokenSettings,
     UserSettings,
     UsersSettings,
 )
+from config.token_settings import TokenSettings
 from config.users_file import save_users
 
 PEER = Peer("10.0.0.1")
@@ -112,6 +112,12 @@ def test_tokens_that_prove_nothing_are_refused(accept):
         assert refused(access, wrong)
 
 
+def test_a_token_is_no_longer_than_a_password_may_be(accept):
+    access = accept()
+    assert login(access, token(more="x" * 10_000))
+    assert refused(access, token(more="x" * limits.PASSWORD_BYTES_MAX))
+
+
 def unsigned(header, claims, sign=lambda text: b""):
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
     text = b".".join(parts)
@@ -131,6 +137,8 @@ INFINITE = float("inf")
         {"exp": [1]},
         {"exp": {}},
         {"exp": 1e300},
+        {"exp": "4102444800"},
+        {"exp": "soon"},
         {"nbf": INFINITE},
         {"nbf": []},
         {"iat": INFINITE},
@@ -186,8 +194,12 @@ class KeySets(BaseHTTPRequestHandler):
     keys: list = []
     count = 0
     is_broken = False
+    told: dict = {}
 
     def do_GET(self):
+        if self.path.startswith("/realm/.well-known/"):
+            self.answer(json.dumps(self.told))
+            return
         type(self).count += 1
         if self.is_broken:
             self.send_error(500)
@@ -197,6 +209,9 @@ class KeySets(BaseHTTPRequestHandler):
             entry = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
             entries.append({**entry, "kid": name, "use": "sig"})
         body = json.dumps({"keys": [*entries, {"kty": "oct", "k": "c2VjcmV0", "kid": "s"}, {"kty": "?"}]})
+        self.answer(body)
+
+    def answer(self, body):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(body.encode())
@@ -205,32 +220,79 @@ class KeySets(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_key_set_is_asked_for_again_when_keys_are_changed(accept, monkeypatch):
+@pytest.fixture
+def key_sets(monkeypatch):
+    """The address of a server of `KeySets`, which is asked for keys as often as anybody wants."""
     monkeypatch.setattr(limits, "TOKEN_KEYS_ASK_INTERVAL_S", 0)
     KeySets.keys, KeySets.count, KeySets.is_broken = [(RSA, "one")], 0, False
     server = ThreadingHTTPServer(("127.0.0.1", 0), KeySets)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        access = accept(keys_file="", jwks_url=f"http://127.0.0.1:{server.server_port}/keys")
-        other = rsa.generate_private_key(65537, 2048)
-        assert login(access, token(headers={"kid": "one"})).user == "device-7"
-        assert login(access, token(headers={"kid": "one"})).user == "device-7"
-        assert KeySets.count == 1
-        KeySets.keys = [(other, "two")]
-        assert login(access, token(other, headers={"kid": "two"})).user == "device-7"
-        assert KeySets.count == 2
-        assert "unknown key" in refused(access, token(headers={"kid": "one"}))  # taken away
-        KeySets.is_broken = True
-        assert "unknown key" in refused(access, token(headers={"kid": "three"}))
-        assert login(access, token(other, headers={"kid": "two"})).user == "device-7"
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_key_set_is_asked_for_again_when_keys_are_changed(accept, key_sets):
+    access = accept(keys_file="", jwks_url=f"{key_sets}/keys")
+    other = rsa.generate_private_key(65537, 2048)
+    assert login(access, token(headers={"kid": "one"})).user == "device-7"
+    assert login(access, token(headers={"kid": "one"})).user == "device-7"
+    assert KeySets.count == 1
+    KeySets.keys = [(other, "two")]
+    assert login(access, token(other, headers={"kid": "two"})).user == "device-7"
+    assert KeySets.count == 2
+    assert "unknown key" in refused(access, token(headers={"kid": "one"}))  # taken away
+    KeySets.is_broken = True
+    assert "unknown key" in refused(access, token(headers={"kid": "three"}))
+    assert login(access, token(other, headers={"kid": "two"})).user == "device-7"
+
+
+def test_tokens_of_unknown_keys_do_not_flood_whoever_has_the_keys(accept, key_sets, monkeypatch):
+    monkeypatch.setattr(limits, "TOKEN_KEYS_ASK_INTERVAL_S", 60)
+    access = accept(keys_file="", jwks_url=f"{key_sets}/keys")
+    other = rsa.generate_private_key(65537, 2048)
+
+    async def flood():
+        shown = [token(other, headers={"kid": f"k{number}"}).encode() for number in range(50)]
+        logins = [access.login(Password("x", text), PEER) for text in shown]
+        return await asyncio.gather(*logins, return_exceptions=True)
+
+    assert all(isinstance(found, LoginRefused) for found in asyncio.run(flood()))
+    assert KeySets.count == 1
+    assert login(access, token(headers={"kid": "one"})).user == "device-7"
+
+
+def test_an_issuer_tells_where_its_keys_are(accept, key_sets):
+    issuer = f"{key_sets}/realm"
+    KeySets.told = {"issuer": issuer, "jwks_uri": f"{key_sets}/keys"}
+    access = accept(keys_file="", issuer=issuer)
+    assert login(access, token(iss=issuer, headers={"kid": "one"})).user == "device-7"
+    assert "issuer" in refused(access, token(iss=f"{key_sets}/other"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"issuer": "https://evil.example", "jwks_uri": "http://127.0.0.1:1/"},
+        {"jwks_uri": "http://127.0.0.1:1/"},
+        {"issuer": "{issuer}"},
+        {"issuer": "{issuer}", "jwks_uri": "http://evil.example/keys"},
+        {"issuer": "{issuer}", "jwks_uri": ["{issuer}"]},
+        [],
+    ],
+)
+def test_an_issuer_that_tells_no_such_thing_lets_nobody_in(accept, key_sets, told):
+    issuer = f"{key_sets}/realm"
+    KeySets.told = json.loads(json.dumps(told).replace("{issuer}", issuer))
+    assert "unknown key" in refused(accept(keys_file="", issuer=issuer), token(iss=issuer))
+    assert KeySets.count == 0
 
 
 def test_settings_that_would_send_secrets_in_the_clear_are_refused():
     for url in ("http://sso.example/keys", "ftp://x", "https://u:p@sso.example/"):
         with pytest.raises(ValueError, match="must"):
             TokenSettings(jwks_url=url)
+        with pytest.raises(ValueError, match="must"):
+            TokenSettings(issuer=url)
     with pytest.raises(ValueError, match="need keys_file"):
         TokenSettings()
