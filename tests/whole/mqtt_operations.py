@@ -547,7 +547,7 @@ class MqttOperations(World):
         held = self._releasing(name)
         number = held[i % len(held)]
         self.mqtt[name].complete(number)
-        del self.sessions.sessions[name].releasing[number]
+        self.sessions.released(self.sessions.sessions[name], number, completed=True)
 
     def _releasing(self, name: str) -> list[int]:
         """What the client may send PUBCOMP for."""
