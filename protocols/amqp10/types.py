@@ -326,12 +326,17 @@ def _decode_of(code: int, data: bytes, pos: int, end: int, depth: int) -> tuple[
             raise malformed(f"a {kind} is not {'UTF-8' if kind == 'string' else 'ASCII'}") from None
     if depth >= limits.AMQP10_DEPTH_MAX:
         raise malformed("nested too deep")
+    return _decode_items(code, data, start, stop, size_bytes, depth), stop
+
+
+def _decode_items(code: int, data: bytes, start: int, stop: int, size_bytes: int, depth: int) -> Any:
+    """Decode an array, list or map whose count begins at `start`, a number of `size_bytes`."""
     items_at = start + size_bytes
     if items_at > stop:
         raise _cut_off()
     count = data[start] if size_bytes == 1 else _U32.unpack_from(data, start)[0]
     if code & 0xE0 == 0xE0:
-        return _decode_array(data, items_at, stop, count, depth), stop
+        return _decode_array(data, items_at, stop, count, depth)
     if count > stop - items_at:
         raise malformed("more items than octets")
     items = []
@@ -341,7 +346,7 @@ def _decode_of(code: int, data: bytes, pos: int, end: int, depth: int) -> tuple[
         items.append(value)
     if at != stop:
         raise malformed("items do not fill what holds them")
-    return (_as_map(items) if _COMPOUND[code] == "map" else items), stop
+    return _as_map(items) if _COMPOUND[code] == "map" else items
 
 
 def _as_map(items: list[Any]) -> dict[Any, Any]:

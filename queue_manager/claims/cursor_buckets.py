@@ -70,26 +70,26 @@ class Buckets(dict[int, Bucket]):
                 Claim(message, claim_number, None, attempts, state, consumer, now_ms)
                 for claim_number, message in enumerate(messages, number)
             ]
-        claims: list[Claim] = []
         mixes_payloads = self._log.mixes_payloads
-        while True:
+        if count == 1:
             bucket = self._bucket(number)
-            room = bucket.capacity - len(bucket.claims)
-            part = messages if count <= room else messages[:room]
-            if count == 1:
-                made = [Claim(messages[0], number, bucket, attempts, state, consumer, now_ms)]
-            else:
-                made = [
-                    Claim(message, claim_number, bucket, attempts, state, consumer, now_ms)
-                    for claim_number, message in enumerate(part, number)
-                ]
+            claims = [Claim(messages[0], number, bucket, attempts, state, consumer, now_ms)]
+            bucket.add_run(claims, 0 if state == DONE else 1, messages, mixes_payloads=mixes_payloads)
+            return claims
+        claims = []
+        while count:
+            bucket = self._bucket(number)
+            part = messages[: bucket.capacity - len(bucket.claims)]
+            made = [
+                Claim(message, claim_number, bucket, attempts, state, consumer, now_ms)
+                for claim_number, message in enumerate(part, number)
+            ]
             bucket.add_run(made, 0 if state == DONE else len(made), part, mixes_payloads=mixes_payloads)
-            if count <= room:
-                return claims + made if claims else made
             claims += made
-            messages = messages[room:]
-            number += room
-            count -= room
+            messages = messages[len(part) :]
+            number += len(part)
+            count -= len(part)
+        return claims
 
     def make_one(self, message: Message, now_ms: int) -> Claim:
         """Make an available claim, never tried, of a message from anywhere in the log."""

@@ -225,7 +225,7 @@ class Group:
         if not self.log.durable:
             for cursor in self.cursors:
                 cursor.retention.trim_tail(0)
-        elif self._context.budget.is_spent:  # it may have so much to write that a commit would take long
+        elif self._context.budget.left <= 0:  # it may have so much to write that a commit would take long
             context = self._context
             for cursor in self.cursors:
                 if cursor.claims.buckets.records.are_many:

@@ -227,7 +227,7 @@ class Consumption:
             dispatchable.clear()
             for index, group in enumerate(groups, 1):
                 group.dispatch(now_ms)
-                if budget.is_spent:
+                if budget.left <= 0:
                     context.defer(groups[index:])
                     break
 

@@ -333,10 +333,7 @@ class Subscriptions:
         self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
     ) -> None:
         client = self._client
-        parsed = address.parse(topic_filter)
-        if parsed.verb:
-            raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
-        client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
+        parsed = self._permitted(topic_filter)
         options = read_options(event.user_properties, client.clock.now_ms())
         is_stream = client.core.consuming.is_stream(parsed.name)
         group = options.group or share or self._own_group(is_stream=is_stream)
@@ -382,6 +379,14 @@ class Subscriptions:
             self._temporary.note(queue.name, sink.consumer.group.group_id)
         if is_replacement:
             self._outbound.forget_ended()
+
+    def _permitted(self, topic_filter: str) -> address.Address:
+        """Return the address of a queue that the client may subscribe to."""
+        parsed = address.parse(topic_filter)
+        if parsed.verb:
+            raise InvalidAddress(f"{parsed.verb} is a control topic: there is nothing to subscribe to")
+        self._client.identity.check(Action.READ, Kind.ADDRESS, topic_filter)
+        return parsed
 
     def _own_group(self, *, is_stream: bool) -> str:
         """Return the group a client is by itself; a stream's reader without an identifier is in none."""
