@@ -315,9 +315,13 @@ class FilterLog:
             return
         low = self._low_id()
         self._is_trimming = True
-        self._trim_to(filter_log_entry.key(self.number, min(low, self.durable_id)), low)
 
-    def _trim_to(self, end: bytes | None, low: int) -> None:
+        def done() -> None:
+            self._is_trimming = False
+
+        self._trim_to(filter_log_entry.key(self.number, min(low, self.durable_id)), low, done)
+
+    def _trim_to(self, end: bytes | None, low: int, done: Callable[[], None]) -> None:
         """Delete the entries before `end` of which all messages have IDs below `low`."""
 
         def let_go(key: bytes, value: bytes) -> bool:
@@ -325,11 +329,6 @@ class FilterLog:
             if first_id + decode_entry_head(value).last_delta < low:
                 self._context.commit.delete(key)
             return True
-
-        def done() -> None:
-            self._is_trimming = False
-            if self._is_removed:
-                self._context.commit.delete(filter_log.key(self.number))
 
         self._walk(filter_log_entry.prefix(self.number), end, let_go, done)
 
@@ -376,8 +375,12 @@ class FilterLog:
         self._rows.clear()
         self._is_trimming = True
         end = prefix_end(filter_log_entry.prefix(self.number))
+
+        def done() -> None:
+            self._context.commit.delete(filter_log.key(self.number))
+
         # once the commits with rows of it have been written
-        self._context.commit.wait(OnceDurable(lambda _: self._trim_to(end, END)), 0)
+        self._context.commit.wait(OnceDurable(lambda _: self._trim_to(end, END, done)), 0)
 
 
 def _row_of(tail: list[Kept], start: int) -> tuple[list[Kept], int]:

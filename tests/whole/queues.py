@@ -502,7 +502,8 @@ class Queues:
         for item in group.ready():
             if item.may_give_way:
                 continue
-            item.may_give_way = True
+            # without a place for dead letters it is looked at again: there may be one by then
+            item.may_give_way = self._targets(queue, item, "maxlen") is not None
             if item.either is None:
                 self.may_die(queue, item, "maxlen", now)
             else:

@@ -38,6 +38,12 @@ def last_death(fields: dict[str, Any]) -> tuple[str, ...]:
     return (told[0]["queue"], told[0]["reason"]) if told else ()
 
 
+def last_mqtt_death(user: dict[str, str]) -> tuple[str, ...]:
+    """The same, as user properties tell it."""
+    queue = user.get("x-last-death-queue")
+    return () if queue is None else (queue, user["x-last-death-reason"])
+
+
 class World(ABC):
     """State of one sequence: `broker` serves many of them, one after the other."""
 
@@ -326,7 +332,8 @@ class World(ABC):
         consumer = self.consumers.get((name, queue))
         if consumer is None:
             raise Mismatch(f"{fields['body']!r} to {name}, which is not subscribed to {queue}")
-        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"])
+        death = last_mqtt_death(fields["user"]) if mqtt.version == 5 else None
+        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"], death)
         if mqtt.version == 5:
             user = fields["user"]
             self.queues.check_attempts(item, int(user["attempts"]))
