@@ -237,9 +237,9 @@ class BucketRecords:
         self._mark_dirty()
 
     def want_all_whole(self) -> None:
-        """Have every bucket written as a whole that is not."""
+        """Have every bucket written as a whole that is not, or would not be."""
         for bucket in self._buckets.values():
-            if bucket.settlement_keys:
+            if bucket.settlement_keys or bucket.is_unwritten:
                 bucket.want_whole()
 
     @property

@@ -259,6 +259,27 @@ def test_a_deleted_queue_leaves_no_settlements() -> None:
     assert not rows
 
 
+@pytest.mark.parametrize("written_count", [0, 1, 2])
+def test_a_deleted_group_leaves_no_settlements(written_count: int) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    queue = make_queue(shard.manager, done_retention_ms=FOREVER)
+    _, sink = consume(shard.manager, queue, group="g")
+    publish(shard.manager, 9)
+    shard.manager.dispatch(clock.ms)
+    for claim in sink.claims[:written_count]:
+        shard.manager.ack([claim], clock.ms)
+        drive(shard.commit_once(everything=True))
+    shard.manager.ack(sink.claims[4:6], clock.ms)  # in no commit yet
+    queue.groups.delete("g", clock.ms, force=True)
+    drive(shard.commit_once(everything=True))
+    drive(shard.sweep_once())
+    drive(shard.commit_once(everything=True))
+    rows = drive(store.scan(settlements.prefix(), settlements.prefix() + b"\xff", limit=100))
+    assert not rows
+
+
 def test_what_was_let_go_of_does_not_come_back_after_a_start() -> None:
     store = MemoryStore()
     clock = FakeClock()
