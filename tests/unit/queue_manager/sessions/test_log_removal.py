@@ -10,7 +10,9 @@ from tests.unit.queue_manager.sessions.test_bounds import NUMBERS, Away
 
 def entries_without_a_log(rows):
     logs = {filter_log.parse_key(key) for key in rows if key.startswith(filter_log.prefix())}
-    numbers = {filter_log_entry.parse_key(key)[0] for key in rows if key.startswith(filter_log_entry.prefix())}
+    numbers = {
+        filter_log_entry.parse_key(key)[0] for key in rows if key.startswith(filter_log_entry.prefix())
+    }
     return numbers - logs
 
 
