@@ -10,7 +10,7 @@ from config import limits, name_rules
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section
 from config.quota_settings import QuotaSettings
 from config.safe_urls import check_url
-from config.token_settings import TokenSettings
+from config.token_settings import OpenIdSettings, TokenSettings
 
 _SCRAM: Final = re.compile(
     r"SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{11,}={0,2}\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}="
@@ -192,6 +192,7 @@ class AccessSettings(Section):
     """How many connections one address may make in a second; 0: any number."""
     flapping: FlappingSettings = FlappingSettings()
     jwt: TokenSettings | None = None
+    openid: OpenIdSettings | None = None
     http: HookSettings | None = None
     order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")
     """The sources that are asked about a password, one after the other, until one knows it."""
@@ -211,4 +212,12 @@ class AccessSettings(Section):
             raise ValueError(
                 "anonymous: always lets everybody in; say by anonymous_permissions what they may do"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _people_come_from_the_issuer(self) -> "AccessSettings":
+        if self.openid is not None:
+            if self.jwt is None or not self.jwt.issuer or "jwt" not in self.order:
+                raise ValueError("openid: needs jwt, with an issuer, and in the order")
+            check_url(self.jwt.issuer)
         return self

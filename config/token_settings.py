@@ -93,3 +93,29 @@ class TokenSettings(Section):
     def prefix(self) -> str:
         """What the scopes of this broker begin with."""
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
+
+
+class OpenIdSettings(Section):
+    """Logins to the pages by OpenID Connect, at the issuer of the tokens."""
+
+    client_id: str
+    client_secret_file: str = ""
+    """The secret of this broker at the issuer; without one it shows only that it began the login."""
+    scopes: Scopes = ("openid",)
+    """Which scopes the issuer is asked for."""
+    rights_from: Literal["access_token", "id_token"] = "access_token"
+    """The token that says what its user may do."""
+    url: str = ""
+    """Where browsers find the pages, as the issuer knows it; "": where the one that logs in found them."""
+
+    @field_validator("scopes")
+    @classmethod
+    def _ask_for_an_id_token(cls, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        if "openid" not in scopes:
+            raise ValueError("must have openid among them")
+        return scopes
+
+    @field_validator("url")
+    @classmethod
+    def _url_is_safe(cls, url: str) -> str:
+        return check_url(url).removesuffix("/")

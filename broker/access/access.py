@@ -6,7 +6,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.access.accounts import Accounts
 from broker.access.accounts_of_file import GUEST, ITSELF, USERS_FILE, Users, grants_of, guest
@@ -21,6 +21,7 @@ from broker.access.credentials import (
     Password,
     Peer,
 )
+from broker.access.issuer_login import Begun, Done
 from broker.access.login import Login
 from broker.access.present import CHANGED, EXPIRED, REMOVED, Present
 from broker.access.rights import EVERYTHING, ExchangeTypes
@@ -30,6 +31,9 @@ from broker.access.way import KnownSecrets
 from broker.clock import Clock
 from config import limits
 from config.access_settings import AccessSettings
+
+if TYPE_CHECKING:
+    from broker.access.openid import OpenId
 
 GUEST_FROM_ELSEWHERE: Final = "without a users file clients may only connect from the broker's own machine"
 ANONYMOUS: Final = "anonymous"
@@ -211,6 +215,27 @@ class Access:
     def _holds(self, login: Login) -> bool:
         """Return whether what vouched for it still does."""
         return login.expires_at_ms is None or self._clock.now_ms() < login.expires_at_ms
+
+    # logins at an issuer, which the pages take
+
+    @property
+    def openid(self) -> OpenId | None:
+        """Who logs people in by OpenID Connect; None: nobody."""
+        return self._accounts.openid
+
+    async def login_by_issuer(self, openid: OpenId, begun: Begun, code: str, peer: Peer) -> Done:
+        """Log in whom the issuer gave a code; raises LoginRefused. Takes longer as `login` does."""
+        self.bans.check_address(peer.host)
+        found: list[Done] = []
+
+        async def look() -> Login:
+            found.append(await openid.log_in(begun, code))
+            return found[0].login
+
+        login = await self._slowed("", peer, lambda: None, look)
+        self.check_same(login)  # settings may have changed meanwhile
+        self.bans.check_user(login.user)
+        return found[0]
 
     # SCRAM, of which a client takes the steps
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.access import passwords
 from broker.access.accounts_of_file import USERS_FILE, Users
@@ -16,6 +17,9 @@ from broker.clock import Clock
 from config import limits
 from config.access_settings import AccessSettings
 from config.users_file import load_users
+
+if TYPE_CHECKING:
+    from broker.access.openid import OpenId
 
 
 class UserPasswords:
@@ -71,6 +75,7 @@ class Accounts:
         """
         self.settings = settings
         self.users = Users(load_users(settings.users_file)) if settings.users_file else None
+        self.openid: OpenId | None = None
         ways: dict[str, Way] = {}
         if self.users is not None:
             ways["users"] = UserPasswords(self.users, clock, known)
@@ -78,7 +83,11 @@ class Accounts:
         if settings.jwt is not None:
             from broker.access.tokens import Tokens
 
-            ways["jwt"] = Tokens(settings.jwt, self.users, clock, types)
+            ways["jwt"] = tokens = Tokens(settings.jwt, self.users, clock, types)
+            if settings.openid is not None:
+                from broker.access.openid import OpenId
+
+                self.openid = OpenId(settings.openid, settings.jwt.issuer, tokens, clock)
         if settings.http is not None:
             from broker.access.web_hook import WebHook
 

@@ -44,24 +44,35 @@ class Tokens:
         if not looks_like_token(credentials.password) or not self._keys.is_fresh:
             return None
         try:
-            return self._login_of(self._claims(credentials.password))
+            return self._login_for_us(self._claims(credentials.password))
         except (LoginRefused, _UnknownKey):
             return None  # to be looked at with the others that fail
 
     async def login(self, credentials: Password, peer: Peer) -> Login:
-        token = credentials.password
+        return self._login_for_us(await self.verified(credentials.password))
+
+    async def verified(self, token: bytes, audience: str | None = None) -> dict[str, Any]:
+        """Return the claims of a token whose signature and times are right, as are its issuer and its
+        audience: the configured one, unless one is given. Raises LoginRefused.
+        """
         if not looks_like_token(token):
             raise LoginRefused(LoginRefused.TOLD)
         await self._keys.refresh()
         try:
-            claims = self._claims(token)
+            return self._claims(token, audience)
         except _UnknownKey:
             await self._keys.refresh(even_if_fresh=True)  # it may be a new one
-            try:
-                claims = self._claims(token)
-            except _UnknownKey:
-                raise LoginRefused("the token is signed by an unknown key") from None
-        return self._login_of(claims)
+        try:
+            return self._claims(token, audience)
+        except _UnknownKey:
+            raise LoginRefused("the token is signed by an unknown key") from None
+
+    def check_audience(self, claims: Mapping[str, Any]) -> None:
+        """Raise LoginRefused for a token with scopes that were not given for this broker."""
+        settings = self._settings
+        by_audience = settings.resource_server_id and settings.verify_aud and not settings.audience
+        if by_audience and not is_for(claims, settings.resource_server_id):
+            raise LoginRefused(f"the token is not for {settings.resource_server_id}, by its aud")
 
     def login_now(self, login: Login) -> Login | None:
         """See `Way`: what was signed holds until it ends; what the user has in the file, or scopes mean, may
@@ -80,9 +91,11 @@ class Tokens:
     async def close(self) -> None:
         """See `Way`."""
 
-    def _claims(self, token: bytes) -> dict[str, Any]:
+    def _claims(self, token: bytes, audience: str | None = None) -> dict[str, Any]:
         """Return the token's claims, once they are certain; raises LoginRefused, _UnknownKey."""
         settings = self._settings
+        if audience is None:
+            audience = settings.audience
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
@@ -105,10 +118,10 @@ class Tokens:
                     token,
                     key.key,
                     algorithms=[str(algorithm)],
-                    audience=settings.audience or None,
+                    audience=audience or None,
                     issuer=settings.issuer or None,
                     leeway=settings.leeway_ms / 1000,
-                    options={"require": ["exp"], "verify_aud": bool(settings.audience)},
+                    options={"require": ["exp"], "verify_aud": bool(audience)},
                 )
             except jwt.InvalidSignatureError as error:
                 refused = error
@@ -120,7 +133,14 @@ class Tokens:
                 return claims
         raise _UnknownKey from refused
 
-    def _login_of(self, claims: Mapping[str, Any]) -> Login:
+    def _login_for_us(self, claims: Mapping[str, Any]) -> Login:
+        login = self.login_of(claims)
+        if isinstance(login, ScopedLogin):
+            self.check_audience(claims)
+        return login
+
+    def login_of(self, claims: Mapping[str, Any]) -> Login:
+        """Return the login that claims give; raises LoginRefused."""
         settings = self._settings
         names = (*settings.preferred_username_claims, settings.user_claim)
         said = [each for name in names if isinstance(each := claims.get(name), str)]
@@ -151,9 +171,6 @@ class Tokens:
     def _by_scopes(self, claims: Mapping[str, Any], user: str, expires_at_ms: int | None) -> Login:
         """Return the login that the scopes of a token give; raises LoginRefused."""
         settings = self._settings
-        by_audience = settings.verify_aud and not settings.audience
-        if by_audience and not is_for(claims, settings.resource_server_id):
-            raise LoginRefused(f"the token is not for {settings.resource_server_id}, by its aud")
         scopes = scopes_of(claims, settings)
         return ScopedLogin(
             user,

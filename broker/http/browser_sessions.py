@@ -17,12 +17,15 @@ COOKIE: Final = "sluicemq_session"
 
 @dataclass(slots=True)
 class _Session:
-    """A login as it was shown (`shown`), as `current` at `version` of the accounts, and when it was used."""
+    """A login as it was shown (`shown`), as `current` at `version` of the accounts, when it was used, and the
+    ID token of one by OpenID Connect.
+    """
 
     shown: Login
     current: Login
     version: int
     used_at_s: float
+    id_token: str
 
 
 class BrowserSessions:
@@ -36,12 +39,12 @@ class BrowserSessions:
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
 
-    def begin(self, login: Login) -> str:
-        """Return the name of a new session."""
+    def begin(self, login: Login, id_token: str = "") -> str:
+        """Return the name of a new session, with the ID token that an issuer gave for it."""
         while len(self._sessions) >= limits.BROWSER_SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         name = secrets.token_urlsafe(limits.BROWSER_SESSION_NAME_BYTES)
-        self._sessions[name] = _Session(login, login, self._access.version, self._clock.monotonic())
+        self._sessions[name] = _Session(login, login, self._access.version, self._clock.monotonic(), id_token)
         return name
 
     def find(self, name: str) -> Login | None:
@@ -62,6 +65,11 @@ class BrowserSessions:
         session.used_at_s = now_s
         self._sessions[name] = session  # behind all that were not used since
         return session.current
+
+    def id_token(self, name: str) -> str:
+        """Return the ID token of a session; "": it has none."""
+        session = self._sessions.get(name)
+        return "" if session is None else session.id_token
 
     def end(self, name: str) -> None:
         """End a session."""

@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 
 from broker.access.credentials import LoginRefused, Password
 from broker.http.browser_sessions import COOKIE, BrowserSessions
-from broker.http.guard import identity_of, peer_of, request_of
+from broker.http.guard import LOGIN, identity_of, peer_of, request_of
+from broker.http.pages.openid_pages import OpenIdEntrance, local
 from broker.http.pages.visit import HEADERS, VHOST_COOKIE, Visit
 from broker.http.v1.bans import list_bans
 from broker.http.v1.users import AccountChange, list_users, put_user, remove_user
@@ -92,17 +93,18 @@ async def pick_vhost(visit: Visit) -> Response:
 class Entrance:
     """Logs browsers in and out: a cookie names the session that `sessions` keeps."""
 
-    def __init__(self, sessions: BrowserSessions) -> None:
+    def __init__(self, sessions: BrowserSessions, at_issuer: OpenIdEntrance) -> None:
         self._sessions = sessions
+        self._at_issuer = at_issuer
 
     async def show(self, visit: Visit) -> Response:
         """Show the form that asks for user and password."""
-        return visit.page("login.html", next=_local(visit.query.get("next", "/")), problem="")
+        return visit.page("login.html", next=local(visit.query.get("next", "/")), problem="")
 
     async def log_in(self, visit: Visit) -> Response:
         """Log in, and go on to where the browser wanted to."""
         form = await visit.form()
-        user, target = form["user"], _local(form.get("next", "/"))
+        user, target = form["user"], local(form.get("next", "/"))
         peer = peer_of(visit.request.scope, visit.request.headers.get("host", ""))
         try:
             login = await visit.site.access.login(Password(user, form["password"].encode()), peer)
@@ -122,13 +124,10 @@ class Entrance:
         return answer
 
     async def log_out(self, visit: Visit) -> Response:
-        """End the session of the browser."""
+        """End the session of the browser, and that at the issuer, if one vouched for it."""
+        url = await self._at_issuer.where_to_log_out(visit)
         self._sessions.end(visit.request.cookies.get(COOKIE, ""))
-        answer = RedirectResponse("/login", 303, headers=HEADERS)
+        # a form may lead to no other site at once
+        answer = visit.page("onward.html", url=url) if url else RedirectResponse(LOGIN, 303, headers=HEADERS)
         answer.delete_cookie(COOKIE)
         return answer
-
-
-def _local(path: str) -> str:
-    """Return the path of a page here; `/` for what leads elsewhere."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"

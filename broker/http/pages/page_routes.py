@@ -10,11 +10,12 @@ from starlette.routing import Route
 from broker.http.browser_sessions import BrowserSessions
 from broker.http.guard import LOGIN, LOGOUT
 from broker.http.pages import account_pages, broker_pages, link_pages, queue_pages, topology_pages
+from broker.http.pages.openid_pages import CALLBACK, OPENID, OpenIdEntrance
 from broker.http.pages.visit import Frame
 from broker.http.site import Site
 
 STATIC: Final = Path(__file__).parent.parent / "static"
-PAGE_OPEN_PATHS: Final = frozenset({LOGIN, "/static/style.css", "/static/sluice.js"})
+PAGE_OPEN_PATHS: Final = frozenset({LOGIN, OPENID, CALLBACK, "/static/style.css", "/static/sluice.js"})
 
 _PAGES: Final = (
     ("/", "Overview", broker_pages.show_broker),
@@ -61,10 +62,13 @@ def page_routes(site: Site, sessions: BrowserSessions) -> list[Route]:
     frame = Frame(site)
     frame.titled = [*[(path, title) for path, title, _ in _PAGES], ("/users", "Users")]
     looking = [*_ONES, *[(path, page) for path, _, page in _PAGES]]
-    entrance = account_pages.Entrance(sessions)
+    at_issuer = OpenIdEntrance(sessions, site.hub.clock)
+    entrance = account_pages.Entrance(sessions, at_issuer)
     return [
         Route(LOGIN, frame.guarded(entrance.show, needs=""), methods=["GET"]),
         Route(LOGIN, frame.guarded(entrance.log_in, needs=""), methods=["POST"]),
+        Route(OPENID, frame.guarded(at_issuer.begin, needs=""), methods=["GET"]),
+        Route(CALLBACK, frame.guarded(at_issuer.come_back, needs=""), methods=["GET"]),
         Route(LOGOUT, frame.guarded(entrance.log_out, needs=""), methods=["POST"]),
         Route("/users", frame.guarded(account_pages.show_users, needs="administrator"), methods=["GET"]),
         *[Route(path, frame.guarded(page), methods=["GET"]) for path, page in looking],

@@ -157,6 +157,7 @@ class Visit:
             may_change=self.may_change,
             user=self.user,
             is_in=is_in,
+            has_issuer=self.site.access.openid is not None,
             has_session=COOKIE in self.request.cookies,
             vhost=self.site.vhost,
             vhosts=[name for name in self.site.hub.vhosts() if self._may_enter(name)],
