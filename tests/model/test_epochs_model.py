@@ -55,7 +55,8 @@ def due_ms_of(body: bytes) -> int:
 
 
 class OracleState:
-    """What each queue's log holds in the end, what is staged, and the last epoch of each producer.
+    """What each queue's log holds in the end, in the order of each producer's epochs; what is staged, and the
+    last epoch of each producer.
 
     `later` are committed rows that are not due at once, also once they are in the log: in any order.
     """
@@ -88,6 +89,7 @@ class EpochsModel(ShardModel):
         self.oracle = OracleState()
         self.durable = copy.deepcopy(self.oracle)
         self.number = 0
+        self.producer_of: dict[bytes, str] = {}
         self.given_up: Attempts = {}  # if no sweep has begun with them, a crash brings them back
 
     @initialize(tight=st.booleans())
@@ -115,7 +117,7 @@ class EpochsModel(ShardModel):
     def moving_in(self, name: str) -> Sequence[Sweep]:
         """What is on its way in a queue."""
         queue = self.manager.queues.find(name)
-        return queue.rules.stage.sweeps._pending if queue.rules.has_stage else ()
+        return list(queue.rules.stage.sweeps.pending()) if queue.rules.has_stage else ()
 
     def committed(self) -> None:
         self.durable = copy.deepcopy(self.oracle)
@@ -146,6 +148,7 @@ class EpochsModel(ShardModel):
         manager = self.manager
         plan = self.plan(f"$queue/{name}{topic}", PublishOptions(stage=tag, delay_ms=delay_ms))
         bodies = [self.body(delay_ms) for _ in range(count)]
+        self.producer_of |= dict.fromkeys(bodies, who)
         known = self.oracle.last.get((name, who))
         attempts = self.staged_in(name)
         ending = tag in attempts and attempts[tag].is_ending
@@ -395,7 +398,12 @@ class EpochsModel(ShardModel):
             bodies = self.read_all(reader)
             assert bodies.count(b"plain") == self.oracle.plain[name]
             at_once = [body for body in bodies if body != b"plain" and not due_ms_of(body)]
-            assert at_once == self.oracle.logs[name], name
+            for who in ("p", "r"):  # producers take turns
+                found, wanted = (
+                    [body for body in rows if self.producer_of[body] == who]
+                    for rows in (at_once, self.oracle.logs[name])
+                )
+                assert found == wanted, (name, who)
             later = [body for body in bodies if due_ms_of(body)]
             assert sorted(later) == sorted(self.oracle.later[name]), name
         rows = all_rows(self.store)

@@ -350,7 +350,7 @@ class ExpiryModel(ShardModel):
             drafts = []
         else:
             stage.commit("job", self.epoch, parts, self.clock.ms)
-        while stage.sweeps._pending:
+        while any(stage.sweeps.pending()):
             self.commit()
         for draft in drafts:
             self.appended(draft)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,11 @@ class Sweep:
         """Delete the rows of one attempt."""
         return cls(staged_rows.prefix(queue_id, *tag), [tag])
 
+    @property
+    def lane(self) -> str:
+        """The producer whose sweeps are worked off in order."""
+        return self.producer or self.tags[0].producer
+
     def begin(self) -> None:
         """Begin, now that all rows that are to be found are durable."""
         self.has_begun = True
@@ -72,10 +77,11 @@ class Sweep:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Sweeps:
-    """Works off sweeps in order, one step at a time.
+    """Works off sweeps, those of one producer in order, one step at a time.
 
-    Records are read ahead, `limits.STAGE_READ_RECORDS` at a time; `limits.STAGE_STEP_RECORDS` of them are
-    worked off in one turn of the loop (`queue_manager.shard.steps`).
+    Producers take turns, so that a small epoch does not wait for a large one of another. Records are read
+    ahead, `limits.STAGE_READ_RECORDS` at a time; `limits.STAGE_STEP_RECORDS` of them are worked off in one
+    turn of the loop (`queue_manager.shard.steps`).
 
     `unmoved_count` and `unmoved_bytes`: committed rows that are not in the log yet, and their payload.
     `_schedule` gives where rows go that are not due yet. `_on_step` is called after each step, `_on_gone`
@@ -87,7 +93,7 @@ class Sweeps:
     _schedule: Callable[[], Schedule]
     _on_step: Callable[[int], None]
     _on_gone: Callable[[list[StageTag]], None]
-    _pending: deque[Sweep] = field(default_factory=deque, init=False)
+    _lanes: OrderedDict[str, deque[Sweep]] = field(default_factory=OrderedDict, init=False)
     unmoved_count: int = field(default=0, init=False)
     unmoved_bytes: int = field(default=0, init=False)
     _is_stepping: bool = field(default=False, init=False)
@@ -102,24 +108,32 @@ class Sweeps:
 
     def add(self, sweep: Sweep) -> None:
         """Have one more done."""
-        self._pending.append(sweep)
+        self._lanes.setdefault(sweep.lane, deque()).append(sweep)
         self.unmoved_count += sweep.left
         self.unmoved_bytes += sweep.left_bytes
 
+    def pending(self) -> Iterator[Sweep]:
+        """Yield what is not done yet."""
+        for lane in self._lanes.values():
+            yield from lane
+
     def wants_step(self) -> bool:
         """Return whether the next step can be begun."""
-        return bool(self._pending) and not self._is_stepping
+        return bool(self._lanes) and not self._is_stepping
+
+    def _first(self) -> Sweep:
+        return next(iter(self._lanes.values()))[0]
 
     def moves(self, producer: str) -> bool:
         """Return whether rows of the producer are still on their way."""
-        return any(sweep.producer == producer for sweep in self._pending)
+        return any(sweep.producer for sweep in self._lanes.get(producer, ()))
 
     def begin_step(self) -> None:
         """Take the next step, if there is one, once everything done so far is durable."""
-        if self._pending and not self._is_stepping:
+        if self.wants_step():
             self._is_stepping = True
             context = self._context
-            if self._pending[0].has_begun and context.uncommitted_bytes() <= limits.UNCOMMITTED_BYTES_MAX:
+            if self._first().has_begun and context.uncommitted_bytes() <= limits.UNCOMMITTED_BYTES_MAX:
                 self.load()
             else:  # what the sweep is to find may be in a commit that is being written
                 context.commit.wait(OnceDurable(lambda _: self.load()), 0)
@@ -127,7 +141,7 @@ class Sweeps:
     def purge(self) -> int:
         """Drop the committed rows that are not in the log yet; give how many it were."""
         count = self.unmoved_count
-        for sweep in self._pending:
+        for sweep in self.pending():
             if sweep.number != NOT_COMMITTED:
                 self._context.commit.delete(epoch_record.key(self._queue.name, sweep.number))
                 sweep.only_delete()
@@ -136,10 +150,10 @@ class Sweeps:
 
     def load(self) -> None:
         """Read the next staged records: everything done so far is durable."""
-        if self._queue.deleted or not self._pending:
+        if self._queue.deleted or not self._lanes:
             self._is_stepping = False
             return
-        sweep = self._pending[0]
+        sweep = self._first()
         sweep.begin()
         load = ScanLoad(sweep.position, sweep.end, self._read_records, self._rows_read)
         self._context.loads.append(load)
@@ -159,7 +173,7 @@ class Sweeps:
             rows.clear()
             self._is_stepping = False
             return False
-        sweep = self._pending[0]
+        sweep = self._first()
         commit = self._context.commit
         for _ in range(min(limits.STAGE_STEP_RECORDS, len(rows))):
             raw, value = rows.popleft()
@@ -174,6 +188,8 @@ class Sweeps:
             return True
         if not self._reads_on:
             self._finish(sweep)
+        if sweep.lane in self._lanes:
+            self._lanes.move_to_end(sweep.lane)
         self._is_stepping = False
         self._on_step(now_ms)
         return False
@@ -204,7 +220,10 @@ class Sweeps:
         alone.append(now_ms)
 
     def _finish(self, sweep: Sweep) -> None:
-        self._pending.popleft()
+        lane = self._lanes[sweep.lane]
+        lane.popleft()
+        if not lane:
+            del self._lanes[sweep.lane]
         self._on_gone(sweep.tags)
         self.unmoved_count -= sweep.left
         self.unmoved_bytes -= sweep.left_bytes

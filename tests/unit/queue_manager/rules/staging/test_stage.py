@@ -213,3 +213,28 @@ def test_a_tag_is_read():
     values = {"x-stage-producer": "p", "x-stage-epoch": "1", "x-stage-part": 2, "x-stage-attempt": "a"}
     assert read_options(values).stage == StageTag("p", 1, 2, "a")
     assert read_options({}).stage is None
+
+
+def test_a_small_epoch_does_not_wait_for_a_large_one_of_another_producer(manager, queue, monkeypatch):
+    monkeypatch.setattr(limits, "STAGED_RECORD_ROWS_MAX", 1)
+    monkeypatch.setattr(limits, "STAGE_READ_RECORDS", 2)
+    stage(manager, queue, *[b"large"] * 20)
+    stage(manager, queue, *[b"next"] * 4, tag=TAG._replace(epoch=1))
+    stage(manager, queue, *[b"small"] * 3, tag=TAG._replace(producer="other"))
+    commit(manager, queue, (0, "a", 20))
+    commit(manager, queue, (0, "a", 4), epoch=1)
+    queue.rules.stage.commit("other", 0, [EpochPart(0, "a", 3)], NOW_MS)
+    rows, order = {}, []
+    while queue.rules.stage.sweeps.unmoved_count:
+        sealed = finish(manager)
+        if sealed is not None:
+            rows |= {key: value for key, value in sealed.puts.items() if key.startswith(staged_rows.prefix())}
+        manager.fire_timers(NOW_MS)
+        while manager.context.loads:
+            load = manager.context.loads.pop()
+            found = sorted(key for key in rows if load.start <= key and (load.end is None or key < load.end))
+            found = found[: load.limit]
+            order += [staged_rows.parse_key(key)[1:3] for key in found]
+            load.then([(key, rows.pop(key)) for key in found], NOW_MS)
+    assert order[:7].count(("other", 0)) == 3
+    assert [row for row in order if row[0] == "job"] == [("job", 0)] * 20 + [("job", 1)] * 4
