@@ -25,10 +25,25 @@ from spark_bridge import epochs, listing
 from spark_bridge.columns import Layout, layout_of
 from spark_bridge.epochs import Epoch, StagedPart, TaskIdentity
 from spark_bridge.errors import BrokerUnreachable, OptionError, SluiceError, said_plainly
-from spark_bridge.options import columns_of, is_list, list_settings, read_settings, write_settings
+from spark_bridge.options import (
+    claim_settings,
+    columns_of,
+    is_claim,
+    is_list,
+    list_settings,
+    read_settings,
+    write_settings,
+)
 from spark_bridge.reading import SCHEMAS, check_schema
 from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
-from spark_bridge.sources import BatchReader, ListReader, RefusedReader, StreamReader, check_limit
+from spark_bridge.sources import (
+    BatchReader,
+    ListReader,
+    RefusedReader,
+    StreamReader,
+    WorkQueueReader,
+    check_admission,
+)
 from spark_bridge.writing import check_target, in_short, write_rows
 
 if TYPE_CHECKING:
@@ -68,9 +83,15 @@ class SluiceDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
+            if is_claim(self.options):
+                claims = claim_settings(self.options)
+                check_schema(schema, SCHEMAS[claims.columns])
+                check_admission("claim")
+                return WorkQueueReader(claims)
             settings = read_settings(self.options, streaming=True)
             check_schema(schema, SCHEMAS[settings.columns])
-            check_limit(settings)
+            if settings.offsets_per_trigger:
+                check_admission("maxOffsetsPerTrigger")
         except SluiceError as error:
             return RefusedReader(error)
         return StreamReader(settings)

@@ -26,7 +26,7 @@ def check_lists(settings: ListSettings) -> None:
     with ListLink(settings.connection) as link:
         reply_to = link.take_replies()
         for queue in settings.queues:
-            _page(link, queue, _ask(link, reply_to, settings, queue, None, 1))
+            take_page(link, queue, ask_page(link, reply_to, settings, queue, None, 1))
 
 
 def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
@@ -37,13 +37,13 @@ def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
         try:
             with ListLink(settings.connection) as link:
                 reply_to = link.take_replies()
-                asked = _ask(link, reply_to, settings, queue, after, PAGE_ROWS)
+                asked = ask_page(link, reply_to, settings, queue, after, PAGE_ROWS)
                 while asked:
-                    rows, after = _page(link, queue, asked)
+                    rows, after = take_page(link, queue, asked)
                     tries = 0
                     asked = ""
                     if after is not None:
-                        asked = _ask(link, reply_to, settings, queue, after, PAGE_ROWS)
+                        asked = ask_page(link, reply_to, settings, queue, after, PAGE_ROWS)
                     if rows:
                         yield _batch(queue, rows, include_headers=settings.include_headers)
                 return
@@ -53,7 +53,7 @@ def read_list(settings: ListSettings, queue: str) -> Iterator[RecordBatch]:
                 raise
 
 
-def _ask(
+def ask_page(
     link: ListLink, reply_to: str, settings: ListSettings, queue: str, after: str | None, limit: int
 ) -> str:
     """Ask for a page; gives the mark of its answer."""
@@ -65,7 +65,7 @@ def _ask(
     return link.request(reply_to, f"{queue_address(queue)}/$browse", headers)
 
 
-def _page(link: ListLink, queue: str, mark: str) -> tuple[list[Row], str | None]:
+def take_page(link: ListLink, queue: str, mark: str) -> tuple[list[Row], str | None]:
     """Wait for the messages of a page; gives also where the next one begins (None: there is none)."""
     answer = link.answer(mark, f"queue {queue!r} was not listed")
     if answer["status"] == "refused":

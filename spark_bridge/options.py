@@ -21,6 +21,7 @@ from spark_bridge.settings import (
     LATEST,
     SLUICE_COLUMNS,
     VISIBLE,
+    ClaimSettings,
     ConnectionSettings,
     ListSettings,
     ReadSettings,
@@ -37,7 +38,11 @@ WRITE_OPTIONS: Final = (
 )  # fmt: skip
 READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
-    "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp", "columns",
+    "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp", "columns", "claim",
+)  # fmt: skip
+CLAIM_OPTIONS: Final = (
+    "queue", "claim", "group", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "offsetsPerPartition", "lease",
+    "selector", "includeHeaders", "columns",
 )  # fmt: skip
 LIST_OPTIONS: Final = ("queue", "state", "group", "includeHeaders")
 STATES: Final = ("ready", "in_flight", "delayed", "scheduled", "failed", "done")
@@ -49,6 +54,8 @@ OFFSET_MAX: Final = (1 << 56) - 1
 # Spark adds these by itself
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 CONFIRM_WINDOW_MAX: Final = 1_000_000
+CLAIMED_MESSAGES_MAX: Final = 30_000
+CLAIMED_BYTES_MAX: Final = 256 << 20
 ADDRESSES_MAX: Final = 16
 
 
@@ -250,6 +257,36 @@ def is_list(given: Mapping[str, str]) -> bool:
     return "state" in {name.lower() for name in given}
 
 
+def is_claim(given: Mapping[str, str]) -> bool:
+    """Return whether the messages of a work queue are to be claimed; raises OptionError."""
+    return Options(_lower(given)).flag("claim", False)
+
+
+def claim_settings(given: Mapping[str, str]) -> ClaimSettings:
+    """Return the settings of claiming the messages of a work queue; raises OptionError."""
+    lower = Options(_lower(given))
+    streams = [name for name in READ_OPTIONS if name not in CLAIM_OPTIONS and lower.given(name)]
+    if streams:
+        raise OptionError(f"option {', '.join(streams)} is for streams: it does not go with option claim")
+    options = Options.of(given, (*CONNECTION_OPTIONS, *CLAIM_OPTIONS))
+    queues = _queues(options)
+    if len(queues) > 1:
+        raise OptionError("option claim takes one queue: read others by queries of their own")
+    defaults = ClaimSettings(ConnectionSettings(), queues[0])
+    return ClaimSettings(
+        connection_settings(options),
+        queues[0],
+        options.text("group"),
+        options.number("maxOffsetsPerTrigger", 1, CLAIMED_MESSAGES_MAX, defaults.messages_per_trigger) or 1,
+        options.number("maxBytesPerTrigger", 1, CLAIMED_BYTES_MAX, defaults.bytes_per_trigger) or 1,
+        options.number("offsetsPerPartition", 1, 10_000_000, defaults.messages_per_partition) or 1,
+        round(options.seconds("lease", 0) * 1_000),
+        options.text("selector"),
+        options.flag("includeHeaders", True),
+        columns_of(given),
+    )
+
+
 def columns_of(given: Mapping[str, str]) -> str:
     """Return which columns a read has; raises OptionError."""
     return Options(_lower(given)).choice("columns", (SLUICE_COLUMNS, KAFKA_COLUMNS), SLUICE_COLUMNS)
@@ -287,6 +324,8 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
     """Return the settings of reading streams; raises OptionError."""
     if is_list(given):
         raise OptionError("option state is for batch reads")
+    if is_claim(given):
+        raise OptionError("option claim is for streaming reads")
     options = Options.of(given, (*CONNECTION_OPTIONS, *READ_OPTIONS))
     for name in BATCH_ONLY if streaming else STREAM_ONLY:
         if options.given(name):

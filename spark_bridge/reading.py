@@ -58,7 +58,9 @@ def read_range(settings: ReadSettings, wanted: Range) -> Iterator[RecordBatch]:
     while position < wanted.end:
         try:
             for runs in _consumed(settings, wanted._replace(start=position)):
-                yield batch_of(settings, wanted.queue, runs)
+                yield batch_of(
+                    wanted.queue, runs, columns=settings.columns, include_headers=settings.include_headers
+                )
                 position, tries = runs[-1].offsets[-1] + 1, 0
             return
         except BrokerUnreachable:
@@ -129,7 +131,7 @@ def _before(run: Run, end: int) -> Run:
     )
 
 
-def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch:
+def batch_of(queue: str, runs: list[Run], *, columns: str, include_headers: bool) -> RecordBatch:
     """Return the rows of messages, in the columns that were asked for."""
     import pyarrow as pa
 
@@ -142,9 +144,9 @@ def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch
         return pa.array(values, kind).take(which)
 
     properties = [run.properties for run in runs]
-    of_kafka = settings.columns == KAFKA_COLUMNS
+    of_kafka = columns == KAFKA_COLUMNS
     own = _own_bytes if of_kafka else _own
-    headers = [own(values["headers"]) if settings.include_headers else None for values in properties]
+    headers = [own(values["headers"]) if include_headers else None for values in properties]
     keys = [key_in_queue(queue, run.exchange, run.routing_key) for run in runs]
     times_us = [time_ms * 1_000 for run in runs for time_ms in run.times_ms]
     offsets = pa.array(list(chain.from_iterable(run.offsets for run in runs)), pa.int64())
@@ -152,7 +154,7 @@ def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch
     payloads = pa.array(list(chain.from_iterable(run.bodies for run in runs)), pa.binary())
     if of_kafka:
         pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        columns = {
+        arrays = {
             "key": of_each_run(pa.binary(), [key and key.encode() for key in keys]),
             "value": payloads,
             "topic": of_each_run(pa.string(), [queue] * len(runs)),
@@ -162,8 +164,8 @@ def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch
             "timestampType": of_each_run(pa.int32(), [LOG_APPEND_TIME] * len(runs)),
             "headers": of_each_run(pa.list_(pair), headers),
         }
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    columns = {
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    arrays = {
         "queue": of_each_run(pa.string(), [queue] * len(runs)),
         "offset": offsets,
         "exchange": of_each_run(pa.string(), [run.exchange for run in runs]),
@@ -174,7 +176,7 @@ def batch_of(settings: ReadSettings, queue: str, runs: list[Run]) -> RecordBatch
         "headers": of_each_run(pa.map_(pa.string(), pa.string()), headers),
         "payload": payloads,
     }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
 def text_of(value: Any) -> str:

@@ -74,6 +74,24 @@ class ListSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSettings:
+    """The settings of a work queue that is read by claims. `group` "": the default one; `lease_ms` 0: as the
+    queue has it; `selector` "": every message.
+    """
+
+    connection: ConnectionSettings
+    queue: str
+    group: str = ""
+    messages_per_trigger: int = 10_000
+    bytes_per_trigger: int = 32 << 20
+    messages_per_partition: int = 2_500
+    lease_ms: int = 0
+    selector: str = ""
+    include_headers: bool = True
+    columns: str = SLUICE_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSettings:
     """The settings of a read. Offsets by stream; a missing one is that of `starting` or `ending`: "earliest",
     "latest".

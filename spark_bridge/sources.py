@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
+from spark_bridge.claims import Claims, Taken, offset_of, taken_of
 from spark_bridge.errors import OptionError, SluiceError, rows_said_plainly, said_plainly
 from spark_bridge.listing import check_lists, read_list
 from spark_bridge.offsets import OffsetReader, Offsets, Range, limited, ranges, starting_offsets
-from spark_bridge.reading import read_range
-from spark_bridge.settings import ListSettings, ReadSettings
+from spark_bridge.reading import batch_of, read_range
+from spark_bridge.settings import ClaimSettings, ListSettings, ReadSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from spark_bridge.runs import Run
 
 try:
     from pyspark.sql.streaming import datasource as _limits
 except ImportError:  # before Spark 4.2
     _limits = None
+# for messages that are ready and do not come: others may take them, or a selector leave them
+LAST_WAIT_S: Final = 5.0
 _AvailableNow: Any = getattr(_limits, "SupportsTriggerAvailableNow", object)
 _ReadAll: Any = getattr(_limits, "ReadAllAvailable", None)
 _ReadMaxRows: Any = getattr(_limits, "ReadMaxRows", None)
@@ -36,10 +41,10 @@ class StreamRange(InputPartition):
     end: int
 
 
-def check_limit(settings: ReadSettings) -> None:
-    """Raise OptionError for a limit this Spark cannot keep to."""
-    if settings.offsets_per_trigger and _ReadMaxRows is None:
-        raise OptionError("option maxOffsetsPerTrigger needs Spark 4.2 or later")
+def check_admission(option: str) -> None:
+    """Raise OptionError for an option that needs a Spark that tells a query where it is."""
+    if _ReadMaxRows is None:
+        raise OptionError(f"option {option} needs Spark 4.2 or later")
 
 
 def _read(settings: ReadSettings, partition: InputPartition | None) -> Iterator[RecordBatch]:
@@ -106,6 +111,93 @@ class ListReader(DataSourceReader):
         if not isinstance(partition, QueueList):
             return iter(())
         return read_list(self._settings, partition.queue)
+
+
+@dataclass
+class ClaimedRows(InputPartition):
+    """Messages of a work queue that the driver has claimed."""
+
+    runs: list[Run]
+
+
+class WorkQueueReader(DataSourceStreamReader, _AvailableNow):
+    """One query that takes the messages of a work queue. It claims them in one worker of the driver, and
+    settles a batch once Spark asks for what comes behind it: by then it is in the checkpoint.
+    """
+
+    def __init__(self, settings: ClaimSettings) -> None:
+        self._settings = settings
+        self._claims = Claims(settings)
+        self._left = -1  # how many messages a run of `availableNow` still takes; -1: no such run
+
+    def __getstate__(self) -> ClaimSettings:
+        return self._settings
+
+    def __setstate__(self, settings: ClaimSettings) -> None:
+        self.__init__(settings)  # type: ignore[misc]
+
+    @said_plainly
+    def initialOffset(self) -> dict[str, Any]:
+        return offset_of(self._settings.queue, 0, Taken())
+
+    def getDefaultReadLimit(self) -> Any:
+        """See DataSourceStreamReader (4.2 and later)."""
+        return _ReadMaxRows(self._settings.messages_per_trigger)
+
+    @said_plainly
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        """See DataSourceStreamReader (4.2 and later): what is before `start` is in the checkpoint."""
+        self._claims.settle(taken_of(start))
+        if not self._left:
+            return dict(start)
+        is_once = self._left > 0
+        count_max = self._left if is_once else self._settings.messages_per_trigger
+        taken = self._claims.take(count_max, 0)
+        if is_once:
+            if not taken.offsets and self._claims.ready_count():
+                taken = self._claims.take(count_max, LAST_WAIT_S)
+            self._left = max(0, self._left - len(taken.offsets)) if taken.offsets else 0
+        if not taken.offsets:
+            return dict(start)
+        return offset_of(self._settings.queue, start["taken"] + len(taken.offsets), taken)
+
+    @said_plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        """See SupportsTriggerAvailableNow: what comes later is for the next run."""
+        self._left = self._claims.ready_count()
+        self._claims.begin()
+
+    @said_plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        self._claims.settle(taken_of(start))
+        offsets = self._claims.find(taken_of(end))
+        size = self._settings.messages_per_partition
+        return [
+            ClaimedRows(self._claims.runs(offsets[first : first + size]))
+            for first in range(0, len(offsets), size)
+        ]
+
+    @rows_said_plainly
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        if not isinstance(partition, ClaimedRows):
+            return
+        settings = self._settings
+        yield batch_of(
+            settings.queue,
+            partition.runs,
+            columns=settings.columns,
+            include_headers=settings.include_headers,
+        )
+
+    @said_plainly
+    def commit(self, end: dict[str, Any]) -> None:
+        """Settle a batch that is in the checkpoint."""
+        self._claims.settle(taken_of(end))
+
+    def stop(self) -> None:
+        self._claims.close()
 
 
 class RefusedReader(DataSourceStreamReader):

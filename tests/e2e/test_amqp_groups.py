@@ -1,6 +1,9 @@
 """Consumer groups and routing-key patterns over AMQP: what only SluiceMQ's queues do."""
 
+import time
+
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from tests.e2e import amqp
 from tests.e2e.amqp import Collector
@@ -185,3 +188,29 @@ def test_publish_reaches_every_bound_queue(own_broker, amqp_connect):
         consumer.wait(len(wanted))
         consumer.wait_quiet()
         assert consumer.bodies() == wanted
+
+
+@pytest.mark.parametrize("group", [None, "named"])
+def test_consumers_may_be_told_where_messages_are_and_since_when(channel, amqp_connect, queue, group):
+    before_ms = time.time() * 1_000 - 1
+    amqp.publish(channel, queue, *numbers(3))
+    amqp.publish(channel, queue, "3", headers={"k": "v"})
+    amqp.publish(channel, queue, "4", headers={"k": "w"}, message_id="m")
+    arguments = {"x-tell-offset": True, **({"x-consumer-group": group} if group else {})}
+    first = Collector(amqp_connect().channel(), queue, arguments=arguments)
+    told = [delivery.headers for delivery in first.wait(5)]
+    assert [headers["x-offset"] for headers in told] == list(range(5))
+    assert all(before_ms <= headers["x-timestamp"] <= time.time() * 1_000 + 1 for headers in told)
+    assert {headers.get("x-group-id") for headers in told} == {group}
+    assert [headers.get("k") for headers in told[3:]] == ["v", "w"]
+    first.channel.basic_recover(requeue=True)
+    again = [delivery.headers for delivery in first.wait(10)[5:]]
+    assert [(headers["x-offset"], headers["x-timestamp"]) for headers in again] == [
+        (headers["x-offset"], headers["x-timestamp"]) for headers in told
+    ]
+    assert again[0]["x-delivery-count"] == 1
+
+
+def test_a_consumer_that_is_not_plain_about_it_is_refused(channel, queue):
+    with pytest.raises(ChannelClosedByBroker, match="x-tell-offset"):
+        channel.basic_consume(queue, lambda *_: None, arguments={"x-tell-offset": "yes"})

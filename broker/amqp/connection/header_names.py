@@ -8,6 +8,7 @@ from broker.properties.amqp import ACQUIRED_COUNT_HEADER, DELIVERY_COUNT_HEADER
 from queue_manager.log.stream_start import NAME
 
 OFFSET: Final = "x-offset"
+TIMESTAMP: Final = "x-timestamp"
 GROUP: Final = "x-group-id"
 DELIVERY_COUNT: Final = DELIVERY_COUNT_HEADER
 ACQUIRED_COUNT: Final = ACQUIRED_COUNT_HEADER

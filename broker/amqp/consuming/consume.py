@@ -14,7 +14,7 @@ from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error, connection_error
 from broker.amqp.connection.held_events import HeldEvents
 from broker.amqp.consuming.consume_arguments import ConsumerArguments, consumer_arguments
-from broker.amqp.consuming.delivery import AmqpConsumer, AmqpStreamConsumer
+from broker.amqp.consuming.delivery import AmqpConsumer, AmqpPlacedConsumer, AmqpStreamConsumer
 from broker.amqp.publishing.direct_replies import DirectReplies
 from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology.bad_arguments import BadArgument
@@ -121,8 +121,7 @@ class Consuming:
         self._consumers.check_room()
         queue, pattern = self._source(method.queue)
         wanted = _wanted(method, queue, client.vhost)
-        sink_class = AmqpStreamConsumer if queue.policy.stream else AmqpConsumer
-        sink = sink_class(channel, self._unacked, self._consumers, tag, tag)
+        sink = _sink_class(queue, wanted)(channel, self._unacked, self._consumers, tag, tag)
         consumer = self._calls.subscribe(
             queue,
             wanted.group,
@@ -137,7 +136,7 @@ class Consuming:
             priority=wanted.priority,
             start=wanted.stream_start(channel.hub.clock.now_ms()),
             auto_commit=wanted.commits_itself(),
-            is_told_offsets=bool(wanted.group),
+            is_told_offsets=bool(wanted.group) or wanted.tells_offset,
             **wanted.filters.options(),
         )
         self._consumers.take(tag, consumer, sink)
@@ -241,6 +240,13 @@ class Consuming:
         hub = self._channel.hub
         claims = self._unacked.release_all()
         hub.client.settling.requeue(claims, hub.clock.now_ms(), delay_ms=0, is_spared=is_spared)
+
+
+def _sink_class(queue: Source, wanted: ConsumerArguments) -> type[AmqpConsumer]:
+    """Return the sink of a consumer: a stream always tells offset and time, a classic queue where asked."""
+    if queue.policy.stream:
+        return AmqpStreamConsumer
+    return AmqpPlacedConsumer if wanted.tells_offset else AmqpConsumer
 
 
 def _wanted(method: commands.Basic.Consume, queue: Source, vhost: str) -> ConsumerArguments:

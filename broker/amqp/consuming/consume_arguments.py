@@ -21,6 +21,7 @@ from queue_manager.log.stream_start import StreamStart, parse_start
 GROUP_ARGUMENT: Final = "x-consumer-group"
 PRIORITY_ARGUMENT: Final = "x-priority"
 AUTO_COMMIT_ARGUMENT: Final = "x-auto-commit"
+TELL_OFFSET_ARGUMENT: Final = "x-tell-offset"
 
 FAILOVER_ARGUMENT: Final = "x-cancel-on-ha-failover"  # there is one node: it asks for nothing
 
@@ -32,6 +33,7 @@ _CONSUMER_NAMES: Final = frozenset(
         FAILOVER_ARGUMENT,
         START_ARGUMENT,
         AUTO_COMMIT_ARGUMENT,
+        TELL_OFFSET_ARGUMENT,
         *consumer_filters.NAMES,
         *consumer_filters.STREAM_NAMES,
     )
@@ -50,6 +52,7 @@ class ConsumerArguments:
     stream_offset: object = None
     auto_commit: object = None
     lease_ms: int = 0  # 0: as the queue has it
+    tells_offset: bool = False
 
     def check_no_stream(self) -> None:
         """Raise BadArgument if there is something in them that only a stream can do."""
@@ -87,6 +90,9 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     failover = arguments.get(FAILOVER_ARGUMENT, False)
     if not isinstance(failover, bool):
         raise unacceptable(FAILOVER_ARGUMENT, failover)
+    tells_offset = arguments.get(TELL_OFFSET_ARGUMENT, False)
+    if not isinstance(tells_offset, bool):
+        raise unacceptable(TELL_OFFSET_ARGUMENT, tells_offset)
     priority = checked_integer(PRIORITY_ARGUMENT, arguments.get(PRIORITY_ARGUMENT, 0))
     lease_ms = 0
     if CONSUMER_TIMEOUT in arguments:
@@ -94,6 +100,7 @@ def consumer_arguments(arguments: Mapping[str, Any]) -> ConsumerArguments:
     return ConsumerArguments(
         group=group,
         lease_ms=lease_ms,
+        tells_offset=tells_offset,
         priority=max(-limits.CONSUMER_PRIORITY_MAX, min(priority, limits.CONSUMER_PRIORITY_MAX)),
         stream_offset=arguments.get(START_ARGUMENT),
         auto_commit=arguments.get(AUTO_COMMIT_ARGUMENT),

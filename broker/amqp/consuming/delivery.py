@@ -295,6 +295,27 @@ class AmqpConsumer:
             self._transport.flush()
 
 
+PLACE_BYTES_MAX: Final = 24  # the header x-timestamp
+
+
+class AmqpPlacedConsumer(AmqpConsumer):
+    """The sink of a consumer that is told, besides, where in its classic queue each message is, and when it
+    was published.
+    """
+
+    __slots__ = ()
+
+    def attach(self, consumer: Consumer) -> None:
+        super().attach(consumer)
+        self._numbered_names[:] = [names.OFFSET, names.TIMESTAMP]
+
+    def _numbers(self, messages: Sequence[Message]) -> list[list[int]]:
+        return [[message.offset for message in messages], [message.received_at_ms for message in messages]]
+
+    def _properties_max(self) -> int:
+        return super()._properties_max() - PLACE_BYTES_MAX
+
+
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
 ADDED_BYTES_MAX: Final = 384  # frame, content header and all that a delivery adds but the names of groups

@@ -224,7 +224,8 @@ def test_a_small_epoch_does_not_wait_for_a_large_one_of_another_producer(manager
     commit(manager, queue, (0, "a", 20))
     commit(manager, queue, (0, "a", 4), epoch=1)
     queue.rules.stage.commit("other", 0, [EpochPart(0, "a", 3)], NOW_MS)
-    rows, order = {}, []
+    rows: dict[bytes, bytes] = {}
+    order: list[tuple[str, int]] = []
     while queue.rules.stage.sweeps.unmoved_count:
         sealed = finish(manager)
         if sealed is not None:
