@@ -170,6 +170,13 @@ def check_instance_id(text: str) -> str:
     return text
 
 
+def check_key_id(text: str) -> str:
+    """Return `text` if it may name a key of the storage; raise ValueError otherwise."""
+    if not _INSTANCE_ID.fullmatch(text):
+        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    return text
+
+
 def check_description(text: str) -> str:
     """Return `text` if it is short enough for a description; raise ValueError otherwise."""
     if _utf8_bytes(text) > limits.QUEUE_DESCRIPTION_BYTES_MAX:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from config import limits, name_rules
-from config.access_settings import AccessSettings
+from config.access_settings import AccessSettings, check_url
 from config.cluster_settings import ClusterSettings
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
@@ -53,6 +53,46 @@ class TlsSettings(Section):
         return self
 
 
+class EncryptionKeySettings(Section):
+    """A key that encrypts what is stored. It lies in a file; or it is made once, and kept in the storage as
+    a command or a service wrapped it.
+    """
+
+    id: Annotated[str, AfterValidator(name_rules.check_key_id)]
+    file: str = ""
+    """64 hexadecimal digits."""
+    command: tuple[str, ...] = ()
+    """A program and its arguments, which wraps and unwraps the key."""
+    url: Annotated[str, AfterValidator(check_url)] = ""
+    """The service that does."""
+    token_file: str = ""
+    """The secret that the broker shows the service, as a bearer token."""
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> "EncryptionKeySettings":
+        if sum(map(bool, (self.file, self.command, self.url))) != 1:
+            raise ValueError("has one of file, command and url")
+        if self.token_file and not self.url:
+            raise ValueError("token_file is for the service that url names")
+        return self
+
+
+class EncryptionSettings(Section):
+    """Encryption of what is stored."""
+
+    keys: Annotated[
+        tuple[EncryptionKeySettings, ...], Field(min_length=1, max_length=limits.SEALING_KEYS_MAX)
+    ]
+    """The first encrypts; the others are for what was encrypted before."""
+
+    @field_validator("keys")
+    @classmethod
+    def _ids_differ(cls, keys: tuple[EncryptionKeySettings, ...]) -> tuple[EncryptionKeySettings, ...]:
+        for _, key_id, first_index in duplicate_names([key.id for key in keys]):
+            raise ValueError(f"{key_id!r} is already the ID of keys[{first_index}]")
+        return keys
+
+
 class StorageSettings(Section):
     """Where messages are kept."""
 
@@ -68,6 +108,8 @@ class StorageSettings(Section):
     """`local`: messages for an object store are confirmed by a journal on a local disk."""
     journal_directory: str = Field(default="./journal", min_length=1)
     """Where that journal lies."""
+    encryption: EncryptionSettings | None = None
+    """None: what is stored is not encrypted."""
 
     @property
     def is_remote(self) -> bool:

@@ -41,6 +41,10 @@ class CorruptRecord(StorageError):
         self.field = field
 
 
+class NotOpened(StorageError):
+    """An encrypted block was changed, lies at another's place, or is none where there has to be one."""
+
+
 class FormatTooNew(StorageError):
     """The data was written by a newer version of this program; it must not be touched by this one."""
 

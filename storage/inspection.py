@@ -12,11 +12,17 @@ from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import RECORDS, metadata
 
 
+class Unopened(bytes):
+    """A value that is encrypted and does not open, as it lies there; `reason` says why."""
+
+    reason = ""
+
+
 class Rows(Protocol):
     """The rows of a storage that is inspected."""
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[tuple[bytes, bytes]]:
-        """See `storage.store.Store.scan`."""
+        """See `storage.store.Store.scan`; values may be `Unopened`."""
         ...
 
 
@@ -76,7 +82,10 @@ async def inspect(
     while rows := await store.scan(start, None, limit=limits.STORE_SCAN_ROWS_MAX):
         for key, value in rows:
             _look(found, key, value, verify=verify)
-            beside(key, value)
+            if isinstance(value, Unopened):
+                found.complain(key, value.reason)
+            else:
+                beside(key, value)
         seen += len(rows)
         tell(seen)
         start = rows[-1][0] + b"\0"
@@ -86,7 +95,11 @@ async def inspect(
 def _look(found: Inspection, key: bytes, value: bytes, *, verify: bool) -> None:
     if key.startswith(metadata_log.PREFIX):
         found.note(_LOG, key, value)
-        if verify and key[_LOG_TAG_AT : _LOG_TAG_AT + 1] == bytes((metadata_log.TAG_ENTRY,)):
+        if (
+            verify
+            and not isinstance(value, Unopened)
+            and key[_LOG_TAG_AT : _LOG_TAG_AT + 1] == bytes((metadata_log.TAG_ENTRY,))
+        ):
             _check(found, key, lambda: metadata.decode(value))
         return
     kind = RECORDS.get(key[1]) if len(key) > 1 and key[0] == layout.VERSION else None
@@ -97,7 +110,8 @@ def _look(found: Inspection, key: bytes, value: bytes, *, verify: bool) -> None:
     found.note(kind.name, key, value)
     if verify:
         _check(found, key, lambda: kind.parse_key(key))
-        _check(found, key, lambda: kind.decode(value))
+        if not isinstance(value, Unopened):
+            _check(found, key, lambda: kind.decode(value))
 
 
 def _check(found: Inspection, key: bytes, read: Callable[[], object]) -> None:

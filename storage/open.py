@@ -15,8 +15,9 @@ import asyncio
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from slatedb.uniffi import (
     Db,
@@ -32,13 +33,14 @@ from slatedb.uniffi import (
 )
 
 from config import limits
-from config.settings import StorageSettings
+from config.settings import EncryptionSettings, StorageSettings
 from storage.batch import WriteOps
 from storage.cuts import open_cut_reader
 from storage.directory_lock import DirectoryLock, directory_holder, directory_holder_pid
 from storage.disk_watch import file_size_trouble
 from storage.errors import StorageError, StoreInUse, StoreUnavailable
 from storage.fast_batch import ensure_fast_batch
+from storage.fast_rows import value_of
 from storage.journal.apart import refuse_without_journal
 from storage.journal.journaled_store import JournaledStore
 from storage.journal.opening import has_journal, leave_journal, open_journaled
@@ -46,18 +48,25 @@ from storage.layout import INDEX_NAME
 from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.place import DATABASE, Place, close_reader, decoded_log_place, log_place_in_tables, open_located
-from storage.records import LogPlace, format_marker, journal_state, log_place
-from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
+from storage.records import LogPlace, encryption, format_marker, journal_state, log_place
+from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION, SEALED_VERSION
 from storage.remote_hold import wait_for_holder
-from storage.slate_errors import SLATE_ERRORS, translate
+from storage.slate_errors import SLATE_ERRORS, answered, translate
 from storage.slate_settings import broker_settings
 from storage.slate_store import SlateStore
 from storage.torn_files import set_aside_torn
+
+if TYPE_CHECKING:
+    from storage.sealing.unlocking import Unlocked
 
 _CACHE_ID: Final = 1
 _CLAIM: Final = b"token"
 
 _Result = TypeVar("_Result")
+_Get = Callable[[bytes], Awaitable[bytes | None]]
+_Opened = Callable[..., SlateStore]
+"""Makes the store of an open database, as `SlateStore` does."""
+_Unlock = Callable[[Db], Awaitable[_Opened]]
 
 
 async def open_store(
@@ -82,7 +91,7 @@ async def open_store(
     if settings.is_remote:
         return await _open_in_object_store(settings, take_over, lease_ms, tell)
     if settings.url == "memory:":
-        store = await _in_time(settings.url, _open_memory(memory))
+        store = await _in_time(settings.url, _open_memory(memory, _by(settings)))
         await _or_close(store, check_format(store, PLAIN_VERSION))
         return store
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
@@ -123,14 +132,16 @@ def absolute_url(url: str) -> str:
 
 
 async def open_database(settings: StorageSettings, *, memory: ObjectStore | None = None) -> SlateStore:
-    """Open as `open_store`, without a look at what is inside, and without a journal."""
+    """Open as `open_store`, without a look at what is inside, and without a journal: values are written and
+    read as they lie there.
+    """
     await ensure_fast_batch()
     if settings.url == "memory:":
-        return await _in_time(settings.url, _open_memory(memory))
+        return await _in_time(settings.url, _open_memory(memory, _as_it_lies))
     if settings.is_remote:
-        return await _in_time(settings.url, _open_remote(Place.of(settings.url)))
+        return await _in_time(settings.url, _open_remote(Place.of(settings.url), _as_it_lies))
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over=False))
-    return await _open_local(settings, lock, keep_lock=True)
+    return await _open_local(settings, lock, _as_it_lies, keep_lock=True)
 
 
 def storage_holder(settings: StorageSettings) -> str:
@@ -156,21 +167,80 @@ async def check_format(store: SlateStore, version: int) -> None:
 
     Raises FormatTooNew, CorruptRecord, or StorageError when the database holds something else.
     """
+    version = max(version, store.format_version)
     value = await store.get(format_marker.key())
-    if value is not None:
-        if format_marker.decode(value) >= version:
-            return
-    elif await store.scan(b"", None, limit=1):
-        raise StorageError(f"opening: {store.describe()} holds data that is not SluiceMQ's")
     ops = WriteOps()
-    ops.put(format_marker.key(), format_marker.encode(version))
+    if value is None and await store.scan(b"", None, limit=1):
+        raise StorageError(f"opening: {store.describe()} holds data that is not SluiceMQ's")
+    if value is None or format_marker.decode(value) < version:
+        ops.put(format_marker.key(), format_marker.encode(version))
+    store.introduce(ops)
     await store.write(ops)
 
 
-async def _open_memory(memory: ObjectStore | None) -> SlateStore:
+async def _as_it_lies(database: Db) -> _Opened:
+    """Return what makes a store that neither seals nor opens values."""
+    return SlateStore
+
+
+def _by(settings: StorageSettings) -> _Unlock:
+    """Return what has a database unlocked as the settings say; where it fails, the database is closed."""
+
+    async def unlock(database: Db) -> _Opened:
+        async def get(key: bytes) -> bytes | None:
+            return await value_of(database, key)
+
+        try:
+            unlocked = await unlocked_keys(settings.encryption, get)
+        except BaseException as error:
+            await database.shutdown()
+            if isinstance(error, SLATE_ERRORS):
+                raise translate(error, "opening") from error
+            raise
+        if unlocked is None:
+            return SlateStore
+        from storage.sealing.sealed_store import SealedStore
+
+        return partial(SealedStore, ring=unlocked.ring, record=unlocked.record)
+
+    return unlock
+
+
+async def _refuse_wrong_key(reader: DbReader, settings: EncryptionSettings | None) -> None:
+    """Raise StorageError if the database is encrypted, and the settings do not open it."""
+    async with answered("opening", limits.STORE_OPEN_TIMEOUT_S):
+        if await reader.get(encryption.key()) is not None:
+            await unlocked_keys(settings, reader.get, only_reads=True)
+
+
+async def unlocked_keys(
+    settings: EncryptionSettings | None, get: _Get, *, only_reads: bool = False
+) -> "Unlocked | None":
+    """Return the keys of a database that `get` reads, None if nothing is encrypted. `only_reads`: no new key
+    is made.
+
+    Raises StorageError for keys that are wrong or missing.
+    """
+    value = await get(encryption.key())
+    if settings is None and value is None:
+        return None
+    if settings is None:
+        ids = ", ".join([key.id for key in encryption.decode(value or b"").keys])
+        raise StorageError(
+            f"opening: what is stored is encrypted with {ids}, and there is no storage.encryption with keys"
+        )
+    marker = await get(format_marker.key())
+    if value is None and marker is not None and format_marker.decode(marker) >= SEALED_VERSION:
+        raise StorageError("opening: what is stored is encrypted, and the record of its keys is missing")
+    from storage.sealing.unlocking import unlock  # with cryptography
+
+    return await unlock(settings, value, is_new=marker is None, only_reads=only_reads)
+
+
+async def _open_memory(memory: ObjectStore | None, unlock: _Unlock) -> SlateStore:
     place = Place("memory:", DATABASE, memory or ObjectStore.resolve("memory:///"))
     database = await _build(place, local=True)
-    return SlateStore(database, "memory (nothing survives a restart)")
+    return (await unlock(database))(database, "memory (nothing survives a restart)")
 
 
 async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
@@ -202,24 +272,26 @@ async def _open_in_object_store(
     if reader is not None:
         try:
             await refuse_without_journal(reader, url, root)
+            await _refuse_wrong_key(reader, settings.encryption)  # before anybody is fenced
             if not take_over:
                 reader = await wait_for_holder(reader, url, tell, opened_reader, look_ms)
                 tell(f"opening the database in {url}")
         finally:
             await close_reader(reader)
     if settings.journal == "local":
-        return await _open_behind_journal(place, await _lock_for_journal(root, take_over))
-    store = await _open_leased(place, lease_ms)
+        return await _open_behind_journal(place, await _lock_for_journal(root, take_over), _by(settings))
+    unlock = _by(settings)
+    store = await _open_leased(place, lease_ms, unlock)
     if settings.log_url and (wanted := place.with_log(settings.log_url)).log_url != place.log_url:
         tell(f"moving the log of {url}")
         await _or_close(store, _move_log(store, wanted))
-        store = await _open_leased(wanted, lease_ms)
+        store = await _open_leased(wanted, lease_ms, unlock)
     await _or_close(store, _hold_without_journal(store, root, lease_ms))
     return store
 
 
-async def _open_leased(place: Place, lease_ms: int | None) -> SlateStore:
-    store = await _in_time(place.url, _open_remote(place, is_leased=lease_ms is not None))
+async def _open_leased(place: Place, lease_ms: int | None, unlock: _Unlock) -> SlateStore:
+    store = await _in_time(place.url, _open_remote(place, unlock, is_leased=lease_ms is not None))
     await _or_close(store, _check_log(store, place))
     return store
 
@@ -275,10 +347,10 @@ async def _write_log_place(store: SlateStore, lies: LogPlace) -> None:
     await store.write(ops)
 
 
-async def _open_behind_journal(place: Place, lock: DirectoryLock) -> JournaledStore:
+async def _open_behind_journal(place: Place, lock: DirectoryLock, unlock: _Unlock) -> JournaledStore:
     try:
         where = f"{place.describe()} (confirmed by the journal in {lock.directory})"
-        store = await _in_time(place.url, _open_remote(place, where))
+        store = await _in_time(place.url, _open_remote(place, unlock, where))
         try:
             await lock.wait(limits.STORE_TAKE_OVER_TIMEOUT_S)  # who has it is fenced and about to end
             await _check_log(store, place)
@@ -322,7 +394,7 @@ async def _or_close(store: SlateStore, step: Awaitable[None]) -> None:
 
 
 async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> JournaledStore:
-    store = await _open_local(settings, lock, keep_lock=False)
+    store = await _open_local(settings, lock, _by(settings), keep_lock=False)
     try:
         await check_format(store, JOURNALED_VERSION)
         return await open_journaled(store, lock)
@@ -335,7 +407,7 @@ async def _open_with_journal(settings: StorageSettings, lock: DirectoryLock) -> 
 
 
 async def _open_without_journal(settings: StorageSettings, lock: DirectoryLock) -> SlateStore:
-    store = await _open_local(settings, lock, keep_lock=True)
+    store = await _open_local(settings, lock, _by(settings), keep_lock=True)
     try:
         await check_format(store, PLAIN_VERSION)
         await leave_journal(store, lock.directory)
@@ -362,10 +434,13 @@ def _locked(path: Path, take_over: bool) -> DirectoryLock:
     return lock
 
 
-async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lock: bool) -> SlateStore:
+async def _open_local(
+    settings: StorageSettings, lock: DirectoryLock, unlock: _Unlock, *, keep_lock: bool
+) -> SlateStore:
     """Open the database in a directory, the lock held; `keep_lock`: the store releases that when it ends."""
     try:
-        store = await _in_time(settings.url, _open_directory(lock, settings.sync, keep_lock=keep_lock))
+        opening = _open_directory(lock, settings.sync, unlock, keep_lock=keep_lock)
+        store = await _in_time(settings.url, opening)
     except BaseException:
         lock.release()
         raise
@@ -377,7 +452,7 @@ async def _open_local(settings: StorageSettings, lock: DirectoryLock, *, keep_lo
     return store
 
 
-async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) -> SlateStore:
+async def _open_directory(lock: DirectoryLock, sync: str, unlock: _Unlock, *, keep_lock: bool) -> SlateStore:
     loop = asyncio.get_running_loop()
     root = lock.directory
     place = _in_directory(root)
@@ -390,11 +465,12 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     if lock.note:
         notes.append(lock.note)
     database = await _build(place, local=True, collects_garbage=not synced)
+    opened = await unlock(database)
     kept_lock = lock if keep_lock else None
     admin = place.admin()
     if not synced:
         notes.append("storage.sync is os: a power cut may take messages that were confirmed")
-        return SlateStore(
+        return opened(
             database,
             f"{root} (written by the kernel when it likes)",
             admin=admin,
@@ -407,7 +483,7 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     except StorageError:
         await database.shutdown()
         raise
-    return SlateStore(
+    return opened(
         database,
         f"{root} (fsync before confirm)",
         sync=local_sync,
@@ -419,9 +495,11 @@ async def _open_directory(lock: DirectoryLock, sync: str, *, keep_lock: bool) ->
     )
 
 
-async def _open_remote(place: Place, description: str = "", *, is_leased: bool = False) -> SlateStore:
+async def _open_remote(
+    place: Place, unlock: _Unlock, description: str = "", *, is_leased: bool = False
+) -> SlateStore:
     database = await _build(place, local=False, is_leased=is_leased)
-    return SlateStore(database, description or place.describe(), admin=place.admin())
+    return (await unlock(database))(database, description or place.describe(), admin=place.admin())
 
 
 def database_at(url: str) -> Place:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -10,45 +11,57 @@ from slatedb.uniffi import DbReader, KeyRange
 from config import limits
 from config.settings import StorageSettings
 from storage.directory_lock import keep_unlocked
-from storage.errors import StorageError
+from storage.errors import CorruptRecord, StorageError
 from storage.fast_batch import ensure_fast_batch
 from storage.fast_rows import next_rows
+from storage.inspection import Unopened
 from storage.journal.early import Early
 from storage.journal.frames import EndRecord
 from storage.journal.journal_survey import read_commits, survey_journal
 from storage.journal.opening import journal_of
 from storage.journal.waiting_commits import ABSENT, Rows
-from storage.open import absolute_path, database_at, refuse_backup
+from storage.open import absolute_path, database_at, refuse_backup, unlocked_keys
 from storage.place import DATABASE, close_reader, open_located
 from storage.records import format_marker, journal_state
 from storage.remote_hold import wait_for_holder
+from storage.seal import Seal
 from storage.slate_errors import answered
 
 _BACKUP_KEY: Final = b"backup/"
 _NOTHING: Final = (b"", b"")
 
 Row = tuple[bytes, bytes]
+Opened = Callable[[bytes, bytes], bytes]
+"""Opens the value of a key. Raises CorruptRecord."""
 _Result = TypeVar("_Result")
 
 
 class ReadOnlyStore:
     """The rows of a database and of the journal before it. Made by `open_read_only`."""
 
-    def __init__(self, reader: DbReader, journal: Early, release: Callable[[], None]) -> None:
-        """`journal` has what the database has not; `release` lets others in again."""
+    def __init__(
+        self, reader: DbReader, journal: Early, release: Callable[[], None], opened: Opened | None
+    ) -> None:
+        """`journal` has what the database has not; `release` lets others in again; `opened` opens the values
+        of the database if they are encrypted.
+        """
         self._reader = reader
         self._journal = journal
         self._release = release
+        self._opened = opened
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, or None. Raises StorageError."""
         found = self._journal.find(key)
         if found is not ABSENT:
             return cast("bytes | None", found)
-        return cast("bytes | None", await _in_time(self._reader.get(key)))
+        value = cast("bytes | None", await _in_time(self._reader.get(key)))
+        return value if value is None or self._opened is None else self._opened(key, value)
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int) -> list[Row]:
-        """Return at most `limit` rows with `start <= key < end`, in order. Raises StorageError."""
+        """Return at most `limit` rows with `start <= key < end`, in order; the values of some may be
+        `Unopened`. Raises StorageError.
+        """
         own = journal_state.key()  # nothing that was written to the store
         rows = await self._journal.scan(self._scan_database, start, end, limit + 1, reverse=False)
         return [row for row in rows if row[0] != own][:limit]
@@ -66,7 +79,17 @@ class ReadOnlyStore:
     async def _take(self, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         bounds = KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
         rows = await self._reader.scan(bounds)
-        return await next_rows(rows, limit)
+        taken = await next_rows(rows, limit)
+        return taken if self._opened is None else [(key, self._open(key, value)) for key, value in taken]
+
+    def _open(self, key: bytes, value: bytes) -> bytes:
+        assert self._opened is not None
+        try:
+            return self._opened(key, value)
+        except CorruptRecord as error:
+            unopened = Unopened(value)
+            unopened.reason = error.reason
+            return unopened
 
 
 async def open_read_only(
@@ -80,12 +103,12 @@ async def open_read_only(
     """
     await ensure_fast_batch()
     if settings.is_remote:
-        return await _open(settings.url, absolute_path(settings.journal_directory), lambda: None, tell)
+        return await _open(settings, absolute_path(settings.journal_directory), lambda: None, tell)
     root = absolute_path(settings.url)
     check_is_storage(root)
     release = await _run(keep_unlocked, root)
     try:
-        return await _open(settings.url, root, release, tell)
+        return await _open(settings, root, release, tell)
     except BaseException:
         release()
         raise
@@ -99,8 +122,10 @@ def check_is_storage(directory: Path) -> None:
 
 
 async def _open(
-    url: str, root: Path, release: Callable[[], None], tell: Callable[[str], None]
+    settings: StorageSettings, root: Path, release: Callable[[], None], tell: Callable[[str], None]
 ) -> ReadOnlyStore:
+    url = settings.url
+
     async def opened_reader() -> DbReader | None:
         return (await _in_time(open_located(database_at(url))))[1]
 
@@ -116,7 +141,14 @@ async def _open(
         await _check_format(reader, url)
         if "://" in url:
             reader = await wait_for_holder(reader, url, tell, opened_reader)
-        return ReadOnlyStore(reader, await _journal(reader, root, url), release)
+        async with answered("opening", limits.STORE_OPEN_TIMEOUT_S):
+            unlocked = await unlocked_keys(settings.encryption, reader.get, only_reads=True)
+        if unlocked is None:
+            return ReadOnlyStore(reader, await _journal(reader, root, url, None), release, None)
+        from storage.sealing.sealed_store import opened_value  # with cryptography
+
+        journal = await _journal(reader, root, url, unlocked.ring)
+        return ReadOnlyStore(reader, journal, release, partial(opened_value, unlocked.ring))
     except BaseException:
         await close_reader(reader)
         raise
@@ -134,7 +166,7 @@ async def _check_format(reader: DbReader, url: str) -> None:
     raise StorageError(f"opening: {url} holds nothing of SluiceMQ's, or was not restored to the end")
 
 
-async def _journal(reader: DbReader, root: Path, url: str) -> Early:
+async def _journal(reader: DbReader, root: Path, url: str, seal: Seal | None) -> Early:
     """Read the operations that only the journal has. Raises StorageError."""
     value = await _in_time(reader.get(journal_state.key()))
     state = None if value is None else journal_state.decode(value)
@@ -142,14 +174,14 @@ async def _journal(reader: DbReader, root: Path, url: str) -> Early:
     if state is None or directory is None:
         return Early({}, _NOTHING)
     held = EndRecord(state.sequence, state.checksum)
-    journal: Early = await _run(_read_journal, directory, state.database_id, held)
+    journal: Early = await _run(_read_journal, directory, state.database_id, held, seal)
     return journal
 
 
-def _read_journal(directory: Path, database_id: int, held: EndRecord) -> Early:
+def _read_journal(directory: Path, database_id: int, held: EndRecord, seal: Seal | None) -> Early:
     rows: Rows = {}
     try:
-        for _, more, _ in read_commits(survey_journal(directory, database_id, held)):
+        for _, more, _ in read_commits(survey_journal(directory, database_id, held), seal):
             rows.update(more)
     except OSError as error:
         raise StorageError(f"opening the journal: {error.strerror}: {error.filename}") from error

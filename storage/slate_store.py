@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from slatedb.uniffi import (
     Admin,
@@ -35,7 +36,9 @@ from storage.local_garbage import LocalGarbage
 from storage.local_sync import LocalSync
 from storage.read_thread import ReadThread
 from storage.records import payload
+from storage.records.special_codecs import PLAIN_VERSION
 from storage.remote_hold import RemoteHold
+from storage.seal import Seal
 from storage.slate_errors import SLATE_ERRORS, translate
 from storage.store import Replay
 from storage.store_lease import StoreLease
@@ -94,6 +97,9 @@ class SlateStore:
     over. `notes`: what an operator should read about the opening.
     """
 
+    format_version: ClassVar[int] = PLAIN_VERSION
+    """The format of what is written, at least."""
+    _value_of = staticmethod(value_of)
     _database: Db
     _description: str
     _: KW_ONLY
@@ -130,6 +136,11 @@ class SlateStore:
             self._sweeper = asyncio.get_running_loop().create_task(
                 self._sweep(self.sync, garbage, self._sweep_thread)
             )
+
+    @property
+    def seal(self) -> Seal | None:
+        """The encryption of what goes to the disk; None: there is none."""
+        return None
 
     async def hold(self, lease_ms: int | None = None) -> None:
         """Say in the database, until `close`, that this process has it open, by a lease if `lease_ms` is
@@ -180,8 +191,8 @@ class SlateStore:
         try:
             async with asyncio.timeout(limits.STORE_CALL_TIMEOUT_S):
                 if key.startswith(_PAYLOADS):
-                    return await self._reads.run(value_of(self._database, key))
-                return await value_of(self._database, key)
+                    return await self._reads.run(self._value_of(self._database, key))
+                return await self._value_of(self._database, key)
         except TimeoutError:
             raise self._late("reading", began) from None
         except SLATE_ERRORS as error:
@@ -236,8 +247,15 @@ class SlateStore:
         """Fill the batch, which costs the processor, while an earlier one may be waiting for the disk."""
         if ops.puts or ops.deletes:
             batch = WriteBatch()
-            fill_batch(batch, ops)
+            self.fill(batch, ops)
             ops.keep_prepared(batch)
+
+    def fill(self, batch: WriteBatch, ops: WriteOps) -> None:
+        """Append everything in `ops` to `batch`. Raises StorageError if SlateDB refuses an operation."""
+        fill_batch(batch, ops)
+
+    def introduce(self, ops: WriteOps) -> None:
+        """Add what has to be in the database before anything else is."""
 
     def write_now(self, ops: WriteOps) -> bool:
         """Return False: SlateDB works in threads of its own."""
@@ -371,7 +389,7 @@ class SlateStore:
         batch = ops.prepared
         if not isinstance(batch, WriteBatch):
             batch = WriteBatch()
-            fill_batch(batch, ops)
+            self.fill(batch, ops)
         ops.drop_prepared()
         await self._database.write(batch)
         self._applied = ops

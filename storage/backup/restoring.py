@@ -11,7 +11,8 @@ from storage.batch import WriteOps
 from storage.errors import StorageError
 from storage.layout import INDEX_NAME
 from storage.open import open_database, open_remote_reader
-from storage.records import format_marker
+from storage.records import encryption, format_marker
+from storage.records.special_codecs import PLAIN_VERSION, SEALED_VERSION
 from storage.slate_store import SlateStore
 
 Tell = Callable[[int], None]
@@ -87,5 +88,6 @@ async def _write_rows(store: SlateStore, name: str, data: bytes) -> None:
 async def _finish(store: SlateStore) -> None:
     """Say that this is a storage; whatever is in it, nothing opened it before."""
     ops = WriteOps()
-    ops.put(format_marker.key(), format_marker.encode())
+    is_sealed = await store.get(encryption.key()) is not None
+    ops.put(format_marker.key(), format_marker.encode(SEALED_VERSION if is_sealed else PLAIN_VERSION))
     await store.write(ops)

@@ -8,10 +8,11 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from storage.journal.frames import decode_early
+from storage.journal.frames import decode_early, opened_body
 from storage.journal.journal_survey import Survey
 from storage.journal.waiting_commits import ABSENT, Rows
 from storage.records import payload
+from storage.seal import Seal
 
 _NOTHING: Final = (b"", b"")
 
@@ -68,14 +69,14 @@ class Early:
         return sorted(found.items(), reverse=reverse)[:limit]
 
 
-def read_early(survey: Survey) -> Early:
-    """Read what is to be replayed. Raises OSError."""
+def read_early(survey: Survey, seal: Seal | None = None) -> Early:
+    """Read what is to be replayed. Raises OSError, and CorruptRecord for what `seal` does not open."""
     rows: Rows = {}
     lowest, highest = _NOTHING
     for path, found in survey.to_replay:
         data = path.read_bytes()
         for frame in found:
-            body = data[frame.body_start : frame.body_end]
+            body = opened_body(data, frame, seal)
             others, keys = decode_early(body, frame.puts, frame.deletes, payload.prefix())
             rows.update(others)
             if keys:

@@ -8,14 +8,17 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from config import limits
+from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal import frames
 from storage.journal.frames import EndRecord, FrameBody, SegmentHead, Signs
+from storage.seal import Seal
 
 SEGMENT_PREFIX: Final = "segment-"
 END_FILE: Final = "end"
@@ -84,11 +87,13 @@ class JournalFiles:
         last: EndRecord,
         generation: int,
         held: Mapping[Path, int] | None = None,
+        seal: Seal | None = None,
     ) -> None:
         """Go on behind the commit `last`, in segments of generations above `generation`.
 
         `held` has the segments with commits that SlateDB does not hold durably yet, with the last of each;
-        all others are free, and there may be one more than otherwise. Raises StorageError.
+        all others are free, and there may be one more than otherwise. `seal` encrypts the bodies of frames.
+        Raises StorageError.
         """
         held = held or {}
         self._held_count = len(held)
@@ -102,6 +107,16 @@ class JournalFiles:
         self._signs: Signs | None = None  # of the current segment
         self._at = 0
         self._broken = ""
+        self._version = frames.JOURNAL_VERSION
+        self._encode_frame = frames.encode_frame
+        self.encode_body: Callable[[WriteOps], FrameBody]
+        """Encode a commit for `append`; raises ValueError if it is too large."""
+        if seal is None:
+            self.encode_body = partial(frames.encode_body, seed=frames.seed_of(database_id))
+        else:
+            self._version = frames.SEALED_VERSION
+            self._encode_frame = partial(frames.encode_sealed_frame, seal)
+            self.encode_body = partial(frames.body_to_seal, overhead_bytes=seal.overhead_bytes)
         self.sync_s = 0.0
         """How long the last sync took."""
         try:
@@ -154,7 +169,7 @@ class JournalFiles:
         assert segment is not None
         assert signs is not None
         sequence = self._sequence + 1
-        parts, checksum = frames.encode_frame(body, sequence, signs, self._previous)
+        parts, checksum = self._encode_frame(body, sequence, signs, self._previous)
         size = frames.frame_bytes(body.size)
         try:
             self._write(segment.fd, parts)
@@ -208,7 +223,7 @@ class JournalFiles:
         elif segment.size != wanted:
             self._resize(segment, wanted)
         generation = self._generation + 1
-        head = SegmentHead(self._database_id, generation, self._sequence + 1, self._previous)
+        head = SegmentHead(self._database_id, generation, self._sequence + 1, self._previous, self._version)
         try:
             # on disk with the first frame
             os.pwrite(segment.fd, frames.encode_head(head), 0)

@@ -1,20 +1,21 @@
 """Batches for SlateDB, filled in steps that hold nobody up."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from slatedb.uniffi import WriteBatch
 
 from config import limits
 from storage.batch import WriteOps
-from storage.fast_batch import fill_batch
 from storage.journal.waiting_commits import Portion, Rows
 from storage.records import journal_state
 
+Fill = Callable[[WriteBatch, WriteOps], None]
 
-async def filled_batch(portion: Portion, database_id: int) -> WriteBatch:
-    """Make a batch of a portion, with the record of the portion's last commit."""
+
+async def filled_batch(portion: Portion, database_id: int, fill_batch: Fill) -> WriteBatch:
+    """Make a batch of a portion by `fill_batch`, with the record of the portion's last commit."""
     batch = WriteBatch()
     for step in _steps(portion.rows, portion.size_bytes):
         if portion.size_bytes > limits.COMMIT_INLINE_BYTES_MAX and _has_large(step):

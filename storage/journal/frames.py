@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 
 from config import limits
 from storage.batch import WriteOps
-from storage.errors import FormatTooNew
+from storage.errors import CorruptRecord, FormatTooNew, NotOpened
+from storage.seal import Seal
 
 JOURNAL_VERSION: Final = 2
+SEALED_VERSION: Final = 3
 _ONE_MARK_VERSION: Final = 1
 
 _SEGMENT_MAGIC: Final = b"sluicejl"
@@ -31,6 +33,7 @@ _PADDING: Final = tuple(bytes(count) for count in range(8))
 
 HEAD_BYTES: Final = _HEAD.size
 FRAME_HEAD_BYTES: Final = _FRAME.size
+_SEALED_PLACE: Final = b"F"  # no key of a record begins so
 END_SLOT_BYTES: Final = 4_096
 """The end record has two places so far apart, written in turn: one is always whole."""
 BODY_BYTES_MAX: Final = (1 << 32) - 1
@@ -109,8 +112,8 @@ def decode_head(raw: bytes) -> SegmentHead | None:
     if len(raw) < HEAD_BYTES or not raw.startswith(_SEGMENT_MAGIC):
         return None
     _, version, checksum, database_id, generation, first, previous = _HEAD.unpack_from(raw)
-    if version > JOURNAL_VERSION:
-        raise FormatTooNew(f"opening: the journal has format {version}; this program reads {JOURNAL_VERSION}")
+    if version > SEALED_VERSION:
+        raise FormatTooNew(f"opening: the journal has format {version}; this program reads {SEALED_VERSION}")
     if checksum != zlib.crc32(raw[_HEAD_START.size : HEAD_BYTES]):
         return None
     return SegmentHead(database_id, generation, first, previous, version)
@@ -145,6 +148,17 @@ def encode_body(ops: WriteOps, seed: int) -> FrameBody:
     if size > BODY_BYTES_MAX:
         raise ValueError(f"a commit of {size} bytes does not fit a frame")
     return FrameBody(parts, size, checksum, len(ops.puts), len(ops.deletes))
+
+
+def body_to_seal(ops: WriteOps, overhead_bytes: int) -> FrameBody:
+    """Encode as `encode_body` what `encode_sealed_frame` takes: the size is that of the block to come."""
+    fields = [field for pair in ops.puts for field in pair]
+    fields += ops.deletes
+    parts = _uncopied([struct.pack(f"<{len(fields)}I", *map(len, fields)), *fields])
+    size = sum(map(len, parts)) + overhead_bytes
+    if size > BODY_BYTES_MAX:
+        raise ValueError(f"a commit of {size} bytes does not fit a frame")
+    return FrameBody(parts, size, 0, len(ops.puts), len(ops.deletes))
 
 
 def _uncopied(fields: list[bytes]) -> list[bytes]:
@@ -215,6 +229,37 @@ def encode_frame(body: FrameBody, sequence: int, signs: Signs, previous: int) ->
     checksum = zlib.crc32(rest, body.checksum)
     head = _FRAME_START.pack(signs.mark, checksum) + rest
     return [head, *body.parts, _PADDING[-body.size % 8]], checksum
+
+
+def encode_sealed_frame(
+    seal: Seal, body: FrameBody, sequence: int, signs: Signs, previous: int
+) -> tuple[list[bytes], int]:
+    """Encode as `encode_frame`, the body sealed for this place alone."""
+    rest = _FRAME_REST.pack(previous, body.size, body.puts, body.deletes, sequence, signs.generation)
+    block = seal.seal_parts(body.parts, body.size - seal.overhead_bytes, _SEALED_PLACE + rest)
+    checksum = zlib.crc32(rest, zlib.crc32(block, signs.seed))
+    head = _FRAME_START.pack(signs.mark, checksum) + rest
+    return [head, block, _PADDING[-body.size % 8]], checksum
+
+
+def opened_body(data: bytes, frame: Frame, seal: Seal | None) -> bytes:
+    """Return the body of a frame in the segment `data`. Raises CorruptRecord if it does not open."""
+    body = data[frame.body_start : frame.body_end]
+    head = decode_head(data)
+    is_sealed = head is not None and head.version == SEALED_VERSION
+    if seal is None and not is_sealed:
+        return body
+    try:
+        if seal is None:
+            raise NotOpened("it is encrypted, and there is no key")
+        if is_sealed:
+            rest = data[frame.body_start - _FRAME_REST.size : frame.body_start]
+            return seal.open_sealed(body, _SEALED_PLACE + rest)
+        if not seal.has_plain:
+            raise NotOpened("it is not encrypted, as all else is")
+    except NotOpened as error:
+        raise CorruptRecord("journal", f"commit {frame.sequence}", error.reason) from None
+    return body
 
 
 def read_frame(data: memoryview, at: int, signs: Signs) -> Frame | None:

@@ -198,7 +198,7 @@ class HandingOver:
         if portion is None:
             return None
         self._applying = portion.rows
-        return _Filled(await filled_batch(portion, self._database_id), portion)
+        return _Filled(await filled_batch(portion, self._database_id, self._database.fill), portion)
 
     async def _hand_over(self, filled: _Filled) -> None:
         portion = filled.portion

@@ -14,6 +14,7 @@ from storage.errors import StorageError
 from storage.journal import frames
 from storage.journal.files import END_FILE, segment_paths
 from storage.journal.frames import EndRecord, Frame, SegmentHead, Signs
+from storage.seal import Seal
 
 
 class JournalDamaged(StorageError):
@@ -84,12 +85,12 @@ def survey_journal(directory: Path, database_id: int, held: EndRecord) -> Survey
 
 
 def read_portions(
-    survey: Survey, portion_bytes: int
+    survey: Survey, portion_bytes: int, seal: Seal | None = None
 ) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
     """Read as `read_commits`, with so many commits put together that they have `portion_bytes`, or are all
     there is.
     """
-    commits = read_commits(survey)
+    commits = read_commits(survey, seal)
     for last, rows, size in commits:
         while size < portion_bytes and (following := next(commits, None)) is not None:
             last, more, more_bytes = following
@@ -98,12 +99,17 @@ def read_portions(
         yield last, rows, size
 
 
-def read_commits(survey: Survey) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
-    """Read the commits to be replayed, one by one: operations by key, and their bytes. Raises OSError."""
+def read_commits(
+    survey: Survey, seal: Seal | None = None
+) -> Iterator[tuple[EndRecord, dict[bytes, bytes | None], int]]:
+    """Read the commits to be replayed, one by one: operations by key, and their bytes.
+
+    Raises OSError, and CorruptRecord for one that `seal` does not open.
+    """
     for path, found in survey.to_replay:
         data = path.read_bytes()
         for frame in found:
-            body = data[frame.body_start : frame.body_end]
+            body = frames.opened_body(data, frame, seal)
             rows = frames.decode_body(body, frame.puts, frame.deletes)
             yield EndRecord(frame.sequence, frame.checksum), rows, len(body)
 

@@ -15,7 +15,7 @@ from storage.errors import StorageError, StoreFull, StoreUnavailable
 from storage.journal.appender import Append, Appender
 from storage.journal.early import Early
 from storage.journal.files import JournalFiles
-from storage.journal.frames import EndRecord, FrameBody, encode_body, seed_of
+from storage.journal.frames import EndRecord, FrameBody
 from storage.journal.handing_over import HandingOver
 from storage.journal.waiting_commits import ABSENT, Rows
 from storage.records import journal_state
@@ -28,8 +28,8 @@ class _Prepared:
 
     __slots__ = ("body", "count", "rows")
 
-    def __init__(self, ops: WriteOps, seed: int) -> None:
-        self.body = encode_body(ops, seed)
+    def __init__(self, ops: WriteOps, encode_body: Callable[[WriteOps], FrameBody]) -> None:
+        self.body = encode_body(ops)
         rows: Rows = dict(ops.puts)
         if ops.deletes:
             rows.update(dict.fromkeys(ops.deletes))
@@ -72,7 +72,6 @@ class JournaledStore:
     replaying: InitVar[Replaying | None] = None
     leave: Callable[[], Awaitable[None]] | None = None
     cuts: Cuts | None = field(init=False)
-    _seed: int = field(init=False)
     _handing_over: HandingOver = field(init=False)
     _appender: Appender = field(init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -85,7 +84,6 @@ class JournaledStore:
 
     def __post_init__(self, database_id: int, replaying: Replaying | None) -> None:
         self._tell_replayed = lambda replayed: None
-        self._seed = seed_of(database_id)
         slate = self._slate
         self._handing_over = HandingOver(slate, database_id, on_durable=self._release, on_failure=self._fail)
         self._appender = Appender(self._files, self._taken)
@@ -291,7 +289,7 @@ class JournaledStore:
 
     def _encode(self, ops: WriteOps) -> _Prepared:
         try:
-            return _Prepared(ops, self._seed)
+            return _Prepared(ops, self._files.encode_body)
         except ValueError as error:
             raise StorageError(f"writing: {error}") from error
 

@@ -27,7 +27,6 @@ from storage.journal.journal_survey import JournalDamaged, Survey, read_end, rea
 from storage.journal.journaled_store import JournaledStore, Replaying
 from storage.local_sync import sync_filesystem_of
 from storage.records import JournalState, format_marker, journal_state
-from storage.records.special_codecs import PLAIN_VERSION
 from storage.slate_store import SlateStore
 from storage.store import Replay
 
@@ -104,10 +103,11 @@ class _Opening:
             last = _end_of(state)
         behind = self._behind
         held = {} if behind is None else behind.held_segments()
-        writer = await _run(JournalFiles, self._directory, state.database_id, last, generation, held)
+        seal = self._slate.seal
+        writer = await _run(JournalFiles, self._directory, state.database_id, last, generation, held, seal)
         replaying = None
         if behind is not None:
-            early = await _run(read_early, behind)
+            early = await _run(read_early, behind, seal)
             replaying = Replaying(early, behind.last.sequence, self._hand_over(state, behind))
         return JournaledStore(
             self._slate,
@@ -135,7 +135,7 @@ class _Opening:
             await _run(self._rename, self._directory, self._changing)
         ops = WriteOps()
         ops.delete(journal_state.key())
-        ops.put(format_marker.key(), format_marker.encode(PLAIN_VERSION))
+        ops.put(format_marker.key(), format_marker.encode(self._slate.format_version))
         await self._slate.write(ops)
         await _run(sync_filesystem_of, self._root)
         await _run(shutil.rmtree, self._changing, True)
@@ -208,7 +208,7 @@ class _Opening:
         begun = time.monotonic()
         behind = HandingOver(self._slate, state.database_id)
         try:
-            await behind.replay(read_portions(survey, limits.JOURNAL_REPLAY_BYTES))
+            await behind.replay(read_portions(survey, limits.JOURNAL_REPLAY_BYTES, self._slate.seal))
         finally:
             await behind.close()
         took_ms = round(1000 * (time.monotonic() - begun))

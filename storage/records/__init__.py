@@ -96,7 +96,8 @@ format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FO
 read.
 
 The version rises when an existing key's layout changes; new kinds of records do not need that. Version 2: a
-journal beside the database may hold confirmed commits that the database does not.
+journal beside the database may hold confirmed commits that the database does not. Version 3: what is stored
+is encrypted (`encryption`).
 """
 
 
@@ -150,6 +151,34 @@ class LogPlace(NamedTuple):
 
 log_place: Final = Record("log place", 0x31, no_key(), value_of(LogPlace))
 """In which bucket of an object store the log of the database lies. Absent where it never lay elsewhere."""
+
+
+class SealingKey(NamedTuple):
+    """A key by the number that sealed blocks bear, and the ID that the configuration gives it. By `proof` the
+    right key is known. `wrapped` is the key itself, as what keeps it wrapped it; empty: it lies in a file.
+    """
+
+    number: U16
+    id: Utf8
+    proof: VarBytes
+    wrapped: VarBytes
+
+
+class Encryption(NamedTuple):
+    """Sealed blocks begin with `mark`, random bytes; their keys are derived for `store_id`, 16 random bytes.
+    `has_plain` is 0 where nothing was ever stored unsealed, so that what is not sealed is corrupt.
+    """
+
+    mark: Digest
+    store_id: VarBytes
+    has_plain: U8
+    keys: Annotated[tuple[SealingKey, ...], array(group(value_of(SealingKey)))]
+
+
+encryption: Final = Record("encryption", 0x23, no_key(), value_of(Encryption))
+"""The keys that what is stored is encrypted with. Written before the first record of a key. Absent where
+nothing is encrypted.
+"""
 
 # messages
 

@@ -1,7 +1,7 @@
 """Keys and values that a row of typed fields cannot say, but for the large ones, which have modules of their
 own.
 
-    format marker (0f)     version u16 = 1 or 2, name Utf8 = "sluicemq"
+    format marker (0f)     version u16 = 1 to 3, name Utf8 = "sluicemq"
     attempts (05)          Array of (claimed_at i64, consumer_id Utf8), oldest first, the newest 32
     claimed bitmap (15)    512 bytes without zero bytes at the end; empty: every bit is set
     queue account (14) key queue_id TB, kind u8, [part u64: of kind 3]
@@ -34,6 +34,7 @@ from storage.records.fields import Codec, Field, KeyCodec
 
 PLAIN_VERSION: Final = 1
 JOURNALED_VERSION: Final = 2
+SEALED_VERSION: Final = 3
 _FORMAT_NAME: Final = "sluicemq"
 
 
@@ -43,9 +44,9 @@ def _encode_format(version: int = PLAIN_VERSION) -> bytes:
 
 def _read_format(reader: Reader) -> int:
     version = reader.u16("version")
-    if version > JOURNALED_VERSION:
+    if version > SEALED_VERSION:
         # nothing after the version is known to mean what it does today
-        raise FormatTooNew(f"database format {version}; this program reads up to {JOURNALED_VERSION}")
+        raise FormatTooNew(f"database format {version}; this program reads up to {SEALED_VERSION}")
     name = reader.utf8("name")
     if name != _FORMAT_NAME:
         raise CorruptRecord(reader.record_type, "name", repr(name))

@@ -9,7 +9,7 @@ from storage import slate_settings
 from storage.errors import CorruptRecord, FormatTooNew, StorageError
 from storage.open import open_database, open_store
 from storage.records import format_marker
-from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION
+from storage.records.special_codecs import JOURNALED_VERSION, PLAIN_VERSION, SEALED_VERSION
 from storage.slate_settings import broker_settings
 from tests.unit.storage.store_conformance import batch
 
@@ -75,7 +75,7 @@ async def test_format_marker_says_whether_there_is_a_journal(tmp_path, sync, ver
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        (format_marker.encode(JOURNALED_VERSION + 1), FormatTooNew),
+        (format_marker.encode(SEALED_VERSION + 1), FormatTooNew),
         (b"\x01\x00\x03\x00abc", CorruptRecord),
         (b"\x01", CorruptRecord),
     ],

@@ -7,7 +7,7 @@ from slatedb.uniffi import Db, DbIterator, FlushOptions, FlushType, ObjectStore
 
 from config import limits
 from config.settings import StorageSettings
-from storage import fast_batch, slate_store
+from storage import fast_batch
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.fast_rows import value_of
@@ -89,7 +89,7 @@ async def test_payloads_are_read_beside_the_event_loop(store, monkeypatch):
         threads.append(threading.current_thread().name)
         return await whole(database, key)
 
-    monkeypatch.setattr(slate_store, "value_of", note)
+    monkeypatch.setattr(SlateStore, "_value_of", staticmethod(note))
     await store.get(payload.key(0))
     await store.get(b"k")
     assert threads == ["store-reads", threading.current_thread().name]

@@ -3,6 +3,7 @@
 import pytest
 
 from config import limits
+from storage.batch import WriteOps
 from storage.errors import StorageError
 from storage.journal import filling
 from storage.journal.frames import EndRecord
@@ -15,11 +16,14 @@ DATABASE_ID = 7
 
 
 class Database:
-    """Notes the keys that it is handed, put and deleted; `fill_batch` notes them."""
+    """Notes the keys that it is handed, put and deleted; `fill` notes them."""
 
     def __init__(self) -> None:
         self.puts: list[bytes] = []
         self.flush_count = 0
+
+    def fill(self, batch: object, ops: WriteOps) -> None:
+        self.puts += [key for key, _ in ops.puts if key != journal_state.key()]
 
     async def apply(self, batch: object) -> None:
         pass
@@ -30,14 +34,8 @@ class Database:
 
 @pytest.fixture
 def database(monkeypatch):
-    database = Database()
-
-    def fill(batch, ops):
-        database.puts += [key for key, _ in ops.puts if key != journal_state.key()]
-
-    monkeypatch.setattr(filling, "fill_batch", fill)
     monkeypatch.setattr(filling, "WriteBatch", lambda: None)
-    return database
+    return Database()
 
 
 async def handed_over(database: Database, *commits: tuple[dict[bytes, bytes | None], float]) -> list[bytes]:
@@ -119,6 +117,9 @@ class SlowDatabase:
         self.taking = 0
         self._refused = refused
 
+    def fill(self, batch, ops) -> None:
+        batch.append({**dict(ops.puts), **dict.fromkeys(ops.deletes)})
+
     async def apply(self, batch: list[dict[bytes, bytes | None]]) -> None:
         self.taking += 1
         assert self.taking == 1, "one batch at a time"
@@ -134,10 +135,6 @@ class SlowDatabase:
 
 @pytest.fixture
 def batches(monkeypatch):
-    def fill(batch, ops):
-        batch.append({**dict(ops.puts), **dict.fromkeys(ops.deletes)})
-
-    monkeypatch.setattr(filling, "fill_batch", fill)
     monkeypatch.setattr(filling, "WriteBatch", list)
     monkeypatch.setattr(limits, "JOURNAL_REPLAY_BYTES", 2)
 

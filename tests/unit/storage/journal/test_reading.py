@@ -257,8 +257,8 @@ def test_a_copied_segment_is_refused(written):
 def test_a_later_format_is_not_called_damaged(written):
     path = generations(written.directory)[3]
     raw = path.read_bytes()
-    path.write_bytes(raw[:8] + b"\x03" + raw[9:])
-    with pytest.raises(FormatTooNew, match="the journal has format 3"):
+    path.write_bytes(raw[:8] + b"\x04" + raw[9:])
+    with pytest.raises(FormatTooNew, match="the journal has format 4"):
         written.survey(0)
 
 

@@ -10,10 +10,10 @@ from slatedb.uniffi import ObjectStore
 
 from config import limits
 from config.settings import StorageSettings
+from storage import slate_store
 from storage.directory_lock import DirectoryLock
 from storage.errors import StorageError, StoreFenced, StoreFull, StoreUnavailable
 from storage.fast_batch import fill_batch
-from storage.journal import filling
 from storage.journal.appender import Appender
 from storage.journal.files import segment_paths
 from storage.journal.journaled_store import JournaledStore
@@ -297,7 +297,7 @@ async def test_replay_is_right_where_the_database_was_never_given_what_was_delet
         written.update(dict(ops.puts))
         fill(into, ops)
 
-    monkeypatch.setattr(filling, "fill_batch", noted)
+    monkeypatch.setattr(slate_store, "fill_batch", noted)
     kept = {}
     for number in range(1, 121):
         key = b"k%04d" % number

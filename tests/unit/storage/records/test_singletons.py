@@ -1,9 +1,21 @@
-"""Records there is one of: message ID block (07), format marker (0f), journal state (1f), holder (20)."""
+"""Records there is one of: message ID block (07), format marker (0f), journal state (1f), holder (20),
+encryption (23).
+"""
 
 import pytest
 
 from storage.errors import CorruptRecord, FormatTooNew
-from storage.records import Holder, JournalState, format_marker, holder, journal_state, message_ids
+from storage.records import (
+    Encryption,
+    Holder,
+    JournalState,
+    SealingKey,
+    encryption,
+    format_marker,
+    holder,
+    journal_state,
+    message_ids,
+)
 from storage.records.special_codecs import JOURNALED_VERSION
 from storage.sequence import SeqBlock, SequenceAllocator
 from tests.unit.storage.record_checks import check_strict, unhex
@@ -49,9 +61,20 @@ def test_holder_matches_the_documented_vector():
     check_strict(holder.decode, value)
 
 
+def test_encryption_matches_the_documented_vector():
+    assert encryption.key() == unhex("01 23")
+    value = unhex(
+        "11 22 33 44 55 66 77 88  02 00 00 00 aa bb  01  01 00  07 00 01 00 6b  01 00 00 00 cc  00 00 00 00"
+    )
+    found = Encryption(unhex("1122334455667788"), unhex("aabb"), 1, (SealingKey(7, "k", unhex("cc"), b""),))
+    assert encryption.encode(*found) == value
+    assert encryption.decode(value) == found
+    check_strict(encryption.decode, value)
+
+
 def test_later_format_is_refused_whatever_bytes_follow():
-    with pytest.raises(FormatTooNew, match="database format 3"):
-        format_marker.decode(b"\x03\x00 anything")
+    with pytest.raises(FormatTooNew, match="database format 4"):
+        format_marker.decode(b"\x04\x00 anything")
 
 
 @pytest.mark.parametrize("value", ["00 00 08 00 73 6c 75 69 63 65 6d 71", "01 00 02 00 73 6c"])
