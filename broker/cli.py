@@ -28,6 +28,7 @@ from broker.commands import (
     policies,
     queues,
     quotas,
+    storage_keys,
     stored_data,
     tls,
     users,
@@ -59,6 +60,7 @@ app.add_typer(link_commands.shovels, name="shovel")
 app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
+stored_data.app.command("keys")(with_api(storage_keys.store_keys))
 app.add_typer(stored_data.app, name="store")
 app.command("pub")(with_api(queues.publish, in_vhost=True))
 _TOP: Final = (operating.COMMANDS, definitions.COMMANDS, backups.COMMANDS, migrate.COMMANDS)

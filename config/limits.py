@@ -300,6 +300,7 @@ SEALING_KEY_FILE_BYTES_MAX: Final = 4 * KIB
 SEALING_BLOCKS_MAX: Final = 1 << 32  # encrypted with one derived key; then another is derived
 SEALING_OPENERS_MAX: Final = 1_024  # derived keys kept: every opening of a storage begins with a new one
 SEALING_STEP_ROWS: Final = 512  # of a scan, opened before others have their turn
+SEALING_PAGE_ROWS: Final = 64  # read at a time where keys are counted or changed: values may be large
 KEY_HOOK_TIMEOUT_S: Final = 10  # for what wraps and unwraps a key
 KEY_HOOK_ANSWER_BYTES_MAX: Final = 64 * KIB
 JOURNAL_SEGMENT_BYTES: Final = 16 * MIB  # a file of the journal; larger only for a commit that is

@@ -8,13 +8,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from config import limits, name_rules
-from config.access_settings import AccessSettings, check_url
+from config.access_settings import AccessSettings
 from config.cluster_settings import ClusterSettings
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section, SizeBytes
 from config.mqtt_settings import MqttSettings
 from config.name_rules import DEFAULT_VHOST
 from config.queue_settings import QueueSettings
 from config.quota_settings import QuotaSettings
+from config.safe_urls import check_url
 
 
 def _as_text(version: Any) -> Any:

@@ -162,6 +162,19 @@ def storage_holder_pid(settings: StorageSettings) -> int | None:
     return directory_holder_pid(Path(settings.url))
 
 
+async def open_unjournaled(settings: StorageSettings) -> SlateStore:
+    """Open as `open_store`, but without a journal: what is in one is handed over, and the next start makes
+    another. Raises StorageError.
+    """
+    if settings.is_remote:
+        store = await open_store(settings.model_copy(update={"journal": "auto"}))
+        assert isinstance(store, SlateStore)
+        return store
+    await ensure_fast_batch()
+    lock = await _in_time(settings.url, _lock_directory(settings.url, take_over=False))
+    return await _open_without_journal(settings, lock)
+
+
 async def check_format(store: SlateStore, version: int) -> None:
     """Write the format marker into an empty database, and verify that of any other, or raise it to `version`.
 

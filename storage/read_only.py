@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from slatedb.uniffi import DbReader, KeyRange
 
@@ -17,14 +17,14 @@ from storage.fast_rows import next_rows
 from storage.inspection import Unopened
 from storage.journal.early import Early
 from storage.journal.frames import EndRecord
-from storage.journal.journal_survey import read_commits, survey_journal
+from storage.journal.journal_survey import read_body_starts, read_commits, survey_journal
 from storage.journal.opening import journal_of
 from storage.journal.waiting_commits import ABSENT, Rows
 from storage.open import absolute_path, database_at, refuse_backup, unlocked_keys
 from storage.place import DATABASE, close_reader, open_located
 from storage.records import format_marker, journal_state
 from storage.remote_hold import wait_for_holder
-from storage.seal import Seal
+from storage.seal import BLOCK_START_BYTES, Seal
 from storage.slate_errors import answered
 
 _BACKUP_KEY: Final = b"backup/"
@@ -36,17 +36,26 @@ Opened = Callable[[bytes, bytes], bytes]
 _Result = TypeVar("_Result")
 
 
+class _Journal(NamedTuple):
+    """The part of a journal that the database has not."""
+
+    rows: Early
+    commit_starts: list[bytes]
+
+
 class ReadOnlyStore:
     """The rows of a database and of the journal before it. Made by `open_read_only`."""
 
     def __init__(
-        self, reader: DbReader, journal: Early, release: Callable[[], None], opened: Opened | None
+        self, reader: DbReader, journal: _Journal, release: Callable[[], None], opened: Opened | None
     ) -> None:
         """`journal` has what the database has not; `release` lets others in again; `opened` opens the values
         of the database if they are encrypted.
         """
         self._reader = reader
-        self._journal = journal
+        self._journal = journal.rows
+        self.commit_starts = journal.commit_starts
+        """How the commits begin that only the journal has, as they lie there."""
         self._release = release
         self._opened = opened
 
@@ -65,6 +74,11 @@ class ReadOnlyStore:
         own = journal_state.key()  # nothing that was written to the store
         rows = await self._journal.scan(self._scan_database, start, end, limit + 1, reverse=False)
         return [row for row in rows if row[0] != own][:limit]
+
+    async def page_as_it_lies(self, start: bytes, limit: int) -> list[Row]:
+        """Return at most `limit` rows of the database alone, from `start` on, their values not opened."""
+        bounds = KeyRange(start=start or None, start_inclusive=True, end=None, end_inclusive=False)
+        return await _in_time(next_rows(await _in_time(self._reader.scan(bounds)), limit))
 
     async def close(self) -> None:
         """Let go of the storage."""
@@ -166,26 +180,28 @@ async def _check_format(reader: DbReader, url: str) -> None:
     raise StorageError(f"opening: {url} holds nothing of SluiceMQ's, or was not restored to the end")
 
 
-async def _journal(reader: DbReader, root: Path, url: str, seal: Seal | None) -> Early:
+async def _journal(reader: DbReader, root: Path, url: str, seal: Seal | None) -> _Journal:
     """Read the operations that only the journal has. Raises StorageError."""
     value = await _in_time(reader.get(journal_state.key()))
     state = None if value is None else journal_state.decode(value)
     directory = journal_of(root, state, is_beside="://" not in url)
     if state is None or directory is None:
-        return Early({}, _NOTHING)
+        return _Journal(Early({}, _NOTHING), [])
     held = EndRecord(state.sequence, state.checksum)
-    journal: Early = await _run(_read_journal, directory, state.database_id, held, seal)
+    journal: _Journal = await _run(_read_journal, directory, state.database_id, held, seal)
     return journal
 
 
-def _read_journal(directory: Path, database_id: int, held: EndRecord, seal: Seal | None) -> Early:
+def _read_journal(directory: Path, database_id: int, held: EndRecord, seal: Seal | None) -> _Journal:
     rows: Rows = {}
     try:
-        for _, more, _ in read_commits(survey_journal(directory, database_id, held), seal):
+        survey = survey_journal(directory, database_id, held)
+        for _, more, _ in read_commits(survey, seal):
             rows.update(more)
+        starts = read_body_starts(survey, BLOCK_START_BYTES)
     except OSError as error:
         raise StorageError(f"opening the journal: {error.strerror}: {error.filename}") from error
-    return Early(rows, _NOTHING)
+    return _Journal(Early(rows, _NOTHING), starts)
 
 
 async def _in_time(step: Awaitable[_Result]) -> _Result:

@@ -1,7 +1,10 @@
 """What the journal needs of the encryption of a storage."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+BLOCK_START_BYTES: Final = 24
+"""By so much of a block its key is known."""
 
 
 class Seal(Protocol):

@@ -39,7 +39,7 @@ Place = Annotated[
 ]
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
     """A cut to copy: where it is, and what the index says of it."""
 
     url: str
@@ -60,11 +60,11 @@ def backup(
     """Copy everything a broker has confirmed, while it goes on; all as of one moment."""
     if offline:
         settings = _storage_settings(storage, config)
-        origin = _stopped(settings)
+        origin = _stopped_cut(settings)
     elif config is not None:
         raise typer.BadParameter("is for --offline", param_hint="--config")
     else:
-        origin = _running(api, storage)
+        origin = running_cut(api, storage)
     with _progress("copying") as bar:
         index = done(_back_up(origin, to, bar))
     _show(index, to, as_json)
@@ -84,7 +84,7 @@ def restore(
     _show(index, place if settings is None else settings.url, as_json)
 
 
-async def _back_up(origin: contextlib.AbstractAsyncContextManager[_Origin], to: str, bar: _Bar) -> Index:
+async def _back_up(origin: contextlib.AbstractAsyncContextManager[Origin], to: str, bar: _Bar) -> Index:
     from storage.backup.backup_places import open_for_writing
     from storage.backup.copying import copy_cut
     from storage.backup.source import CutSource
@@ -116,14 +116,14 @@ async def _restore(place: str, settings: StorageSettings | None, bar: _Bar) -> I
 
 
 @contextlib.asynccontextmanager
-async def _running(api: Api, storage: str | None) -> AsyncIterator[_Origin]:
+async def running_cut(api: Api, storage: str | None) -> AsyncIterator[Origin]:
     """Hold a cut that a running broker makes, for as long as it is used."""
     made = await asyncio.to_thread(api.call, "POST", "/cuts")
     path = f"/cuts/{segment(made['id'])}"
     keeper = asyncio.create_task(_keep(api, path))
     try:
         about = _about(made["made_at"], made["sequence"])
-        yield _Origin(storage or made["storage"], made["id"], about)
+        yield Origin(storage or made["storage"], made["id"], about)
         if keeper.done():
             keeper.result()
     finally:
@@ -139,7 +139,7 @@ async def _keep(api: Api, path: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
+async def _stopped_cut(settings: StorageSettings) -> AsyncIterator[Origin]:
     """Hold a cut of a storage that no broker has open."""
     from storage.open import absolute_path, open_store
     from storage.read_only import check_is_storage
@@ -153,7 +153,7 @@ async def _stopped(settings: StorageSettings) -> AsyncIterator[_Origin]:
             raise StorageError("there is nothing in memory to copy")
         cut = await cuts.make()
         made_at = iso_time(Clock().now_ms())
-        yield _Origin(settings.url, cut.id, _about(made_at, cut.sequence))
+        yield Origin(settings.url, cut.id, _about(made_at, cut.sequence))
         await cuts.drop(cut.id)
     finally:
         await store.close()

@@ -48,7 +48,7 @@ def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson
     """Delete payloads that nothing holds and lower counts of references that are too high, as `verify` tells
     them. Changes nothing where a record cannot be read; exit 1 if problems are left.
     """
-    found, repaired_count = done(_repair(_stored(storage, config)))
+    found, repaired_count = done(_repair(stored(storage, config)))
     if as_json:
         print_json({**asdict(found), "repaired_count": repaired_count})
     else:
@@ -59,10 +59,10 @@ def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson
 
 
 def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
-    return done(_inspect(_stored(storage, config), verify=verify))
+    return done(_inspect(stored(storage, config), verify=verify))
 
 
-def _stored(storage: str | None, config: Path | None) -> StorageSettings:
+def stored(storage: str | None, config: Path | None) -> StorageSettings:
     """Return where the storage is; exits if that cannot be."""
     try:
         settings = load_settings(config, overrides={"storage.url": storage}).storage

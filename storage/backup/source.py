@@ -30,6 +30,11 @@ class CutSource:
         """Open the cut of the database at `url`, which a broker may go on writing. Raises StorageError."""
         return cls(*await open_cut(url, cut_id))
 
+    async def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key as it lies there, or None. Raises StorageError."""
+        value: bytes | None = await _in_time(self._reader.get(key))
+        return value
+
     async def pages(self) -> AsyncIterator[list[Row]]:
         """Yield all rows in key order, some hundred KiB at a time. Raises StorageError."""
         rows = await _in_time(self._reader.scan(_EVERYTHING))

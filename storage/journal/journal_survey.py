@@ -114,6 +114,15 @@ def read_commits(
             yield EndRecord(frame.sequence, frame.checksum), rows, len(body)
 
 
+def read_body_starts(survey: Survey, size: int) -> list[bytes]:
+    """Read the first bytes of the body of each commit to be replayed. Raises OSError."""
+    starts = []
+    for path, found in survey.to_replay:
+        data = path.read_bytes()
+        starts += [data[frame.body_start : frame.body_start + size] for frame in found]
+    return starts
+
+
 class _Walk:
     """Goes from frame to frame and knows what has to come next."""
 

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from config import limits
 from storage.errors import NotOpened
+from storage.seal import BLOCK_START_BYTES
 
 SALT_BYTES: Final = 14
 SECRET_BYTES: Final = 32
@@ -33,7 +34,7 @@ OVERHEAD_BYTES: Final = 48
 """By which a block is longer than what is sealed in it."""
 
 _HEAD: Final = struct.Struct("<8sH14s")
-_HEAD_BYTES: Final = _HEAD.size
+_HEAD_BYTES: Final = BLOCK_START_BYTES
 _START_BYTES: Final = _HEAD_BYTES + 8
 _TAG_BYTES: Final = 16
 _NONCE_START: Final = bytes(4)
@@ -120,6 +121,14 @@ class _Sealing:
         self.taken += block_count
 
 
+def number_of(block: bytes, mark: bytes) -> int | None:
+    """Return the number of the key that sealed a block, or its beginning; None if it is not sealed."""
+    if not block.startswith(mark) or len(block) < _HEAD_BYTES:
+        return None
+    number: int = _HEAD.unpack_from(block)[1]
+    return number
+
+
 class Ring:
     """The keys of one database. The first of `secrets` seals; all open. May be used by several threads.
 
@@ -203,12 +212,6 @@ class Ring:
             return opener.decrypt_parts(nonce, memoryview(block)[_START_BYTES:], place)
         except InvalidTag:
             raise NotOpened("it was changed, or lies at the place of another") from None
-
-    def secret_of(self, block: bytes) -> Secret | None:
-        """Return the key of a block, None if it is not sealed. Raises NotOpened if it is not there."""
-        if not block.startswith(self.mark) or len(block) < OVERHEAD_BYTES:
-            return None
-        return self._secret(block[:_HEAD_BYTES])
 
     def _secret(self, head: bytes) -> Secret:
         _, number, _ = _HEAD.unpack(head)

@@ -10,11 +10,12 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import CorruptRecord, NotOpened
 from storage.fast_batch import fill_batch
-from storage.fast_rows import value_of
+from storage.fast_rows import next_rows, value_of
 from storage.metadata_log import PREFIX as LOG_PREFIX
 from storage.records import RECORDS, encryption, format_marker, holder, journal_state, log_place
 from storage.records.special_codecs import SEALED_VERSION
 from storage.sealing.sealed_blocks import Ring
+from storage.slate_errors import answered
 from storage.slate_store import SlateStore
 
 PLAIN_KEYS: Final = frozenset(
@@ -52,6 +53,12 @@ class SealedStore(SlateStore):
         """See `SlateStore.introduce`."""
         if self.record is not None:
             ops.put(encryption.key(), self.record)
+
+    async def page_as_it_lies(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows from `start` on, their values not opened. Raises StorageError."""
+        bounds = KeyRange(start=start or None, start_inclusive=True, end=None, end_inclusive=False)
+        async with answered("scanning", limits.STORE_CALL_TIMEOUT_S):
+            return await next_rows(await self._database.scan(bounds), limit)
 
     async def _value_of(self, database: Db, key: bytes) -> bytes | None:
         value = await value_of(database, key)

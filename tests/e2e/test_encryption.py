@@ -1,6 +1,7 @@
 """A broker whose storage is encrypted: nothing of a message is found on its disk, and all is there again."""
 
 import asyncio
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -281,3 +282,55 @@ def test_changed_block_is_told_by_verify(own_broker: Callable[..., BrokerProcess
     with amqp.connect(broker.amqp_port) as connection, pytest.raises(pika.exceptions.AMQPError):
         bodies(connection.channel(), "durable")
     assert "corrupt payload record" in broker.log
+
+
+def test_keys_in_use_are_told_and_old_ones_taken_away(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    broker = own_broker()
+
+    def publish() -> None:
+        with amqp.connect(broker.amqp_port) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("durable", durable=True)
+            channel.basic_publish("", "durable", MARKER, persistent())
+
+    def used(*arguments: str, code: int = 0) -> dict[str | None, int]:
+        got, told = command("store", "keys", "--json", *arguments)
+        assert got == code, told
+        return {use["id"]: use["records"] + use["commits"] for use in json.loads(told)} if code == 0 else {}
+
+    def restart(*key_ids: str) -> tuple[str, ...]:
+        assert broker.stop() == 0
+        broker.config = encrypted(keys, *key_ids)
+        broker.start()
+        publish()
+        return ("--config", str(broker.config_file), "--storage", broker.storage)
+
+    publish()
+    running = ("--running", "--url", broker.http_url, "--storage", broker.storage)
+    assert set(used(*running)) == {None}
+    restart("2025")
+    options = restart("2026", "2025")
+    running = ("--running", "--url", broker.http_url, "--storage", broker.storage)
+    before = used(*running)
+    assert set(before) == {"2025", "2026", None}
+    assert all(before.values())
+    used(*options, code=1)  # the broker has it
+    used(*running, "--rewrite", code=1)
+    broker.kill9()
+    stopped = used(*options)
+    assert set(stopped) == {"2025", "2026", None}
+    used(*options, "--forget", "2025", code=1)
+    code, told = command("store", "keys", *options, "--rewrite", "--forget", "2025")
+    assert code == 0
+    assert "records encrypted anew with key 2026" in told
+    assert "2025: forgotten; take it out of storage.encryption.keys" in told
+    assert set(used(*options)) == {"2026"}
+    assert command("store", "verify", *options)[0] == 0
+    broker.config = encrypted(keys, "2026")
+    broker.start()
+    with amqp.connect(broker.amqp_port) as connection:
+        assert bodies(connection.channel(), "durable") == {MARKER: 3}
