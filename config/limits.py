@@ -142,6 +142,9 @@ LINK_RETRY_S_MIN: Final = 1.0
 LINK_RETRY_S_MAX: Final = 60.0
 LINK_URIS_MAX: Final = 16
 METRICS_LINKS_MAX: Final = 1_000
+FEDERATION_LINKS_MAX: Final = 1_000  # of a virtual host
+FEDERATION_LOOK_S: Final = 1.0  # between two looks at policies and bindings
+FEDERATION_QUEUE_LOOK_S: Final = 0.1  # at whether consumers of a queue have room
 SHOVEL_RETRY_S: Final = 5.0
 SHOVEL_PREFETCH_MESSAGES: Final = 1_000
 

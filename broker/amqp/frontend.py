@@ -99,7 +99,7 @@ class AmqpFrontend(Frontend):
             limits.AMQP_FRAME_BYTES_MAX,
             limits.AMQP_CHANNELS_MAX,
             limits.AMQP_HEARTBEAT_S,
-            SERVER_PROPERTIES,
+            SERVER_PROPERTIES | hub.server_properties,
             hub.clock.monotonic(),
             offers_external=bool(transport.certificate_names),
             other_headers=others.headers,

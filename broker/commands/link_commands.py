@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +41,12 @@ def _value(setting: list[str]) -> dict[str, Any]:
     return value
 
 
-def commands_of(component: str, what: str, about: str) -> ApiCommands:
-    """Return the commands about the parameters of a component, of which one is called `what`."""
+def commands_of(
+    component: str, what: str, about: str, read: Callable[[list[str]], Any] = _value
+) -> ApiCommands:
+    """Return the commands about the parameters of a component, of which one is called `what`; `read` makes
+    the value of what `add` is given.
+    """
     commands = ApiCommands(about, in_vhost=True)
     path = f"/parameters/{component}"
 
@@ -56,7 +61,7 @@ def commands_of(component: str, what: str, about: str) -> ApiCommands:
         print_found(found, columns, as_json=as_json)
 
     def add(api: Api, name: Name, setting: Settings) -> None:
-        api.call("PUT", f"{path}/{segment(name)}", body={"value": _value(setting)})
+        api.call("PUT", f"{path}/{segment(name)}", body={"value": read(setting)})
         typer.echo(f"{what} {name} is set")
 
     def remove(api: Api, name: Name) -> None:
@@ -72,3 +77,11 @@ def commands_of(component: str, what: str, about: str) -> ApiCommands:
 
 
 shovels = commands_of("shovel", "shovel", "Shovels: messages moved from or to another broker.")
+upstreams = commands_of("federation-upstream", "upstream", "Upstreams: whence exchanges and queues fetch.")
+upstream_sets = commands_of(
+    "federation-upstream-set",
+    "set",
+    "Sets of upstreams, for policies.",
+    lambda names: [{"upstream": name} for name in names],
+)
+upstreams.add_typer(upstream_sets, name="set")

@@ -24,6 +24,7 @@ from broker.commands.http_api import TIMEOUT_S, Api, AsJson, segment, with_api
 from broker.commands.printing import EXIT_REFUSED, print_json, print_table, refuse
 from broker.commands.queue_mover import EXCHANGE, STREAM, Account, MoveStopped, QueueMover
 from config import limits
+from protocols.amqp091.methods import unchecked
 
 PASSWORD_VARIABLE: Final = "MIGRATE_PASSWORD"  # noqa: S105 - its name
 
@@ -223,7 +224,7 @@ def _count(old: Target, account: Account) -> int | None:
     """Return how many messages wait in a queue of the other broker; None where it does not tell."""
     try:
         with closing(old.amqp(vhost=account.vhost)) as client:
-            declare = commands.Queue.Declare(queue=account.queue, passive=True)
+            declare = unchecked(commands.Queue.Declare, queue=account.queue, passive=True)
             return int(client.call(declare, commands.Queue.DeclareOk).message_count)
     except ClientError:
         return None
@@ -233,7 +234,7 @@ def _tidy(here: Target, vhosts: set[str]) -> None:
     """Delete the exchanges that were moved through."""
     for vhost in vhosts:
         with suppress(ClientError), closing(here.amqp(vhost=vhost)) as client:
-            client.call(commands.Exchange.Delete(exchange=EXCHANGE), commands.Exchange.DeleteOk)
+            client.call(unchecked(commands.Exchange.Delete, exchange=EXCHANGE), commands.Exchange.DeleteOk)
 
 
 class _Progress:

@@ -15,7 +15,7 @@ from broker.commands.bench_clients import CHANNEL, AmqpClient, ClientError
 from broker.links.relay import STREAM_OFFSET, Parcel, Relay, encode_acks
 from config import limits
 from protocols.amqp091.client import Frame, encode_publish
-from protocols.amqp091.methods import encode_method
+from protocols.amqp091.methods import encode_method, unchecked
 
 STREAM: Final = "stream"
 EXCHANGE: Final = "sluicemq-migrate"
@@ -94,10 +94,10 @@ class QueueMover:
     def _open_target(self) -> None:
         target = self._target
         target.select_confirms()
-        target.call(commands.Exchange.Delete(exchange=EXCHANGE), commands.Exchange.DeleteOk)
-        declare = commands.Exchange.Declare(exchange=EXCHANGE, exchange_type="fanout")
+        target.call(unchecked(commands.Exchange.Delete, exchange=EXCHANGE), commands.Exchange.DeleteOk)
+        declare = unchecked(commands.Exchange.Declare, exchange=EXCHANGE, exchange_type="fanout")
         target.call(declare, commands.Exchange.DeclareOk)
-        bind = commands.Queue.Bind(queue=self._account.queue, exchange=EXCHANGE)
+        bind = unchecked(commands.Queue.Bind, queue=self._account.queue, exchange=EXCHANGE)
         target.call(bind, commands.Queue.BindOk)
 
     def _begin(self) -> None:
@@ -106,13 +106,13 @@ class QueueMover:
         offset = self._account.offset
         start: int | str = offset + 1 if offset >= 0 else "first"
         arguments: dict[str, Any] = {STREAM_OFFSET: start} if self._is_stream else {}
-        consume = commands.Basic.Consume(queue=self._account.queue, arguments=arguments)
+        consume = unchecked(commands.Basic.Consume, queue=self._account.queue, arguments=arguments)
         source.call(consume, commands.Basic.ConsumeOk)
         self._take_all(source.whole_frames())
 
     def _waiting(self) -> int:
         """Return how many messages the source has ready."""
-        declare = commands.Queue.Declare(queue=self._account.queue, passive=True)
+        declare = unchecked(commands.Queue.Declare, queue=self._account.queue, passive=True)
         before: list[Frame] = []
         answer = self._source.call(declare, commands.Queue.DeclareOk, before)
         self._take_all([*before, *self._source.whole_frames()])
@@ -211,7 +211,7 @@ class QueueMover:
         """Give back what was refused."""
         for tag in self._held:
             self._source.send(encode_method(CHANNEL, commands.Basic.Nack(tag, False, True)))
-        delete = commands.Exchange.Delete(exchange=EXCHANGE)
+        delete = unchecked(commands.Exchange.Delete, exchange=EXCHANGE)
         self._target.call(delete, commands.Exchange.DeleteOk)
 
 

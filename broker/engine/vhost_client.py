@@ -18,6 +18,7 @@ from broker.engine.call_names import Told
 from broker.engine.client import ShardClient
 from broker.engine.client.epochs import EpochClient
 from broker.engine.client.exchanges import ExchangeClient
+from broker.engine.client.federating import FederationClient
 from broker.engine.client.groups import GroupClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient
 from broker.engine.client.messages import MessageClient
@@ -73,6 +74,7 @@ class VhostClient(ShardClient):
         self.publishing = names.within(client.publishing, PublishingClient)
         self.consuming = names.within(client.consuming, ConsumingClient)
         self.settling = names.within(client.settling, SettlingClient)
+        self.federation = names.within(client.federation, FederationClient)
         self.sessions = client.sessions.within(vhost)
         self.retained = client.retained.within(vhost)
         self.policies = client.policies.within(vhost)

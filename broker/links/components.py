@@ -22,25 +22,25 @@ class Component(ABC):
     """One kind of parameters."""
 
     @abstractmethod
-    def check(self, value: Mapping[str, Any], hub: Hub, login: Login) -> None:
+    def check(self, value: Any, hub: Hub, login: Login) -> None:
         """Raise InvalidArgument for a value that cannot be, NotPermitted and VhostRefused for what that user
         may not have done.
         """
 
     @abstractmethod
-    def make(self, value: Mapping[str, Any], hub: Hub, name: str) -> Link | None:
+    def make(self, value: Any, hub: Hub, name: str) -> Link | None:
         """Return what runs by a parameter, None: nothing does by itself. Raises InvalidArgument."""
 
     @abstractmethod
-    def without_secrets(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def without_secrets(self, value: Any) -> Any:
         """Return a value as it may be shown."""
 
 
 class _Shovels(Component):
-    def check(self, value: Mapping[str, Any], hub: Hub, login: Login) -> None:
+    def check(self, value: Any, hub: Hub, login: Login) -> None:
         from broker.links.shovel_settings import read_shovel
 
-        settings = read_shovel(value, hub.vhost.name)
+        settings = read_shovel(table_of(value), hub.vhost.name)
         if login.is_administrator:
             return
         for end, action in ((settings.source, Action.READ), (settings.target, Action.WRITE)):
@@ -60,7 +60,7 @@ class _Shovels(Component):
                 else:
                     raise AccessRefused("only administrators leave it open where messages go")
 
-    def make(self, value: Mapping[str, Any], hub: Hub, name: str) -> Link:
+    def make(self, value: Any, hub: Hub, name: str) -> Link:
         from broker.links.inner_connection import InnerConnections
         from broker.links.shovel import Shovel
         from broker.links.shovel_settings import read_shovel
@@ -68,8 +68,46 @@ class _Shovels(Component):
         settings = read_shovel(value, hub.vhost.name)
         return Shovel(hub, name, settings, InnerConnections(hub).open)
 
-    def without_secrets(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def without_secrets(self, value: Any) -> Any:
         return without_passwords(value)
+
+
+class _Upstreams(Component):
+    def check(self, value: Any, hub: Hub, login: Login) -> None:
+        from broker.links.upstream_settings import check_upstream, read_upstream
+
+        check_upstream(table_of(value))
+        settings = read_upstream("", value, hub.vhost.name)
+        if any(uri.is_here for uri in settings.uris) and not login.is_administrator:
+            raise AccessRefused("only administrators have this broker as an upstream of itself")
+
+    def make(self, value: Any, hub: Hub, name: str) -> None:
+        return None  # links are made by policies: `Federation`
+
+    def without_secrets(self, value: Any) -> Any:
+        return without_passwords(value)
+
+
+class _UpstreamSets(Component):
+    def check(self, value: Any, hub: Hub, login: Login) -> None:
+        from broker.links.upstream_settings import check_set
+
+        check_set(value)
+        if not login.is_administrator and any("uri" in each for each in value):
+            raise AccessRefused("only administrators have sets with URIs of their own")
+
+    def make(self, value: Any, hub: Hub, name: str) -> None:
+        return None
+
+    def without_secrets(self, value: Any) -> Any:
+        return [without_passwords(each) for each in value]
+
+
+def table_of(value: object) -> Mapping[str, Any]:
+    """Return a value that is an object; raises InvalidArgument."""
+    if not isinstance(value, dict):
+        raise InvalidArgument("value: an object")
+    return value
 
 
 def without_passwords(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +122,13 @@ def without_passwords(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shown(each) if key.endswith("uri") else each for key, each in value.items()}
 
 
-COMPONENTS: Final[Mapping[str, Component]] = {"shovel": _Shovels()}
+UPSTREAM: Final = "federation-upstream"
+UPSTREAM_SET: Final = "federation-upstream-set"
+COMPONENTS: Final[Mapping[str, Component]] = {
+    "shovel": _Shovels(),
+    UPSTREAM: _Upstreams(),
+    UPSTREAM_SET: _UpstreamSets(),
+}
 
 
 def component_of(name: str) -> Component:

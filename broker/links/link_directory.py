@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import secrets
+import socket
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from broker.access.login import Login
-from broker.links.components import COMPONENTS, component_of
+from broker.links.components import COMPONENTS, UPSTREAM, UPSTREAM_SET, component_of
 from broker.links.supervised_link import Link, LinkView
 from broker.vhosts.hub import Hub
 from config import limits
 from queue_manager.api import ParameterKey
 from queue_manager.errors import InvalidArgument, LimitReached, QueueManagerError
 
+if TYPE_CHECKING:
+    from broker.links.federation import Federation
+
+FEDERATION: Final = "federation"
+"""The component that links of federation are shown as."""
+_CLUSTER_NAME: Final = ParameterKey("cluster_name", "", "")
 _log: Final = structlog.get_logger("sluicemq.link")
 
 
@@ -35,7 +42,7 @@ class Parameter:
     component: str
     vhost: str
     name: str
-    value: Mapping[str, Any]
+    value: Any
 
 
 class Links:
@@ -46,14 +53,17 @@ class Links:
         self._hub = hub
         self._records = hub.client.parameters
         self._commits = hub.client.commits
-        self._values: dict[ParameterKey, dict[str, Any]] = {}
+        self._values: dict[ParameterKey, Any] = {}
         self._links: dict[ParameterKey, Link] = {}
+        self._federations: dict[str, Federation] = {}
         self._changing = asyncio.Lock()
 
     def begin(self) -> None:
         """Have those run that were kept before the start."""
         for key, raw in self._records.kept():
-            if key.vhost in self._hub.vhosts():
+            if key == _CLUSTER_NAME:
+                self._hub.server_properties["cluster_name"] = raw.decode()
+            elif key.vhost in self._hub.vhosts():
                 self._values[key] = json.loads(raw)
             else:
                 self._records.forget(key)
@@ -68,12 +78,17 @@ class Links:
                     name=key.name,
                     reason=error.reason,
                 )
+        for vhost in {key.vhost for key in self._values}:
+            self._federate(vhost)
         self._hub.on_vhost(self._on_vhost)
 
     def _on_vhost(self, hub: Hub, begins: bool) -> None:
         if not begins:
             for key in [key for key in self._values if key.vhost == hub.vhost.name]:
                 self._drop(key)
+            federation = self._federations.pop(hub.vhost.name, None)
+            if federation is not None:
+                federation.stop()
 
     def all(self, vhost: str, component: str = "", *, with_secrets: bool = False) -> list[Parameter]:
         """Return the parameters of a virtual host, by component and name; those of a `component` alone.
@@ -104,8 +119,8 @@ class Links:
         """
         kind = component_of(component)
         raw = json.dumps(value).encode()
-        if not isinstance(value, dict) or len(raw) > limits.PARAMETER_BYTES_MAX:
-            raise InvalidArgument(f"value: an object of at most {limits.PARAMETER_BYTES_MAX} bytes")
+        if len(raw) > limits.PARAMETER_BYTES_MAX:
+            raise InvalidArgument(f"value: at most {limits.PARAMETER_BYTES_MAX} bytes")
         if not 1 <= len(name.encode()) <= limits.PARAMETER_NAME_BYTES_MAX or not name.isprintable():
             raise InvalidArgument(f"a name has 1 to {limits.PARAMETER_NAME_BYTES_MAX} printable bytes")
         hub = self._hub.of_vhost(vhost)
@@ -123,6 +138,7 @@ class Links:
             self._values[key] = value
             self._records.keep(key, raw)
             self._start(key)
+            self._federate(vhost)
             await self._commits.durable()
         told = {"component": component, "name": name, "vhost": vhost}
         _log.info("parameter.set", **told, by=login.user)
@@ -135,6 +151,7 @@ class Links:
         self.find(component, vhost, name)
         async with self._changing:
             self._drop(ParameterKey(component, vhost, name))
+            self._federate(vhost)
             await self._commits.durable()
         told = {"component": component, "name": name, "vhost": vhost}
         _log.info("parameter.cleared", **told, by=by)
@@ -149,7 +166,10 @@ class Links:
     def views(self, vhost: str, component: str = "") -> list[LinkView]:
         """Return the links of a virtual host, by component and name."""
         found = [key for key in self._links if key.vhost == vhost and component in ("", key.component)]
-        return [self._links[key].view() for key in sorted(found)]
+        views = [self._links[key].view() for key in sorted(found)]
+        if component in ("", FEDERATION) and vhost in self._federations:
+            views += self._federations[vhost].views()
+        return views
 
     def restart(self, component: str, vhost: str, name: str) -> None:
         """Have a link begin anew; raises ParameterNotFound, InvalidArgument."""
@@ -164,6 +184,30 @@ class Links:
         if link is not None:
             self._links[key] = link
             link.start(self._on_done)
+
+    def _federate(self, vhost: str) -> None:
+        """Tell federation of the upstreams as they are; it begins with the first one."""
+        by_component: dict[str, dict[str, Any]] = {UPSTREAM: {}, UPSTREAM_SET: {}}
+        for key, value in self._values.items():
+            if key.vhost == vhost and key.component in by_component:
+                by_component[key.component][key.name] = value
+        if vhost not in self._federations:
+            if not by_component[UPSTREAM]:
+                return
+            from broker.links.federation import Federation
+            from broker.links.inner_connection import InnerConnections
+
+            hub = self._hub.of_vhost(vhost)
+            self._federations[vhost] = Federation(hub, InnerConnections(hub).open, self._cluster_name())
+        self._federations[vhost].follow(by_component[UPSTREAM], by_component[UPSTREAM_SET])
+
+    def _cluster_name(self) -> str:
+        """Return what tells this broker from all others, over restarts; brokers of one machine, too."""
+        properties = self._hub.server_properties
+        if "cluster_name" not in properties:
+            properties["cluster_name"] = f"sluicemq@{socket.gethostname()}-{secrets.token_hex(4)}"
+            self._records.keep(_CLUSTER_NAME, properties["cluster_name"].encode())
+        return str(properties["cluster_name"])
 
     def _stop(self, key: ParameterKey) -> None:
         link = self._links.pop(key, None)

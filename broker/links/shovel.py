@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,18 +10,14 @@ from pamqp import commands
 
 from broker.links.amqp_peer import AmqpPeer, OpenHere, connect_any
 from broker.links.amqp_uri import without_login
-from broker.links.relay import Parcel, Relay, encode_acks
-from broker.links.shovel_settings import (
-    NO_ACK,
-    ON_CONFIRM,
-    QUEUE_LENGTH,
-    End,
-    ShovelSettings,
-)
-from broker.links.supervised_link import Link, LinkLost
+from broker.links.haul import NO_ACK, Haul
+from broker.links.relay import Parcel
+from broker.links.shovel_settings import QUEUE_LENGTH, End, ShovelSettings
+from broker.links.supervised_link import Link
 from broker.vhosts.hub import Hub
 from protocols.amqp091 import content
 from protocols.amqp091.client import encode_publish
+from protocols.amqp091.methods import unchecked
 
 FORWARDED: Final = "x-shovelled"
 _TIMESTAMP: Final = "x-shovelled-timestamp"
@@ -87,26 +81,30 @@ class Shovel(Link):
         """Declare the queue of an end, unless it is there."""
         if end.queue is None:
             if end.exchange:
-                passive = commands.Exchange.Declare(exchange=end.exchange, passive=True)
+                passive = unchecked(commands.Exchange.Declare, exchange=end.exchange, passive=True)
                 await peer.call(passive, commands.Exchange.DeclareOk)
             return
-        passive_queue = commands.Queue.Declare(queue=end.queue, passive=True)
+        passive_queue = unchecked(commands.Queue.Declare, queue=end.queue, passive=True)
         if end.is_predeclared:
             await peer.call(passive_queue, commands.Queue.DeclareOk)
         elif await peer.is_there(passive_queue, commands.Queue.DeclareOk) is None:
-            declare = commands.Queue.Declare(queue=end.queue, durable=True, arguments=dict(end.arguments))
+            declare = unchecked(
+                commands.Queue.Declare, queue=end.queue, durable=True, arguments=dict(end.arguments)
+            )
             await peer.call(declare, commands.Queue.DeclareOk)
 
     async def _source_queue(self, source: AmqpPeer) -> tuple[str, int]:
         """Return the queue to consume, and how many messages it has; that of an exchange is made."""
         end = self._settings.source
         if end.queue is not None:
-            passive = commands.Queue.Declare(queue=end.queue, passive=True)
+            passive = unchecked(commands.Queue.Declare, queue=end.queue, passive=True)
             found = await source.call(passive, commands.Queue.DeclareOk)
             return end.queue, found.message_count
-        own = commands.Queue.Declare(queue="", exclusive=True, arguments=dict(end.arguments))
+        own = unchecked(commands.Queue.Declare, queue="", exclusive=True, arguments=dict(end.arguments))
         queue = (await source.call(own, commands.Queue.DeclareOk)).queue
-        bind = commands.Queue.Bind(queue=queue, exchange=end.exchange or "", routing_key=end.key or "")
+        bind = unchecked(
+            commands.Queue.Bind, queue=queue, exchange=end.exchange or "", routing_key=end.key or ""
+        )
         await source.call(bind, commands.Queue.BindOk)
         return queue, 0
 
@@ -136,9 +134,16 @@ class _Run:
     ) -> None:
         self._shovel = shovel
         self._settings = settings
-        self._source = source
         self.target = target
-        self.relay = Relay(self._seal)
+        self._haul = Haul(
+            source,
+            target,
+            settings.ack_mode,
+            seal=self._seal,
+            choose=self._wanted,
+            passed_on=shovel.acknowledged,
+        )
+        self.relay = self._haul.relay
         self._taken_max = shovel.remaining
         self._forward_header = _forward_header(shovel, settings, target, shown)
         self._is_changed = bool(
@@ -147,81 +152,25 @@ class _Run:
 
     async def run(self, queue: str, is_up: Callable[[], None]) -> None:
         """Pass messages on, until all are that were to be. Raises LinkLost."""
-        settings, source = self._settings, self._source
-        if settings.ack_mode == ON_CONFIRM:
-            await self.target.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
-        qos = commands.Basic.Qos(prefetch_count=settings.prefetch)
-        await source.call(qos, commands.Basic.QosOk)
-        consume = commands.Basic.Consume(
+        settings, haul = self._settings, self._haul
+        await haul.prepare(settings.prefetch)
+        consume = unchecked(
+            commands.Basic.Consume,
             queue=queue,
             no_ack=settings.ack_mode == NO_ACK,
             arguments=dict(settings.consumer_arguments),
         )
-        await source.call(consume, commands.Basic.ConsumeOk)
+        await haul.source.call(consume, commands.Basic.ConsumeOk)
         is_up()
-        both = [asyncio.create_task(self._from_source()), asyncio.create_task(self._from_target())]
-        try:
-            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in both:
-                task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            self._give_back()
+        await haul.run()
 
-    async def _from_source(self) -> None:
-        """Pass on what the source delivers."""
-        relay, target = self.relay, self.target
-        while True:
-            for frame in await self._source.frames():
-                relay.take(frame)
-            parcels = self._wanted(relay.take_ready())
-            if not parcels:
-                continue
-            target.send(relay.publish(parcels))
-            await target.drain()
-            if self._settings.ack_mode != ON_CONFIRM:
-                relay.published()
-                if self._acknowledge():
-                    return
-
-    def _wanted(self, parcels: list[Parcel]) -> list[Parcel]:
+    def _wanted(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Return those that are to be passed on: the others stay where they are."""
         if self._taken_max is None:
             return parcels
         wanted = parcels[: self._taken_max]
         self._taken_max -= len(wanted)
         return wanted
-
-    async def _from_target(self) -> None:
-        """Take the target's confirms."""
-        while True:
-            for frame in await self.target.frames():
-                method = frame.method
-                if isinstance(method, commands.Basic.Ack | commands.Basic.Nack):
-                    if self.relay.settle(method):
-                        raise LinkLost("the target takes no more: it refused a message")
-                elif isinstance(method, commands.Basic.Return):
-                    raise LinkLost(f"the target has no queue for a message: {method.reply_text}")
-            if self._acknowledge():
-                return
-            await self._source.drain()
-
-    def _acknowledge(self) -> bool:
-        """Acknowledge what was passed on; whether all is that was to be."""
-        done = self.relay.take_done()
-        if not done:
-            return False
-        if self._settings.ack_mode != NO_ACK:
-            self._source.send(encode_acks(done, multiple=True))
-        return self._shovel.acknowledged(len(done))
-
-    def _give_back(self) -> None:
-        """Return to the source what it was not told about: that is no attempt at delivery."""
-        if self._settings.ack_mode != NO_ACK and self.relay.order:
-            with suppress(OSError, RuntimeError):
-                self._source.say(commands.Basic.Nack(0, True, True))
 
     def _seal(self, parcel: Parcel) -> bytes:
         end, target = self._settings.target, self.target

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.links.amqp_uri import AmqpUri, read_uri
+from broker.links.haul import ACK_MODES, NO_ACK, ON_CONFIRM
 from config import limits
 from queue_manager.errors import InvalidArgument
 
-ON_CONFIRM: Final = "on-confirm"
-ON_PUBLISH: Final = "on-publish"
-NO_ACK: Final = "no-ack"
-_ACK_MODES: Final = (NO_ACK, ON_PUBLISH, ON_CONFIRM)
 NEVER: Final = "never"
 QUEUE_LENGTH: Final = "queue-length"
 _PROTOCOL: Final = "amqp091"
@@ -162,7 +159,7 @@ _CHECKS: Final[Checks] = {
     "add-timestamp-header": flag,
     "dest-publish-properties": _properties,
     "publish-properties": _properties,
-    "ack-mode": one_of(*_ACK_MODES),
+    "ack-mode": one_of(*ACK_MODES),
     "reconnect-delay": number,
 }
 _OTHER_NAMES: Final = {

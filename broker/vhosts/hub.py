@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from copy import copy
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from broker.access.access import Access
 from broker.clock import Clock
@@ -52,6 +52,7 @@ class Hub:
         self.counters = Counters()
         self.refusals = RefusalLog()
         self.events = Events(client)
+        self.server_properties: Final[dict[str, Any]] = {}  # told to AMQP clients, beside those of all
         self.vhost = Vhost(DEFAULT_VHOST)
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}
         self._vhost_calls: Final[list[VhostCall]] = []

@@ -22,7 +22,7 @@ from protocols.amqp091.constants import (
     FRAME_METHOD,
     FRAME_OVERHEAD_BYTES,
 )
-from protocols.amqp091.methods import decode_method, encode_method
+from protocols.amqp091.methods import AnyNames, decode_method, encode_method
 from protocols.errors import ProtocolError
 
 FRAME_BYTES_MAX: Final = 131_072
@@ -30,8 +30,12 @@ BODY_FRAME_BYTES_MAX: Final = FRAME_BYTES_MAX - FRAME_OVERHEAD_BYTES
 NO_PROPERTIES: Final = b"\x00\x00"
 PERSISTENT: Final = b"\x10\x00\x02"  # the flag of delivery mode, and 2
 
+
 _HEAD: Final = Struct(">BHI")
 _CONTENT_HEAD: Final = Struct(">HHQ")
+
+
+class _Publish(AnyNames, commands.Basic.Publish): ...
 
 
 class Frame(NamedTuple):
@@ -114,7 +118,7 @@ def encode_publish(
 ) -> bytes:
     """Return all frames of one basic.publish; `properties` are encoded (`content.encode_properties`)."""
     frames = [
-        encode_method(channel, commands.Basic.Publish(0, exchange, routing_key, mandatory)),
+        encode_method(channel, _Publish(0, exchange, routing_key, mandatory)),
         encode_frame(FRAME_HEADER, channel, content_header(len(body), properties)),
     ]
     frames += [

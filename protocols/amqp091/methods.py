@@ -7,13 +7,15 @@ types are pamqp's; reading and writing by them is done here.
 
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pamqp import base, commands
 
 from protocols.amqp091 import tables
 from protocols.amqp091.constants import FRAME_END_BYTE, FRAME_METHOD, NOT_IMPLEMENTED, SYNTAX_ERROR
 from protocols.errors import LocalProtocolError, ProtocolError
+
+F = TypeVar("F", bound=base.Frame)
 
 _FRAME_AND_INDEX: Final = Struct(">BHII")
 _U32: Final = Struct(">I")
@@ -33,22 +35,33 @@ _LAYOUTS: Final[dict[int, tuple[type[base.Frame], tuple[tuple[str, str], ...]]]]
 }
 
 
-class _AnyNames(base.Frame):
+class AnyNames(base.Frame):
     """Checks nothing when it is made: names were checked when they came in, and may be any."""
 
     def validate(self) -> None: ...
 
 
-class QueueDeclareOk(_AnyNames, commands.Queue.DeclareOk): ...
+_WITH_ANY_NAMES: Final[dict[type, type]] = {}
 
 
-class BasicReturn(_AnyNames, commands.Basic.Return): ...
+def unchecked(kind: type[F], **arguments: Any) -> F:
+    """Return a method of this class for a broker, whose names may be any."""
+    found = _WITH_ANY_NAMES.get(kind)
+    if found is None:
+        found = _WITH_ANY_NAMES[kind] = type(kind.__name__, (AnyNames, kind), {})
+    return cast(F, found(**arguments))
 
 
-class BasicDeliver(_AnyNames, commands.Basic.Deliver): ...
+class QueueDeclareOk(AnyNames, commands.Queue.DeclareOk): ...
 
 
-class BasicGetOk(_AnyNames, commands.Basic.GetOk): ...
+class BasicReturn(AnyNames, commands.Basic.Return): ...
+
+
+class BasicDeliver(AnyNames, commands.Basic.Deliver): ...
+
+
+class BasicGetOk(AnyNames, commands.Basic.GetOk): ...
 
 
 def is_known(index: int) -> bool:

@@ -46,7 +46,10 @@ _TAKEN: Final = frozenset(
 _ARGUMENTS: Final = {"target-group-size": "x-quorum-target-group-size"}
 """Keys that are not called as their arguments."""
 _OF_STREAMS: Final = frozenset(("max-age", "stream-max-segment-size-bytes"))
-KEYS: Final = frozenset((*_FIELDS, _EXPIRES, _OVERFLOW, _ALTERNATE, *_TAKEN))
+_UPSTREAMS: Final = frozenset(("federation-upstream", "federation-upstream-set"))
+_OTHERS: Final = _OF_STREAMS | _UPSTREAMS | {_ALTERNATE}
+"""Keys that no queue is declared with, but streams."""
+KEYS: Final = frozenset((*_FIELDS, _EXPIRES, _OVERFLOW, _ALTERNATE, *_TAKEN, *_UPSTREAMS))
 OPERATOR_KEYS: Final = frozenset(
     (
         "delivery-limit",
@@ -109,8 +112,12 @@ def _settings(definition: Mapping[str, Any], allowed: frozenset[str]) -> dict[st
     settings: dict[str, Any] = {}
     if _ALTERNATE in definition:
         settings["alternate_exchange"] = _text(_ALTERNATE, definition[_ALTERNATE])
+    for key in definition.keys() & _UPSTREAMS:
+        _text(key, definition[key])
+    if definition.keys() >= _UPSTREAMS:
+        raise InvalidArgument("cannot specify federation-upstream and federation-upstream-set together")
     of_streams = {key: value for key, value in definition.items() if key in _OF_STREAMS}
-    of_queues = {key: value for key, value in definition.items() if key not in (*_OF_STREAMS, _ALTERNATE)}
+    of_queues = {key: value for key, value in definition.items() if key not in _OTHERS}
     for kind, part in (("stream", of_streams), ("quorum", of_queues)):
         asked = _read(kind, part)
         settings |= {field: getattr(asked, field) for key in part for field in _FIELDS.get(key, ())}

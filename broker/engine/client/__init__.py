@@ -12,6 +12,7 @@ from broker.engine.client.bans import BanRecords
 from broker.engine.client.commits import BackupClient, CommitClient
 from broker.engine.client.epochs import EpochClient
 from broker.engine.client.exchanges import ExchangeClient
+from broker.engine.client.federating import FederationClient
 from broker.engine.client.groups import GroupClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.client.messages import MessageClient
@@ -47,6 +48,7 @@ class ShardClient:
         self.vhosts = VhostRecords(shard)
         self.bans = BanRecords(shard)
         self.parameters = ParameterRecords(shard)
+        self.federation = FederationClient(shard)
         self.events = EventClient(shard)
         self.publishing = PublishingClient(shard)
         self.consuming = ConsumingClient(shard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.http.guard import identity_of
-from broker.http.pages.topology_pages import object_of
+from broker.http.pages.topology_pages import json_of
 from broker.http.pages.visit import Visit
 from broker.links.components import COMPONENTS
 
@@ -27,7 +27,7 @@ async def make_parameter(visit: Visit) -> Response:
     """Make or replace a parameter."""
     form = await visit.form()
     login = identity_of(visit.request.scope).login
-    value = object_of(form, "value")
+    value = json_of(form, "value")
     await visit.site.links.set(form["component"], visit.site.vhost, form["name"], value, login)
     return visit.done("/links", "made")
 

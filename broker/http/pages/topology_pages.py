@@ -117,12 +117,17 @@ async def remove_policy(visit: Visit) -> Response:
     return visit.done("/policies", "deleted")
 
 
+def json_of(form: Form, name: str) -> Any:
+    """Return what a form has as JSON; None where it is none."""
+    try:
+        return json.loads(form.get(name) or "{}")
+    except (ValueError, RecursionError):
+        return None
+
+
 def object_of(form: Form, name: str) -> dict[str, Any]:
     """Return a JSON object of a form; raises Problem where it is none."""
-    try:
-        found = json.loads(form.get(name) or "{}")
-    except (ValueError, RecursionError):
-        found = None
+    found = json_of(form, name)
     if not isinstance(found, dict):
         raise Problem(400, "invalid_argument", f'{name}: a JSON object is wanted, as {{"key": "value"}}')
     return found

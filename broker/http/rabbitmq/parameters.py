@@ -12,8 +12,8 @@ from broker.connections.connection_views import NODE
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Calls, answer, nothing
 from broker.http.rabbitmq.policies import check_maker
-from broker.links.link_directory import ParameterNotFound
-from broker.links.supervised_link import TERMINATED, LinkView
+from broker.links.link_directory import FEDERATION, ParameterNotFound
+from broker.links.supervised_link import RUNNING, TERMINATED, LinkView
 from queue_manager.errors import InvalidArgument
 
 _SHOVEL: Final = "shovel"
@@ -79,6 +79,33 @@ async def _deleted(asking: Asking, component: str) -> Response:
     return nothing()
 
 
+# federation
+
+
+@calls.add("GET", "/federation-links", "/federation-links/{vhost}", "/federation-links/{vhost}/state/down")
+async def federation_links(asking: Asking) -> Response:
+    """List the links of federation, or those alone that do not work."""
+    asking.check_monitoring()
+    found = [each for place in asking.places() for each in place.links.views(place.vhost, FEDERATION)]
+    return answer([_federation_link(each) for each in found if _is_asked(asking, each)])
+
+
+def _is_asked(asking: Asking, view: LinkView) -> bool:
+    return view.state != RUNNING or not asking.request.scope["path"].endswith("/state/down")
+
+
+def _federation_link(view: LinkView) -> dict[str, Any]:
+    entry: dict[str, Any] = {"node": NODE, "vhost": view.vhost, "id": view.name, **view.details}
+    entry.pop("fetching", None)
+    entry["status"] = "error" if view.state == TERMINATED else view.state
+    entry["timestamp"] = _time(view)
+    return {**entry, "error": view.reason} if view.state == TERMINATED else entry
+
+
+def _time(view: LinkView) -> str:
+    return datetime.fromtimestamp(view.since_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 # shovels
 
 
@@ -92,8 +119,7 @@ async def shovels(asking: Asking) -> Response:
 
 def _shovel(view: LinkView) -> dict[str, Any]:
     entry = {"node": NODE, "name": view.name, "vhost": view.vhost, "type": "dynamic", "state": view.state}
-    since = datetime.fromtimestamp(view.since_ms // 1000, UTC)
-    entry["timestamp"] = since.strftime("%Y-%m-%d %H:%M:%S")
+    entry["timestamp"] = _time(view)
     if view.state == TERMINATED:
         return {**entry, "reason": view.reason}
     told = {key: value for key, value in view.details.items() if key != "blocked"}

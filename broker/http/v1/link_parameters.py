@@ -11,6 +11,8 @@ from broker.http.site import Site
 from broker.links.link_directory import Parameter
 from broker.links.supervised_link import LinkView
 
+Value = dict[str, Any] | list[dict[str, Any]]
+
 links: Final = Endpoints("links")
 
 
@@ -22,7 +24,9 @@ async def list_links(site: Site) -> list[LinkView]:
 
 @links.endpoint("GET", "/parameters/{component}")
 async def list_parameters(site: Site, component: str) -> list[Parameter]:
-    """List the parameters of a component (`shovel`), without passwords."""
+    """List the parameters of a component, without passwords: `shovel`, `federation-upstream`,
+    `federation-upstream-set`.
+    """
     return site.links.all(site.vhost, component)
 
 
@@ -34,7 +38,12 @@ async def show_parameter(site: Site, component: str, parameter: str) -> Paramete
 
 @links.endpoint("PUT", "/parameters/{component}/{parameter}")
 async def put_parameter(
-    site: Site, component: str, parameter: str, *, value: dict[str, Any], caller: Identity | None
+    site: Site,
+    component: str,
+    parameter: str,
+    *,
+    value: Value,
+    caller: Identity | None,
 ) -> Parameter:
     """Make or replace a parameter; `value` is what RabbitMQ's parameter of that component has. What runs by
     it begins at once.
