@@ -1,5 +1,6 @@
 """Settings of who may come in: the `access` section, and the users file it names."""
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
@@ -72,7 +73,15 @@ def _check_certificate_name(name: str) -> str:
     return name
 
 
+def _check_network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ValueError(f"is no network, as 10.1.0.0/16: {error}") from None
+
+
 CertificateName = Annotated[str, AfterValidator(_check_certificate_name)]
+Network = Annotated[str, AfterValidator(_check_network)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Rule = Annotated[str, AfterValidator(_check_rule)]
 UserName = Annotated[str, AfterValidator(check_user_name)]
@@ -191,6 +200,8 @@ class AccessSettings(Section):
     connects_per_second: Count = Field(default=0, ge=0)
     """How many connections one address may make in a second; 0: any number."""
     flapping: FlappingSettings = FlappingSettings()
+    webhook_networks: tuple[Network, ...] = Field(default=(), max_length=limits.WEBHOOK_NETWORKS_MAX)
+    """Networks without public addresses that webhooks may post to."""
     jwt: TokenSettings | None = None
     openid: OpenIdSettings | None = None
     http: HookSettings | None = None

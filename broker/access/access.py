@@ -82,6 +82,11 @@ class Access:
         users = self._accounts.users
         return self._settings.quotas.quotas(), {} if users is None else users.quotas()
 
+    @property
+    def webhook_networks(self) -> tuple[str, ...]:
+        """The networks without public addresses that webhooks may post to."""
+        return self._settings.webhook_networks
+
     def prepare(self, settings: AccessSettings) -> Accounts:
         """Read the users anew, for `take`; raises ConfigError."""
         return Accounts(settings, self._clock, self._known, self.exchange_types)

@@ -77,6 +77,7 @@ def commands_of(
 
 
 shovels = commands_of("shovel", "shovel", "Shovels: messages moved from or to another broker.")
+webhooks = commands_of("webhook", "webhook", "Webhooks: what comes into a queue, posted to a receiver.")
 upstreams = commands_of("federation-upstream", "upstream", "Upstreams: whence exchanges and queues fetch.")
 upstream_sets = commands_of(
     "federation-upstream-set",

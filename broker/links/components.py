@@ -103,6 +103,30 @@ class _UpstreamSets(Component):
         return [without_passwords(each) for each in value]
 
 
+class _Webhooks(Component):
+    def check(self, value: Any, hub: Hub, login: Login) -> None:
+        from broker.links.webhook_settings import read_webhook
+
+        if not login.is_administrator:
+            raise AccessRefused("only administrators make webhooks: they send from where the broker is")
+        read_webhook(table_of(value))
+
+    def make(self, value: Any, hub: Hub, name: str) -> Link:
+        from broker.links.inner_connection import InnerConnections
+        from broker.links.webhook import Webhook
+        from broker.links.webhook_settings import read_webhook
+
+        return Webhook(hub, name, read_webhook(value), InnerConnections(hub).open)
+
+    def without_secrets(self, value: Any) -> Any:
+        from broker.links.webhook_settings import SECRETS
+
+        shown = {key: HIDDEN if key in SECRETS else each for key, each in value.items()}
+        if "headers" in shown:
+            shown["headers"] = dict.fromkeys(shown["headers"], HIDDEN)
+        return shown
+
+
 def table_of(value: object) -> Mapping[str, Any]:
     """Return a value that is an object; raises InvalidArgument."""
     if not isinstance(value, dict):
@@ -128,6 +152,7 @@ COMPONENTS: Final[Mapping[str, Component]] = {
     "shovel": _Shovels(),
     UPSTREAM: _Upstreams(),
     UPSTREAM_SET: _UpstreamSets(),
+    "webhook": _Webhooks(),
 }
 
 

@@ -18,6 +18,7 @@ _log: Final = structlog.get_logger("sluicemq.link")
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
+RETRYING: Final = "retrying"
 TERMINATED: Final = "terminated"
 
 

@@ -25,7 +25,7 @@ async def list_links(site: Site) -> list[LinkView]:
 @links.endpoint("GET", "/parameters/{component}")
 async def list_parameters(site: Site, component: str) -> list[Parameter]:
     """List the parameters of a component, without passwords: `shovel`, `federation-upstream`,
-    `federation-upstream-set`.
+    `federation-upstream-set`, `webhook`.
     """
     return site.links.all(site.vhost, component)
 
