@@ -95,6 +95,8 @@ async def open_store(
         await _or_close(store, check_format(store, PLAIN_VERSION))
         return store
     lock = await _in_time(settings.url, _lock_directory(settings.url, take_over))
+    if take_over and not lock.is_held:
+        await _refuse_before_fencing(settings, lock)
     # without a lock another broker might append to the journal that this one is replaying
     if settings.sync == "always" and not lock.note:
         return await _open_with_journal(settings, lock)
@@ -217,6 +219,16 @@ def _by(settings: StorageSettings) -> _Unlock:
         return partial(SealedStore, ring=unlocked.ring, record=unlocked.record)
 
     return unlock
+
+
+async def _refuse_before_fencing(settings: StorageSettings, lock: DirectoryLock) -> None:
+    """Refuse as `_refuse_wrong_key`, the database in a directory that another process has."""
+    _, reader = await _in_time(settings.url, open_located(_in_directory(lock.directory)))
+    if reader is not None:
+        try:
+            await _refuse_wrong_key(reader, settings.encryption)
+        finally:
+            await close_reader(reader)
 
 
 async def _refuse_wrong_key(reader: DbReader, settings: EncryptionSettings | None) -> None:

@@ -3,8 +3,10 @@
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +51,7 @@ def wait_drained(ledger: Ledger) -> None:
 
 
 def run(
-    directory: Path, kills: int, seed: int, make_broker: type[BrokerProcess] = BrokerProcess
+    directory: Path, kills: int, seed: int, make_broker: Callable[..., BrokerProcess] = BrokerProcess
 ) -> tuple[BrokerProcess, Ledger]:
     rng = random.Random(seed)
     ledger = Ledger()
@@ -124,6 +126,18 @@ def nothing_acked_is_left(broker: BrokerProcess, ledger: Ledger, story: str) -> 
 def test_ten_crashes(tmp_path):
     broker, ledger = run(tmp_path, 10, SEED)
     check(broker, ledger, 10)
+
+
+def test_crashes_of_an_encrypted_storage(tmp_path):
+    key = tmp_path / "storage.key"
+    key.write_text("ab" * 32)
+
+    def encrypted(directory: Path, config: dict[str, Any]) -> BrokerProcess:
+        keys = [{"id": "k", "file": str(key)}]
+        return BrokerProcess(directory, {**config, "storage": {"encryption": {"keys": keys}}})
+
+    broker, ledger = run(tmp_path / "broker", 4, SEED, encrypted)
+    check(broker, ledger, 4)
 
 
 @pytest.mark.long

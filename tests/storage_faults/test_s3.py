@@ -16,6 +16,7 @@ from config.settings import StorageSettings
 from storage import remote_hold
 from storage.errors import StorageError, StoreFenced, StoreUnavailable
 from storage.open import open_store
+from tests.unit.storage.sealing.rings import encrypted
 from tests.unit.storage.store_conformance import batch
 from tests.waiting import hold_up_task, turns, until_so
 
@@ -201,4 +202,24 @@ async def test_second_start_goes_on_when_the_first_falls_silent(gate, monkeypatc
         await first.write(batch({b"late": b""}))
     await first.close()
     await second.write(batch({b"k": b"v"}))
+    await second.close()
+
+
+@pytest.mark.parametrize("journal", ["auto", "local"])
+async def test_encrypted_database_opens_with_its_key_and_another_fences_nobody(gate, tmp_path, journal):
+    def with_key(key_id: str) -> StorageSettings:
+        keys = encrypted(tmp_path, key_id).encryption
+        update = {"encryption": keys, "journal": journal, "journal_directory": str(tmp_path / "journal")}
+        return settings(f"sealed-{journal}").model_copy(update=update)
+
+    first = await open_store(with_key("2026"))
+    await first.write(batch({b"k": b"v"}))
+    with pytest.raises(StorageError, match="lacks 2026"):
+        await open_store(with_key("2025"), take_over=True)
+    await first.write(batch({b"k": b"w"}))
+    await first.close()
+    second = await open_store(with_key("2026"))
+    assert await second.get(b"k") == b"w"
+    assert await second.scan(b"k", b"l", limit=9) == [(b"k", b"w")]
+    assert "encrypted with key 2026" in second.describe()
     await second.close()

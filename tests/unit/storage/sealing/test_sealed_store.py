@@ -243,6 +243,19 @@ async def test_missing_record_of_the_keys_is_refused(tmp_path):
         await open_store(settings)
 
 
+async def test_a_broker_that_runs_is_not_taken_over_with_another_key(tmp_path):
+    store = await open_store(encrypted(tmp_path, "2026"))
+    await store.write(batch({b"k": b"v"}))
+    for configured in ((), ("2025",)):
+        with pytest.raises(StorageError, match="2026"):
+            await open_store(encrypted(tmp_path, *configured), take_over=True)
+    await store.write(batch({b"k": b"w"}))
+    await store.close()
+    store = await open_store(encrypted(tmp_path, "2026"))
+    assert await store.get(b"k") == b"w"
+    await store.close()
+
+
 # the journal
 
 
