@@ -74,6 +74,7 @@ def _here(config: Path | None) -> list[Finding]:
     return [
         *findings,
         *_storage(settings),
+        *_storage_keys(settings),
         *_ports(settings),
         *_users(settings),
         *_certificates(settings),
@@ -129,6 +130,24 @@ def _storage(settings: Settings) -> Iterator[Finding]:
         yield _object_store(url)
     else:
         yield from _directory(Path(url), settings)
+
+
+def _storage_keys(settings: Settings) -> Iterator[Finding]:
+    encryption = settings.storage.encryption
+    if encryption is None:
+        return
+    from storage.sealing.key_sources import read_key  # with cryptography
+
+    for key in encryption.keys:
+        if not key.file:
+            yield finding(f"storage key {key.id}", f"wrapped by {key.url or key.command[0]}")
+            continue
+        try:
+            read_key(key)
+        except StorageError as error:
+            yield finding(f"storage key {key.id}", error.reason, "mend storage.encryption, or the file")
+        else:
+            yield _private(f"storage key {key.id}", Path(key.file), key.file)
 
 
 def _object_store(url: str) -> Finding:

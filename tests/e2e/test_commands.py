@@ -246,6 +246,20 @@ def test_doctor_looks_at_users_and_certificates(tmp_path: Path) -> None:
     assert not findings_of(config, text)["certificates"]["ok"]
 
 
+def test_doctor_looks_at_the_keys_of_the_storage(tmp_path: Path) -> None:
+    key = tmp_path / "storage.key"
+    key.write_text("ab" * 32)
+    keys = f"[{{id: a, file: {key}}}, {{id: b, file: /not/there}}, {{id: c, command: [wrap]}}]"
+    text = f"storage: {{url: 'memory:', encryption: {{keys: {keys}}}}}\nlisteners: {{amqp: {{port: 0}}}}\n"
+    key.chmod(0o644)
+    found = findings_of(tmp_path / "broker.yaml", text)
+    assert "chmod 600" in found["storage key a"]["do"]
+    assert "No such file" in found["storage key b"]["found"]
+    assert found["storage key c"]["found"] == "wrapped by wrap"
+    key.chmod(0o600)
+    assert findings_of(tmp_path / "broker.yaml", text)["storage key a"]["ok"]
+
+
 def test_doctor_says_that_an_object_store_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
