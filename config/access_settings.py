@@ -3,14 +3,15 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from config import limits, name_rules
 from config.field_types import Count, DurationMs, PositiveDurationMs, Section
 from config.quota_settings import QuotaSettings
-from config.safe_urls import check_url
+from config.safe_urls import check_url, is_of_this_machine
 from config.token_settings import OpenIdSettings, TokenSettings
 
 _SCRAM: Final = re.compile(
@@ -22,6 +23,9 @@ RABBITMQ_HASH: Final = re.compile(
 )
 """The text form of a hash that a RabbitMQ made: base64 of four bytes of salt and the digest."""
 _CERTIFICATE_NAMES: Final = ("cn", "dns", "uri", "email", "dn", "sha256")
+USERNAME: Final = "{username}"
+DN: Final = "{dn}"
+
 Tag = Literal["administrator", "monitoring", "management", "policymaker"]
 
 
@@ -40,6 +44,12 @@ def _check_rule(text: str) -> str:
     if access not in ("read", "write", "readwrite"):
         raise ValueError("an ACL rule is read, write or readwrite, a space and an MQTT topic filter")
     name_rules.check_topic_filter(topic_filter)
+    return text
+
+
+def _check_filter(text: str) -> str:
+    if text and not (text.startswith("(") and text.endswith(")")):
+        raise ValueError("a filter stands in parentheses")
     return text
 
 
@@ -84,6 +94,7 @@ CertificateName = Annotated[str, AfterValidator(_check_certificate_name)]
 Network = Annotated[str, AfterValidator(_check_network)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 Rule = Annotated[str, AfterValidator(_check_rule)]
+Filter = Annotated[str, AfterValidator(_check_filter)]
 UserName = Annotated[str, AfterValidator(check_user_name)]
 
 
@@ -173,6 +184,85 @@ class HookSettings(Section):
         return check_url(url)
 
 
+class GroupSettings(Section):
+    """What the members of a group may do."""
+
+    group: str = ""
+    """Its distinguished name; "": everybody who can log in."""
+    tags: tuple[Tag, ...] = ()
+    permissions: tuple[PermissionSettings, ...] = ()
+
+
+class LdapSettings(Section):
+    """A directory that is asked over LDAP."""
+
+    servers: tuple[str, ...]
+    """URLs, `ldap://` or `ldaps://`; the next one is asked where one does not answer."""
+    start_tls: bool = False
+    ca_file: str = ""
+    """The authority of the servers' certificates, "": those the system knows."""
+    user_dn: str = ""
+    """The name that a user binds as, with `{username}` in it."""
+    bind_dn: str = ""
+    """Who searches for users and groups; "": nobody in particular, or the user who binds."""
+    bind_password_file: str = ""
+    user_base: str = ""
+    """Where users are searched for, in place of `user_dn`."""
+    user_filter: Filter = "(uid={username})"
+    name_attribute: str = "uid"
+    """The attribute of a user that is the name here; "": what the user typed."""
+    group_attribute: str = "memberOf"
+    """The attribute of a user with the names of groups; "": none."""
+    group_base: str = ""
+    """Where groups are searched for; "": nowhere."""
+    group_filter: Filter = "(member={dn})"
+    groups: tuple[GroupSettings, ...] = ()
+    connections: Annotated[Count, Field(ge=1, le=limits.LDAP_CONNECTIONS_MAX)] = 8
+    timeout_ms: PositiveDurationMs = Field(default=5_000, validation_alias="timeout")
+    expires_ms: DurationMs = Field(default=0, validation_alias="expires")
+    """How long a login lasts; 0: as long as the connection."""
+    cache_ms: DurationMs = Field(default=60_000, validation_alias="cache")
+    cache_refused_ms: DurationMs = Field(default=5_000, validation_alias="cache_refused")
+
+    @field_validator("servers")
+    @classmethod
+    def _are_urls(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        if not 1 <= len(servers) <= limits.LDAP_SERVERS_MAX:
+            raise ValueError(f"1 to {limits.LDAP_SERVERS_MAX} servers")
+        for url in servers:
+            parts = urlsplit(url)
+            if parts.scheme not in ("ldap", "ldaps") or not parts.hostname or parts.path.strip("/"):
+                raise ValueError("must be ldap:// or ldaps:// and a name, maybe with a port")
+            if "@" in parts.netloc:
+                raise ValueError("must not have a user or password in it")
+            parts.port  # noqa: B018 - raises ValueError
+        return servers
+
+    @model_validator(mode="after")
+    def _passwords_are_safe(self) -> Self:
+        for url in self.servers:
+            is_safe = url.startswith("ldaps:") or self.start_tls or is_of_this_machine(url)
+            if not is_safe:
+                raise ValueError(f"passwords go in the clear to {url}: use ldaps://, or start_tls")
+            if url.startswith("ldaps:") and self.start_tls:
+                raise ValueError(f"start_tls is for ldap://, and {url} has TLS already")
+        return self
+
+    @model_validator(mode="after")
+    def _users_are_found(self) -> Self:
+        if bool(self.user_dn) == bool(self.user_base):
+            raise ValueError("needs user_dn, or user_base to search for users")
+        if self.user_dn and USERNAME not in self.user_dn:
+            raise ValueError(f"user_dn has no {USERNAME}")
+        if self.user_base and USERNAME not in self.user_filter:
+            raise ValueError(f"user_filter has no {USERNAME}")
+        if self.group_base and DN not in self.group_filter and USERNAME not in self.group_filter:
+            raise ValueError(f"group_filter has no {DN} and no {USERNAME}")
+        if bool(self.bind_dn) != bool(self.bind_password_file):
+            raise ValueError("bind_dn and bind_password_file belong together")
+        return self
+
+
 class FlappingSettings(Section):
     """When a client identifier of MQTT is banned for a while since it connects too often."""
 
@@ -204,8 +294,9 @@ class AccessSettings(Section):
     """Networks without public addresses that webhooks may post to."""
     jwt: TokenSettings | None = None
     openid: OpenIdSettings | None = None
+    ldap: LdapSettings | None = None
     http: HookSettings | None = None
-    order: tuple[Literal["users", "jwt", "http"], ...] = ("users", "jwt", "http")
+    order: tuple[Literal["users", "jwt", "ldap", "http"], ...] = ("users", "jwt", "ldap", "http")
     """The sources that are asked about a password, one after the other, until one knows it."""
     certificate_user: Literal["none", "cn", "dns", "uri", "email", "dn"] = "none"
     """Which name of a client certificate is the name of the user; users may name certificates, too."""

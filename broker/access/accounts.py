@@ -15,7 +15,8 @@ from broker.access.rights import ExchangeTypes
 from broker.access.way import KnownSecrets, Way
 from broker.clock import Clock
 from config import limits
-from config.access_settings import AccessSettings
+from config.access_settings import AccessSettings, LdapSettings
+from config.settings_loader import ConfigError
 from config.users_file import load_users
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Accounts:
                 from broker.access.openid import OpenId
 
                 self.openid = OpenId(settings.openid, settings.jwt.issuer, tokens, clock)
+        if settings.ldap is not None:
+            ways["ldap"] = _directory_users(settings.ldap, clock)
         if settings.http is not None:
             from broker.access.web_hook import WebHook
 
@@ -149,3 +152,12 @@ class Accounts:
         """Ask no source any more."""
         for way in self.ways:
             await way.close()
+
+
+def _directory_users(settings: LdapSettings, clock: Clock) -> Way:
+    """Return the way through a directory; raises ConfigError where the library is missing."""
+    try:
+        from broker.access.directory_users import DirectoryUsers
+    except ImportError as error:
+        raise ConfigError([f"access.ldap needs ldap3: pip install 'sluicemq[ldap]' ({error})"]) from None
+    return DirectoryUsers(settings, clock)

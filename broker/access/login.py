@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from broker.access.credentials import VhostRefused
-from broker.access.rights import Action, Grant, Kind, Rights
+from broker.access.rights import Action, Grant, JoinedGrant, JoinedRights, Kind, Rights
 from config import limits
 from queue_manager.address import VHOST_SEPARATOR
 from queue_manager.errors import AccessRefused
@@ -72,9 +72,13 @@ class Login:
         """Return what was granted to the user there; nothing, where the user may not enter."""
         return self._grants.get(vhost) or self._grants.get("*") or Grant(groups="")
 
-    def rights(self, vhost: str, client_id: str = "") -> Rights:
+    def rights(self, vhost: str, client_id: str = "") -> Rights | JoinedRights:
         """Return the grant as it is for the user."""
-        return Rights(self.grant_of(vhost), user=self.user, client_id=client_id, vhost=vhost)
+        grant = self.grant_of(vhost)
+        if isinstance(grant, JoinedGrant):
+            each = (Rights(one, user=self.user, client_id=client_id, vhost=vhost) for one in grant.grants)
+            return JoinedRights(each)
+        return Rights(grant, user=self.user, client_id=client_id, vhost=vhost)
 
     def enter(self, vhost: str, client_id: str = "") -> Identity:
         """Return the identity of a connection; raises VhostRefused."""
@@ -103,7 +107,7 @@ class Identity:
         self.login = login
         self.vhost = vhost
         self.client_id = client_id
-        self._rights = login.rights(vhost, client_id)
+        self._rights: Rights | JoinedRights = login.rights(vhost, client_id)
         self._allowed: set[tuple[Action, Kind | str, str]] = set() if before is None else {*before._allowed}
         self._has_forgotten: bool = before is not None and before._has_forgotten
         self._tags = tags
@@ -186,7 +190,7 @@ class Identity:
         self._allowed.clear()
 
 
-def _cover(rights: Rights, action: Action, kind: Kind | str, name: str) -> bool:
+def _cover(rights: Rights | JoinedRights, action: Action, kind: Kind | str, name: str) -> bool:
     if isinstance(kind, Kind):
         return VHOST_SEPARATOR not in name and rights.cover(action, kind, name)
     if kind == _ALL_TOPICS:

@@ -148,6 +148,13 @@ class ScopeGrant(Grant):
         return None if found.covers_all else found
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedGrant(Grant):
+    """Several grants in one virtual host: what one of them allows is allowed."""
+
+    grants: tuple[Grant, ...] = ()
+
+
 EVERYTHING: Final = Grant(".*", ".*", ".*")
 
 
@@ -218,6 +225,34 @@ class Rights:
 
     def _are_ruled(self, action: Action, name: str) -> bool:
         return any(filter_covers(rule, name) for rule in self._rules.get(action, ()))
+
+
+class JoinedRights:
+    """Several `Rights` in one virtual host, of which one is enough."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Iterable[Rights]) -> None:
+        self._each = tuple(each)
+
+    def cover(self, action: Action, kind: Kind, name: str) -> bool:
+        """See `Rights`."""
+        return any(rights.cover(action, kind, name) for rights in self._each)
+
+    def has_keys(self, exchange: str) -> bool:
+        """See `Rights`."""
+        return any(rights.has_keys(exchange) for rights in self._each)
+
+    def cover_keys(self, action: Action, exchange: str, key: str) -> bool:
+        """See `Rights`; they are those that the exchange may be used by."""
+        return any(
+            rights.cover(action, Kind.EXCHANGE, exchange) and rights.cover_keys(action, exchange, key)
+            for rights in self._each
+        )
+
+    def cover_all_topics(self, action: Action) -> bool:
+        """See `Rights`."""
+        return any(rights.cover_all_topics(action) for rights in self._each)
 
 
 def _expanded(

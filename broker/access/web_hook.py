@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
-import structlog
 
 from broker.access.accounts_of_file import grants_of
+from broker.access.asked_way import AskedWay, NoAnswer, log
 from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.login import TAGS, Login
-from broker.access.way import KnownSecrets, seconds_of
+from broker.access.way import seconds_of
 from broker.clock import Clock
 from config import limits
 from config.access_settings import HookSettings, PermissionSettings, check_user_name
@@ -37,46 +37,21 @@ async def read_bounded(answer: httpx.Response, bytes_max: int) -> bytes:
 
 
 HOOK: Final = "http hook"
-_log: Final = structlog.get_logger("sluicemq.access")
 
 
-class WebHook:
-    """A `broker.access.way.Way`. Answers are kept for a while; a service that fails again and again is left
-    alone for a while.
-    """
+class WebHook(AskedWay):
+    """A service that is asked over HTTP."""
 
     source = HOOK
+    _who = "the service that knows the users"
+    _event = "hook"
 
     def __init__(self, settings: HookSettings, clock: Clock) -> None:
+        super().__init__(settings.url, settings.cache_ms, settings.cache_refused_ms, clock)
         self._settings = settings
-        self._clock = clock
-        self._known = KnownSecrets()
         self._client: asyncio.Task[httpx.AsyncClient] | None = None
         self._slots = asyncio.Semaphore(limits.HOOK_REQUESTS_MAX)
-        self._failures = 0
-        self._closed_until = 0.0
         self._is_closed = False
-
-    def login_at_once(self, credentials: Password) -> Login | None:
-        known = self._known.find(credentials, "", self._clock.monotonic())
-        return None if known is None else known.login
-
-    async def login(self, credentials: Password, peer: Peer) -> Login:
-        now = self._clock.monotonic()
-        known = self._known.find(credentials, "", now)
-        if known is not None:
-            login = known.login
-        else:
-            if now < self._closed_until:
-                raise LoginRefused("the service that knows the users does not answer")
-            login = await self._ask(credentials, peer)
-            kept_ms = self._settings.cache_ms if login is not None else self._settings.cache_refused_ms
-            if login is not None and login.expires_at_ms is not None:
-                kept_ms = min(kept_ms, login.expires_at_ms - self._clock.now_ms())
-            self._known.keep(credentials, "", login, self._clock.monotonic() + kept_ms / 1000)
-        if login is None:
-            raise LoginRefused(LoginRefused.TOLD)
-        return login
 
     def login_now(self, login: Login) -> Login | None:
         """See `Way`: what was said holds for the connection, or as long as it was said to."""
@@ -91,7 +66,7 @@ class WebHook:
             self._client = None
 
     async def _ask(self, credentials: Password, peer: Peer) -> Login | None:
-        """Return the service's answer; raises LoginRefused where it fails to give one."""
+        """See `AskedWay`."""
         asked = {
             "user": credentials.user,
             "password": credentials.password.decode("utf-8", "replace"),
@@ -108,14 +83,12 @@ class WebHook:
                 raise ValueError(f"status {status}")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
             is_told = isinstance(error, httpx.HTTPError) and str(error)  # others may show what was answered
-            self._failed(str(error) if is_told else type(error).__name__)
-            raise LoginRefused("the service that knows the users failed") from None
-        self._failures = 0
+            raise NoAnswer(str(error) if is_told else type(error).__name__) from None
         try:
             return self._login_of(json.loads(data)) if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = type(error).__name__  # whatever it says may show what was answered
-            _log.warning("access.hook_not_understood", url=self._settings.url, reason=reason)
+            log.warning("access.hook_not_understood", url=self._settings.url, reason=reason)
             raise LoginRefused("the service that knows the users said what cannot be meant") from None
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
@@ -158,9 +131,3 @@ class WebHook:
             source=HOOK,
             expires_at_ms=expires_at_ms,
         )
-
-    def _failed(self, reason: str) -> None:
-        self._failures += 1
-        _log.warning("access.hook_failed", url=self._settings.url, reason=reason, in_a_row=self._failures)
-        if self._failures >= limits.HOOK_FAILURES_MAX:
-            self._closed_until = self._clock.monotonic() + limits.HOOK_PAUSE_S

@@ -281,7 +281,7 @@ def _users(settings: Settings) -> Iterator[Finding]:
 
 def _without_users_file(settings: Settings) -> Finding:
     access = settings.access
-    if access.anonymous == "always" or access.jwt is not None or access.http is not None:
+    if access.anonymous == "always" or access.jwt or access.ldap or access.http:
         return finding("users", "no users file, others know them")
     opened = settings.listeners.opened().items()
     others = ", ".join(name for name, listener in opened if not is_loopback_host(listener.bind))

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-# what each is for: HTTP, tokens, hooks, certificates made here, MQTT over WebSocket
-OPTIONAL = ("starlette", "uvicorn", "jinja2", "prometheus_client", "jwt", "httpx", "wsproto")
+# what each is for: HTTP, tokens, hooks, MQTT over WebSocket, directories
+OPTIONAL = ("starlette", "uvicorn", "jinja2", "prometheus_client", "jwt", "httpx", "wsproto", "ldap3")
 
 PROGRAM = """
 import sys
