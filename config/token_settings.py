@@ -33,6 +33,17 @@ Scopes = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A list, or a text with spaces in between."""
 
 
+class ResourceServerSettings(Section):
+    """A further name of this broker in scopes. What is None is as `access.jwt` has it."""
+
+    id: str
+    scope_prefix: str | None = None
+    """None: that of `access.jwt` if it has one, or the name and a dot."""
+    additional_scopes_key: str | None = None
+    scope_aliases: Mapping[str, Scopes] | None = None
+    preferred_username_claims: tuple[str, ...] | None = None
+
+
 class TokenSettings(Section):
     """JSON web tokens, which come as passwords."""
 
@@ -56,6 +67,8 @@ class TokenSettings(Section):
     """Scopes that other names, such as roles, stand for."""
     preferred_username_claims: tuple[str, ...] = ()
     """Claims that are looked at for the name of the user before `user_claim`."""
+    resource_servers: tuple[ResourceServerSettings, ...] = ()
+    """Further names of this broker; the one in a token's `aud` says how its scopes are read."""
     verify_aud: bool = True
     """Whether `aud` has to hold `resource_server_id`, where no `audience` is given."""
     leeway_ms: DurationMs = Field(default=10_000, validation_alias="leeway")
@@ -79,9 +92,12 @@ class TokenSettings(Section):
     @model_validator(mode="after")
     def _scopes_are_for_somebody(self) -> "TokenSettings":
         if not self.resource_server_id:
-            for key in ("scope_prefix", "additional_scopes_key", "scope_aliases"):
+            for key in ("scope_prefix", "additional_scopes_key", "scope_aliases", "resource_servers"):
                 if key in self.model_fields_set:
                     raise ValueError(f"{key} says nothing without resource_server_id")
+        names = [self.resource_server_id, *(server.id for server in self.resource_servers)]
+        if len(set(names)) < len(names) or "" in names[1:]:
+            raise ValueError("resource_servers: each has an id of its own")
         return self
 
     @property
@@ -93,6 +109,14 @@ class TokenSettings(Section):
     def prefix(self) -> str:
         """What the scopes of this broker begin with."""
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
+
+    def by_resource_server(self) -> "Mapping[str, TokenSettings]":
+        """Return the settings for each name that a token may be given for."""
+        found = {self.resource_server_id: self} if self.resource_server_id else {}
+        for server in self.resource_servers:
+            own = server.model_dump(exclude_none=True, exclude={"id"})
+            found[server.id] = self.model_copy(update={"resource_server_id": server.id, **own})
+        return found
 
 
 class OpenIdSettings(Section):

@@ -87,8 +87,7 @@ class OpenId:
         may = await self._tokens.verified(access_token.encode())
         if may.get("sub") != claims.get("sub"):
             raise LoginRefused("the issuer's two tokens are of two users")
-        self._tokens.check_audience(may)
-        return Done(self._tokens.login_of(may), id_token)
+        return Done(self._tokens.login_of(may, self._tokens.server_of(may)), id_token)
 
     def _check_id_token(self, claims: dict[str, Any], begun: Begun) -> None:
         """Check what a signature does not say (Core 1.0, 3.1.3.7); raises LoginRefused."""

@@ -41,11 +41,11 @@ def scopes_of(claims: Mapping[str, Any], settings: TokenSettings) -> tuple[str, 
     return tuple(scope for scope in filled if scope is not None)
 
 
-def is_for(claims: Mapping[str, Any], resource_server_id: str) -> bool:
-    """Return whether a token was made for this broker (RFC 7519, 4.1.3; a text may name several)."""
+def audience_of(claims: Mapping[str, Any]) -> list[str]:
+    """Return whom a token was made for (RFC 7519, 4.1.3; a text may name several)."""
     audience = claims.get("aud")
-    named = audience.split() if isinstance(audience, str) else audience
-    return isinstance(named, list) and resource_server_id in named
+    named = audience.split() if isinstance(audience, str) else audience if isinstance(audience, list) else []
+    return [each for each in named if isinstance(each, str)]
 
 
 def tags_of(scopes: Iterable[str]) -> frozenset[str]:

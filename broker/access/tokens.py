@@ -14,7 +14,7 @@ from broker.access.credentials import LoginRefused, Password, Peer
 from broker.access.key_source import KeySource
 from broker.access.login import TAGS, Login
 from broker.access.rights import ExchangeTypes, Grant
-from broker.access.scopes import ScopeGrants, is_for, scopes_of, tags_of
+from broker.access.scopes import ScopeGrants, audience_of, scopes_of, tags_of
 from broker.access.way import seconds_of
 from broker.clock import Clock
 from config import limits
@@ -36,6 +36,7 @@ class Tokens:
         scopes are taken. Raises ConfigError.
         """
         self._settings = settings
+        self._servers = settings.by_resource_server()
         self._users = users
         self._types = types
         self._keys = KeySource(settings, clock)
@@ -67,20 +68,30 @@ class Tokens:
         except _UnknownKey:
             raise LoginRefused("the token is signed by an unknown key") from None
 
-    def check_audience(self, claims: Mapping[str, Any]) -> None:
-        """Raise LoginRefused for a token with scopes that were not given for this broker."""
+    def server_of(self, claims: Mapping[str, Any]) -> TokenSettings:
+        """Return the settings for whom a token was given, as far as scopes are taken. Raises LoginRefused
+        where that is not this broker.
+        """
         settings = self._settings
-        by_audience = settings.resource_server_id and settings.verify_aud and not settings.audience
-        if by_audience and not is_for(claims, settings.resource_server_id):
-            raise LoginRefused(f"the token is not for {settings.resource_server_id}, by its aud")
+        named = [each for each in dict.fromkeys(audience_of(claims)) if each in self._servers]
+        if len(named) > 1:
+            raise LoginRefused(f"the token is for {' and '.join(named)}, by its aud")
+        if named:
+            return self._servers[named[0]]
+        if settings.resource_server_id and settings.verify_aud and not settings.audience:
+            raise LoginRefused(f"the token is not for {' or '.join(self._servers)}, by its aud")
+        return settings
 
     def login_now(self, login: Login) -> Login | None:
         """See `Way`: what was signed holds until it ends; what the user has in the file, or scopes mean, may
         change.
         """
         if isinstance(login, ScopedLogin):
+            settings = self._servers.get(login.server)
+            if settings is None:
+                return None
             try:
-                return self._by_scopes(login.claims, login.user, login.expires_at_ms)
+                return self._by_scopes(settings, login.claims, login.user, login.expires_at_ms)
             except LoginRefused:
                 return None
         if not login.is_borrowed:
@@ -133,15 +144,10 @@ class Tokens:
                 return claims
         raise _UnknownKey from refused
 
-    def _login_for_us(self, claims: Mapping[str, Any]) -> Login:
-        login = self.login_of(claims)
-        if isinstance(login, ScopedLogin):
-            self.check_audience(claims)
-        return login
-
-    def login_of(self, claims: Mapping[str, Any]) -> Login:
-        """Return the login that claims give; raises LoginRefused."""
-        settings = self._settings
+    def login_of(self, claims: Mapping[str, Any], settings: TokenSettings | None = None) -> Login:
+        """Return the login of claims, by the settings for whom they were given; raises LoginRefused."""
+        if settings is None:
+            settings = self._settings
         names = (*settings.preferred_username_claims, settings.user_claim)
         said = [each for name in names if isinstance(each := claims.get(name), str)]
         try:
@@ -162,15 +168,19 @@ class Tokens:
                 expires_at_ms=expires_at_ms,
             )
         if settings.resource_server_id:
-            return self._by_scopes(claims, user, expires_at_ms)
+            return self._by_scopes(settings, claims, user, expires_at_ms)
         known = None if self._users is None else self._users.find(user)
         if known is None:
             raise LoginRefused(f"the token has no {settings.permissions_claim}, and its user is not known")
         return known.until(expires_at_ms, TOKEN)
 
-    def _by_scopes(self, claims: Mapping[str, Any], user: str, expires_at_ms: int | None) -> Login:
+    def _login_for_us(self, claims: Mapping[str, Any]) -> Login:
+        return self.login_of(claims, self.server_of(claims))
+
+    def _by_scopes(
+        self, settings: TokenSettings, claims: Mapping[str, Any], user: str, expires_at_ms: int | None
+    ) -> Login:
         """Return the login that the scopes of a token give; raises LoginRefused."""
-        settings = self._settings
         scopes = scopes_of(claims, settings)
         return ScopedLogin(
             user,
@@ -179,6 +189,7 @@ class Tokens:
             source=TOKEN,
             expires_at_ms=expires_at_ms,
             claims=claims,
+            server=settings.resource_server_id,
         )
 
 
@@ -187,6 +198,7 @@ class ScopedLogin(Login):
     """A login with the rights of scopes, which the settings may give another meaning while it lasts."""
 
     claims: Mapping[str, Any]
+    server: str
 
 
 class _UnknownKey(Exception):

@@ -152,6 +152,38 @@ def test_a_token_for_somebody_else_is_refused_by_its_audience(accept):
     assert login(accept(audience="billing"), **refused).may_enter("/")
 
 
+def test_the_audience_says_by_which_resource_server_scopes_are_read(accept):
+    aliases = {"ops": "prod.tag:administrator"}
+    production = {"id": "prod", "preferred_username_claims": ["login"], "scope_aliases": aliases}
+    development = {"id": "dev", "scope_prefix": "d/", "additional_scopes_key": "roles"}
+    access = accept(
+        resource_servers=[production, development], scope_aliases={"ops": "rabbitmq.tag:monitoring"}
+    )
+    shown = {"scope": "prod.read:*/p d/read:*/d rabbitmq.read:*/r ops", "roles": ["d/tag:policymaker"]}
+    shown["login"] = "ann"
+    prod, dev, root = (login(access, **shown, aud=name) for name in ("prod", "dev", "rabbitmq"))
+    for found, own in ((prod, "p"), (dev, "d"), (root, "r")):
+        may = [name for name in "pdr" if found.enter("/").may(Action.READ, Kind.QUEUE, name)]
+        assert may == [own]
+    assert [found.user for found in (prod, dev, root)] == ["ann", "device-7", "device-7"]
+    assert [found.tags for found in (prod, dev, root)] == [{"administrator"}, {"policymaker"}, {"monitoring"}]
+    wrong: object
+    for wrong in (["prod", "dev"], ["rabbitmq", "prod"], "prod dev", "else", None, 7, {}):
+        with pytest.raises(LoginRefused, match="by its aud"):
+            login(access, **shown, aud=wrong)
+    asyncio.run(access.take(accept(resource_servers=[development])._accounts))
+    with pytest.raises(LoginRefused):
+        access.current(prod)
+    assert access.current(dev).tags == {"policymaker"}
+
+
+def test_a_token_with_permissions_of_its_own_is_for_its_audience_too(accept):
+    own = {"sluicemq": {"permissions": [{"read": ".*"}]}}
+    assert login(accept(), **own).may_enter("/")
+    with pytest.raises(LoginRefused, match="by its aud"):
+        login(accept(), **own, aud="else")
+
+
 def test_a_token_with_too_many_scopes_is_refused(accept, monkeypatch):
     monkeypatch.setattr(limits, "TOKEN_SCOPES_MAX", 10)
     with pytest.raises(LoginRefused) as error:
@@ -185,6 +217,11 @@ def test_the_names_of_virtual_hosts_of_scopes_are_never_any(accept):
 
 
 def test_settings_of_scopes_without_a_resource_server_are_refused():
+    for name in ("mq", "x", ""):
+        with pytest.raises(ValueError, match="each has an id of its own"):
+            TokenSettings(
+                keys_file="k", resource_server_id="mq", resource_servers=[{"id": "x"}, {"id": name}]
+            )
     for key, value in (("scope_prefix", ""), ("additional_scopes_key", "x"), ("scope_aliases", {"a": "b"})):
         with pytest.raises(ValueError, match=f"{key} says nothing without resource_server_id"):
             TokenSettings(keys_file="k", **{key: value})
