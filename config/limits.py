@@ -566,6 +566,7 @@ OPENID_REQUESTS_MAX: Final = 16  # at the issuer at a time
 OPENID_ANSWER_BYTES_MAX: Final = 256 * KIB
 OPENID_TIMEOUT_S: Final = 5
 OPENID_PROVIDER_KEPT_S: Final = 300  # the addresses of an issuer
+OPENID_PAUSE_S: Final = 5  # an issuer that tells no addresses is left alone
 OPENID_LOGIN_S: Final = 600  # between a login's beginning here and its return from the issuer
 OPENID_TARGET_CHARACTERS_MAX: Final = 1_000  # of the page that a browser wanted to
 HOOK_REQUESTS_MAX: Final = 32  # at the service at a time

@@ -8,7 +8,8 @@ access.py        puts the rest together: what a running broker asks.
   v
 accounts.py      all who know users, asked in order:
   v
-user_passwords.py: the users file.  tokens.py: who signs tokens.  web_hook.py: a service.
+accounts_of_file.py: the users file.  tokens.py: who signs tokens, with scopes.py and, for people, openid.py.
+asked_way.py: whom logins are asked of: web_hook.py, a service, and directory_users.py, a directory.
   v
 login.py         `Login`: who somebody is. `Identity`: that of a connection in a virtual host.
   v

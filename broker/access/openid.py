@@ -26,6 +26,7 @@ from config.token_settings import OpenIdSettings
 
 _log: Final = structlog.get_logger("sluicemq.access")
 _OK: Final = 200
+_SILENT: Final = "the issuer does not answer, or not as one"
 
 
 class OpenId:
@@ -38,6 +39,7 @@ class OpenId:
         self._clock = clock
         self._provider: Provider | None = None
         self._known_until = 0.0
+        self._silent_until = 0.0
         self._asking = asyncio.Lock()
         self._slots = asyncio.Semaphore(limits.OPENID_REQUESTS_MAX)
 
@@ -142,12 +144,15 @@ class OpenId:
         async with self._asking:
             now = self._clock.monotonic()
             if self._provider is None or now >= self._known_until:
+                if now < self._silent_until:  # others wait behind this
+                    raise IssuerSilent(_SILENT)
                 try:
                     async with await web_client(limits.OPENID_TIMEOUT_S) as client:
                         provider = await discover(client, self._issuer)
                     if not (provider.authorization_endpoint and provider.token_endpoint):
                         raise ValueError("the issuer tells no authorization_endpoint or token_endpoint")
                 except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+                    self._silent_until = self._clock.monotonic() + limits.OPENID_PAUSE_S
                     raise self._silent(error) from None
                 self._provider = provider
                 self._known_until = now + limits.OPENID_PROVIDER_KEPT_S
@@ -157,7 +162,7 @@ class OpenId:
         told = isinstance(error, httpx.HTTPError | ValueError) and not isinstance(error, json.JSONDecodeError)
         reason = (str(error) if told else "") or type(error).__name__
         _log.warning("access.issuer_failed", url=self._issuer, reason=reason)
-        return IssuerSilent("the issuer does not answer, or not as one")
+        return IssuerSilent(_SILENT)
 
 
 def _with_query(url: str, asked: dict[str, str]) -> str:
