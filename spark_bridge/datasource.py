@@ -34,10 +34,12 @@ from spark_bridge.options import (
     read_settings,
     write_settings,
 )
+from spark_bridge.pushdown import is_asked_for_filters
 from spark_bridge.reading import SCHEMAS, check_schema
 from spark_bridge.settings import EXACTLY_ONCE, WriteSettings
 from spark_bridge.sources import (
     BatchReader,
+    FilteredReader,
     ListReader,
     RefusedReader,
     StreamReader,
@@ -79,7 +81,7 @@ class SluiceDataSource(DataSource):
             return ListReader(listed)
         settings = read_settings(self.options, streaming=False)
         check_schema(schema, SCHEMAS[settings.columns])
-        return BatchReader(settings)
+        return FilteredReader(settings) if is_asked_for_filters() else BatchReader(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:

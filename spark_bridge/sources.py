@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
 from spark_bridge.claims import Claims, Taken, offset_of, taken_of
 from spark_bridge.errors import OptionError, SluiceError, rows_said_plainly, said_plainly
 from spark_bridge.listing import check_lists, read_list
 from spark_bridge.offsets import OffsetReader, Offsets, Range, limited, ranges, starting_offsets
+from spark_bridge.pushdown import Bounds
 from spark_bridge.reading import batch_of, read_range
 from spark_bridge.settings import ClaimSettings, ListSettings, ReadSettings
 
@@ -62,12 +63,14 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
+        self._bounds = Bounds()
 
     @said_plainly
     def partitions(self) -> Sequence[InputPartition]:
         settings = self._settings
         given = dict(settings.starting_offsets)
         until = dict(settings.ending_offsets)
+        bounds = self._bounds
         start, end = {}, {}
         reader = OffsetReader(settings.connection)
         try:
@@ -77,8 +80,15 @@ class BatchReader(DataSourceReader):
                     given[queue] = reader.at(queue, settings.starting_ms)
                 if settings.ending_ms >= 0:
                     until[queue] = reader.at(queue, settings.ending_ms)
-                end[queue] = min(until.get(queue, upto), upto)
-                start[queue] = min(given.get(queue, first), end[queue])
+                if bounds.queues is not None and queue not in bounds.queues:
+                    continue
+                low, high = bounds.first, bounds.end
+                if bounds.from_ms >= 0:
+                    low = max(low, reader.at(queue, bounds.from_ms))
+                if bounds.until_ms >= 0:
+                    high = min(high, reader.at(queue, bounds.until_ms))
+                end[queue] = min(until.get(queue, upto), upto, high)
+                start[queue] = min(max(given.get(queue, first), low), end[queue])
         finally:
             reader.close()
         return _partitions(settings, start, end)
@@ -86,6 +96,15 @@ class BatchReader(DataSourceReader):
     @rows_said_plainly
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return _read(self._settings, partition)
+
+
+class FilteredReader(BatchReader):
+    """A read whose `where` Spark tells: only there it may, see `pushdown`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Read less; gives all filters back, for Spark to apply them."""
+        self._bounds.narrow(filters)
+        return filters
 
 
 @dataclass

@@ -129,3 +129,33 @@ def test_what_retention_took_is_an_error_unless_told_otherwise(spark, broker, tm
     first = source.status()["first"]
     assert first > 2
     assert sink.bodies(62 - first) == sorted(["0", "1", *map(str, range(first, 60))])
+
+
+def test_what_where_says_is_not_read(spark, broker):
+    from pyspark.sql import functions as F
+
+    source, other = Source(broker, "filtered"), Source(broker, "filtered-too")
+    for stream in (source, other):
+        stream.publish(*map(str, range(300)), headers={"k": "v"})
+    options = {"queue": "filtered,filtered-too", "offsetsPerPartition": 100}
+    conf = "spark.sql.python.filterPushdown.enabled"
+    for where, partitions, rows in (
+        ("true", 6, 600),
+        ("queue = 'filtered'", 3, 300),
+        ("queue in ('filtered', 'nowhere') and offset >= 250", 1, 50),
+        ("offset > 100 and offset <= 200 and headers['k'] = 'v'", 4, 200),
+        ("offset = 17", 2, 2),
+        ("offset < 0 or offset > 297", 6, 4),
+        ("timestamp > now()", 1, 0),
+        ("timestamp >= now() - interval 1 hour and timestamp < now() + interval 1 hour", 6, 600),
+        ("timestamp < now() - interval 1 hour", 1, 0),
+    ):
+        for is_on in ("true", "false"):
+            spark.conf.set(conf, is_on)
+            try:
+                frame = load(spark, source, **options).where(where)
+                assert frame.count() == rows, (where, is_on)
+                found = frame.select(F.spark_partition_id()).rdd.getNumPartitions()
+                assert found == (partitions if is_on == "true" else 6), (where, is_on)
+            finally:
+                spark.conf.unset(conf)
