@@ -20,6 +20,7 @@ from spark_bridge.link import CHANNEL, NACK, RETURN, Content, Link
 from spark_bridge.settings import ConnectionSettings
 
 WRITE_BYTES: Final = 65_536
+CONSUMER_TAG: Final = "rows"
 REPLY_TO: Final = "amq.rabbitmq.reply-to"  # straight to the channel that asks: no queue, no permission
 
 
@@ -70,7 +71,11 @@ class Connection(Link):
         self.call(
             60,
             20,
-            b"\0\0" + wire.short(queue) + wire.short("") + bytes((flags,)) + wire.table(arguments),
+            b"\0\0"
+            + wire.short(queue)
+            + wire.short(CONSUMER_TAG if queue != REPLY_TO else "")
+            + bytes((flags,))
+            + wire.table(arguments),
             answer=(60, 21),
         )
 

@@ -39,6 +39,7 @@ WRITE_OPTIONS: Final = (
 READ_OPTIONS: Final = (
     "queue", "startingOffsets", "endingOffsets", "offsetsPerPartition", "failOnDataLoss", "group",
     "includeHeaders", "maxOffsetsPerTrigger", "startingTimestamp", "endingTimestamp", "columns", "claim",
+    "selector",
 )  # fmt: skip
 CLAIM_OPTIONS: Final = (
     "queue", "claim", "group", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "offsetsPerPartition", "lease",
@@ -358,6 +359,7 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> ReadSettings:
         options.time_ms("startingTimestamp"),
         options.time_ms("endingTimestamp"),
         columns_of(given),
+        options.text("selector"),
     )
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_bridge.address import key_in_queue
+from spark_bridge.address import key_in_queue, queue_address
+from spark_bridge.client import CONSUMER_TAG
 from spark_bridge.errors import BrokerUnreachable, OptionError, Refused
 from spark_bridge.offsets import OffsetReader, Range, kept, lost
 from spark_bridge.runs import OFFSET, TIMESTAMP, RunReader
@@ -35,8 +36,10 @@ BATCH_ROWS: Final = 5_000
 PREFETCH: Final = 4_000
 ACK_EVERY: Final = 1_000
 TRIES_MAX: Final = 5
+SKIPPED_S: Final = 0.05  # how long nothing comes before the broker is asked how far it is
 # what the broker adds to a delivery
-BROKER_HEADERS: Final = (OFFSET, TIMESTAMP, "x-stream-gap", "x-group-id", "x-offset")
+GAP: Final = "x-stream-gap"
+BROKER_HEADERS: Final = (OFFSET, TIMESTAMP, GAP, "x-group-id", "x-offset")
 
 
 def check_schema(schema: Any, columns: str) -> None:
@@ -74,7 +77,10 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
     expected = acked = wanted.start
     with RunReader(settings.connection) as connection:
         prefetch = min(PREFETCH, wanted.end - wanted.start)
-        connection.consume(wanted.queue, no_ack=False, arguments={OFFSET: wanted.start}, prefetch=prefetch)
+        arguments: dict[str, Any] = {OFFSET: wanted.start}
+        if settings.selector:
+            arguments["x-jms-selector"] = settings.selector
+        connection.consume(wanted.queue, no_ack=False, arguments=arguments, prefetch=prefetch)
         runs: list[Run] = []
         row_count = 0
         deadline = time.monotonic() + timeout_s
@@ -82,7 +88,13 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
             if not connection.runs:
                 if connection.cancelled:
                     raise Refused(f"stream {wanted.queue!r} was deleted")
-                if not connection.poll(deadline - time.monotonic()):
+                now = time.monotonic()
+                if settings.selector and now < deadline:
+                    passed = expected if connection.poll(SKIPPED_S) else _passed(connection, wanted, expected)
+                    if passed > expected:
+                        expected, deadline = passed, now + timeout_s
+                    continue
+                if not connection.poll(deadline - now):
                     raise BrokerUnreachable(
                         f"nothing came of stream {wanted.queue!r} from offset {expected} on within"
                         f" {timeout_s:g} s (option confirmTimeout)"
@@ -91,8 +103,11 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
             deadline = time.monotonic() + timeout_s
             run = connection.runs.popleft()
             tag = run.tag
-            for missed, until in _gaps(run.offsets, expected, wanted.end):
-                lost(wanted.queue, missed, until, fail_on_data_loss=settings.fail_on_data_loss)
+            if settings.selector:
+                _check_gap(settings, wanted.queue, run)
+            else:
+                for missed, until in _gaps(run.offsets, expected, wanted.end):
+                    lost(wanted.queue, missed, until, fail_on_data_loss=settings.fail_on_data_loss)
             expected = run.offsets[-1] + 1
             if expected > wanted.end:
                 run = _before(run, wanted.end)
@@ -108,6 +123,24 @@ def _consumed(settings: ReadSettings, wanted: Range) -> Iterator[list[Run]]:
                 runs, row_count = [], 0
         if runs:
             yield runs
+
+
+def _passed(connection: RunReader, wanted: Range, expected: int) -> int:
+    """Return up to where the broker has looked for messages that the selector wants, and sent them;
+    `expected` where some of those are still to be taken from `runs`.
+    """
+    address = f"{queue_address(wanted.queue)}/$stream-status"
+    answer = connection.ask(address, {"x-consumer-tag": CONSUMER_TAG})
+    if answer["status"] == "refused":
+        raise Refused(f"stream {wanted.queue!r}: {answer['reason']}")
+    return expected if connection.runs else int(answer["position"])
+
+
+def _check_gap(settings: ReadSettings, queue: str, run: Run) -> None:
+    """Tell of what retention took while the broker looked for messages that the selector wants."""
+    gap = run.properties["headers"].get(GAP, 0)
+    if gap:
+        lost(queue, run.offsets[0] - gap, run.offsets[0], fail_on_data_loss=settings.fail_on_data_loss)
 
 
 def _gaps(offsets: list[int], expected: int, end: int) -> Iterator[tuple[int, int]]:

@@ -48,8 +48,10 @@ class RunReader(Connection):
     def delivered(self, content: Content) -> None:
         """Take one message, and learn from it what the next ones may look like."""
         super().delivered(content)
+        headers = self.deliveries[-1].properties.get("headers", {})
+        if OFFSET not in headers:
+            return  # an answer
         message = self.deliveries.pop()
-        headers = message.properties["headers"]
         self._learn(content, message)
         self.runs.append(
             Run(

@@ -97,7 +97,7 @@ class ReadSettings:
     "latest".
 
     Times are ms since 1970; -1: not by time. `group` "": nobody is told how far the query is. `columns`: the
-    bridge's own, or those of Spark's Kafka source.
+    bridge's own, or those of Spark's Kafka source. `selector`: which messages the broker sends; "": all.
     """
 
     connection: ConnectionSettings
@@ -113,3 +113,4 @@ class ReadSettings:
     starting_ms: int = -1
     ending_ms: int = -1
     columns: str = SLUICE_COLUMNS
+    selector: str = ""

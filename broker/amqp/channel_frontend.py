@@ -24,6 +24,7 @@ from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology import exchanges, queues
 from broker.amqp.topology.exchanges import Exchanges
 from broker.amqp.topology.queues import Queues
+from broker.clients.client_consumers import Consumers
 from broker.connections.connection_views import ChannelView
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import events as ev
@@ -63,13 +64,16 @@ class ChannelFrontend:
         self.unacked = Unacked(self._channel)
         self._confirms = Confirms(self._channel)
         self._replies = DirectReplies(self._channel, self.unacked)
-        self._publisher = Publisher(self._channel, self._held, self._confirms, self.unacked, self._replies)
+        consumers = Consumers(self._channel.hub, self._channel.transport)
+        self._publisher = Publisher(
+            self._channel, self._held, self._confirms, self.unacked, self._replies, consumers
+        )
         self._transaction = Transaction(
             self._channel, self._held, self._confirms, self._publisher, self.unacked
         )
         self._queues = Queues(self._channel, self._held)
         self._exchanges = Exchanges(self._channel, self._held)
-        self._consuming = Consuming(self._channel, self._held, self.unacked, self._replies)
+        self._consuming = Consuming(self._channel, self._held, self.unacked, self._replies, consumers)
 
     def handle(self, event: Any) -> None:
         """Act on one event of this channel."""

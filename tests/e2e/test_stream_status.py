@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e import amqp
 from tests.e2e.staging import call
+from tests.waiting import until
 
 pytestmark = pytest.mark.extension
 
@@ -65,3 +66,20 @@ def test_invalid_status_call_is_refused_with_the_reason(channel, stream, headers
 
 def test_status_of_a_queue_that_is_no_stream_is_refused(channel, queue):
     assert "is no stream" in call(channel, queue, VERB)["reason"]
+
+
+def test_a_consumer_is_told_how_far_it_has_read_when_its_filter_leaves_the_rest(channel, stream):
+    amqp.publish(channel, stream, *map(str, range(20)), headers={"n": 1})
+    amqp.publish(channel, stream, "wanted", headers={"n": 2})
+    amqp.publish(channel, stream, *map(str, range(20)), headers={"n": 1})
+    channel.basic_qos(prefetch_count=10)
+    reader = amqp.Collector(channel, stream, consumer_tag="r", arguments={"x-jms-selector": "n = 2"})
+    assert [delivery.body for delivery in reader.wait(1)] == [b"wanted"]
+    until(lambda: call(channel, stream, "$stream-status", **{"x-consumer-tag": "r"})["position"] == 46)
+    amqp.publish(channel, stream, "wanted", headers={"n": 2})
+    until(lambda: call(channel, stream, "$stream-status", **{"x-consumer-tag": "r"})["position"] == 47)
+    assert len(reader.wait(2)) == 2
+    for tag in ("nobody", 1):
+        refused = call(channel, stream, "$stream-status", **{"x-consumer-tag": tag})
+        assert refused["status"] == "refused"
+        assert "no consumer of stream" in refused["reason"]

@@ -159,3 +159,20 @@ def test_what_where_says_is_not_read(spark, broker):
                 assert found == (partitions if is_on == "true" else 6), (where, is_on)
             finally:
                 spark.conf.unset(conf)
+
+
+def test_the_broker_sends_only_what_a_selector_wants(spark, broker, tmp_path):
+    source, sink = Source(broker, "selected-stream"), Queue(broker, "selected-copies")
+    for number in range(5):
+        source.publish(*map(str, range(100)), headers={"region": "eu" if number % 2 else "us"})
+    options = {"selector": "region = 'eu'", "offsetsPerPartition": 70}
+    rows = load(spark, source, **options).collect()
+    assert sorted(row.offset for row in rows) == [*range(100, 200), *range(300, 400)]
+    part = load(spark, source, startingOffsets='{"selected-stream": 150}', **options)
+    assert part.count() == 150
+    assert load(spark, source, selector="region = 'asia'").count() == 0
+    query = Query(spark, source, sink, tmp_path, selector="region = 'eu'", maxOffsetsPerTrigger=90)
+    assert sum(query.run()) == 200
+    source.publish("late", headers={"region": "eu"})
+    query.run()
+    assert sink.count() == 201

@@ -43,9 +43,9 @@ class Consuming:
     _held: HeldEvents
     _unacked: Unacked
     _replies: DirectReplies
+    _consumers: Consumers
     _calls: ConsumingClient = field(init=False)
     _settings: QueueManagerSettings = field(init=False)
-    _consumers: Consumers = field(init=False)
     _pullers: Consumers = field(init=False)
     _prefetch: int = field(default=0, init=False)
     _pool: Credit | None = field(default=None, init=False)
@@ -54,7 +54,6 @@ class Consuming:
         self._calls = self._channel.core.consuming
         hub = self._channel.hub
         self._settings = hub.settings.queue_manager
-        self._consumers = Consumers(hub, self._channel.transport)
         self._pullers = Consumers(hub, self._channel.transport, are_pullers=True)
 
     def view(self, unsettled: int, *, confirms: bool, transactional: bool) -> ChannelView:

@@ -20,6 +20,7 @@ from broker.amqp.controls.browse import Browse
 from broker.amqp.controls.call_answers import Answers
 from broker.amqp.settling.unacked import Unacked
 from broker.clients import claim_controls
+from broker.clients.client_consumers import Consumers
 from broker.clients.when_durable import WhenDurable
 from broker.engine.answers import Answer
 from broker.engine.client.streams import StreamClient
@@ -37,6 +38,7 @@ _NACK: Final = "$nack"
 _EXTEND: Final = "$extend"
 _SETTLING: Final = frozenset((_NACK, _EXTEND))
 _TAG: Final = "delivery-tag"
+_CONSUMER: Final = "x-consumer-tag"
 
 
 def _settle(
@@ -109,11 +111,14 @@ def is_call(shape: PublishShape) -> bool:
 class Call:
     """The call that publishes of one address and with these properties make."""
 
-    __slots__ = ("_address", "_answers", "_channel", "_properties", "_unacked")
+    __slots__ = ("_address", "_answers", "_channel", "_consumers", "_properties", "_unacked")
 
-    def __init__(self, channel: AmqpChannel, unacked: Unacked, key: str, raw: bytes) -> None:
+    def __init__(
+        self, channel: AmqpChannel, unacked: Unacked, consumers: Consumers, key: str, raw: bytes
+    ) -> None:
         self._channel = channel
         self._unacked = unacked
+        self._consumers = consumers
         self._address = address.parse(key)
         self._properties = raw
         properties = content.decode_properties(raw)
@@ -170,8 +175,20 @@ class Call:
             Browse(hub, slots, name, client.caller, headers, self._answers).begin()
             return Answer.given(None)
         if verb == address.STREAM_STATUS:
+            if _CONSUMER in headers:
+                return Answer.given(self._place(name, str(headers[_CONSUMER])))
             return _status(hub.client.streams, name, client.caller, headers, now_ms)
         return staging.answer(hub.client.epochs, name, client.caller, verb, headers, body)
+
+    def _place(self, name: str, tag: str) -> dict[str, object]:
+        """Return how far a consumer of this channel has read a stream: what it is given of the messages
+        before, if its filter lets it, is on its way.
+        """
+        consuming = self._channel.core.consuming
+        consumer = self._consumers.find(tag)
+        if consumer is None or not consuming.reads_stream(consumer, name, self._channel.client.caller):
+            raise InvalidArgument(f"{_CONSUMER} {tag!r} is no consumer of stream {name!r} on this channel")
+        return {"status": "ok", "position": consuming.position(consumer)}
 
 
 _log: Final = structlog.get_logger("sluicemq.amqp")

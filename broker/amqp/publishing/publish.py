@@ -19,6 +19,7 @@ from broker.amqp.publishing.direct_replies import (
 )
 from broker.amqp.settling.confirms import Confirms
 from broker.amqp.settling.unacked import Unacked
+from broker.clients.client_consumers import Consumers
 from broker.engine.answers import Answer
 from broker.engine.client.message_flow import PublishingClient
 from broker.engine.traffic import Judgement, PublishPlan, Source
@@ -61,6 +62,7 @@ class Publisher:
     _confirms: Confirms
     _unacked: Unacked
     _replies: DirectReplies
+    _consumers: Consumers
     _hub: Hub = field(init=False)
     _publishing: PublishingClient = field(init=False)
     _staged: staging.StagedProperties | None = field(default=None, init=False)  # only of who stages
@@ -401,7 +403,8 @@ class Publisher:
         """
         shape = run.shape
         raw = self._request(shape.properties)
-        call = control_topics.Call(self._channel, self._unacked, shape.address.routing_key, raw)
+        key = shape.address.routing_key
+        call = control_topics.Call(self._channel, self._unacked, self._consumers, key, raw)
         for index, body in enumerate(run.bodies):
             answer = call.ask(body, now_ms)
             self._held.expect(answer, partial(self._answer_call, call), _BASIC_PUBLISH)

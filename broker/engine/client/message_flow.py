@@ -330,6 +330,15 @@ class ConsumingClient:
         """
         return cast(StreamGroup, consumer.group).cursor.backlog.gap
 
+    def reads_stream(self, consumer: traffic.Consumer, name: Name, caller: str) -> bool:
+        """Return whether it is a consumer of the stream of that name."""
+        queue = find(self._shard, name, caller)
+        return isinstance(queue, Stream) and cast(Consumer, consumer).group.log is queue.log
+
+    def position(self, consumer: traffic.Consumer) -> int:
+        """Return the first offset of a stream that its consumer was not given yet."""
+        return cast(StreamGroup, consumer.group).position
+
     def take_gap(self, consumer: traffic.Consumer) -> int:
         """Return the gap as `gap`; it is told now."""
         return cast(StreamGroup, consumer.group).cursor.backlog.take_gap()
