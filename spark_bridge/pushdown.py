@@ -52,7 +52,7 @@ class Bounds:
     def narrow(self, filters: Iterable[Filter]) -> None:
         """Take account of conditions that must all hold; those of other kinds bound nothing."""
         for one in filters:
-            attribute = getattr(one, "attribute", ())
+            attribute: tuple[str, ...] = getattr(one, "attribute", ())
             if len(attribute) != 1:
                 continue
             value = getattr(one, "value", None)

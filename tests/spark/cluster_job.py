@@ -3,7 +3,8 @@
     python -m tests.spark.cluster_job MASTER QUEUE PORT ROWS MARKS MODE
 
 MODE is `task`: one task fails in the middle; `executor`: an executor is killed in the middle, and with it
-what it kept of the shuffle; `speculation`: one task is slow, and another attempt at it begins. MARKS is a
+what it kept of the shuffle; `speculation`: one task is slow, and another attempt at it begins; `copy`: the
+executors read the stream `QUEUE-stream` into the queue `QUEUE-work`, and claim what is in that. MARKS is a
 directory where files tell what happened.
 """
 
@@ -69,6 +70,32 @@ def disturb(text):
     return text
 
 
+def mark_executor(payload):
+    """Note which executor reads, and give back what it reads."""
+    once(f"executor-{parent(parent(os.getpid()))}")
+    return payload
+
+
+def copy(spark):
+    """Read a stream in batch and a work queue streaming."""
+    stream = {"queue": f"{queue}-stream", "port": port, "offsetsPerPartition": "100"}
+    read = spark.read.format("sluice").options(**stream).load()
+    read = read.select(F.udf(mark_executor, "binary")("payload").alias("payload"))
+    into = {"queue": f"{queue}-work", "port": port, "wait": "visible"}
+    read.write.format("sluice").options(**into).mode("append").save()
+    work = {"queue": f"{queue}-work", "port": port, "claim": "true", "maxOffsetsPerTrigger": "1000"}
+    claimed = spark.readStream.format("sluice").options(**work, offsetsPerPartition="200").load()
+    query = (
+        claimed.select("payload")
+        .writeStream.format("sluice")
+        .options(queue=queue, port=port, checkpointLocation=f"{marks}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
 def main():
     builder = SparkSession.builder.master(master)
     for name, value in {**CONF, **(SPECULATION if mode == "speculation" else {})}.items():
@@ -78,6 +105,9 @@ def main():
     builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
     spark = builder.getOrCreate()
     spark_bridge.register(spark)
+    if mode == "copy":
+        copy(spark)
+        return
     frame = spark.range(0, int(rows), 1, 4).select(F.col("id").cast("string").alias("payload")).repartition(3)
     frame = frame.select(F.udf(disturb, "string")("payload").alias("payload"))
     into = {"queue": queue, "port": port, "confirmWindow": "20"}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
-from tests.spark.helpers import Queue
+from tests.spark.helpers import Queue, Source
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -63,6 +63,16 @@ def test_a_stage_repeated_because_an_executor_was_killed(broker, tmp_path):
     attempts = [name.rpartition("-")[0] for name in marks if name.startswith("attempt-")]
     assert len(set(attempts)) < len(attempts)
     assert each_once(queue)
+
+
+def test_executors_read_a_stream_and_what_the_driver_claimed(broker, tmp_path):
+    queue = Queue(broker, "read-by-many")
+    stream, work = Source(broker, "read-by-many-stream"), Queue(broker, "read-by-many-work")
+    stream.publish(*map(str, range(ROWS)))
+    run(LOCAL_CLUSTER, queue, tmp_path / "marks", "copy")
+    assert len(list((tmp_path / "marks").glob("executor-*"))) == 2
+    assert each_once(queue)
+    assert work.count() == 0
 
 
 @contextlib.contextmanager
