@@ -153,9 +153,9 @@ class AdminOperations(HttpOperations):
     def do_h_limit(self, name: str, q: str, n: int) -> None:
         """Set the length of a queue; all else it was declared with stays as it is."""
         queue = self.no_stream(q)
-        if queue.auto_created:
+        if queue.auto_created or self.policies.holds_any:
             raise Skip
-        before = queue.settings
+        before = queue.base
         answer = self.expect(200, "PUT", f"/api/v1/queues/{q}", {"limits": {"max_depth": n}})
         told = set(answer["changed"])
         wanted = set() if before.max_length == n else {"limits.max_depth"}
@@ -164,7 +164,7 @@ class AdminOperations(HttpOperations):
         if queue.declared is None:
             queue.declared = before
         overflow = "reject-publish" if before.max_length is None else before.overflow
-        queue.settings = replace(before, max_length=n, overflow=overflow)
+        queue.base = replace(before, max_length=n, overflow=overflow)
         if queue.settings.overflow != "drop-head":
             return
         now = time.time()

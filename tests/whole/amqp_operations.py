@@ -11,9 +11,10 @@ from pamqp import base, commands
 
 from tests.whole.clients import Amqp, Event, Gone
 from tests.whole.identities import NEW, REFUSED, REPEATED, UNKNOWN, Identities, Identity
-from tests.whole.queues import HELD, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.queues import HELD, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue
 from tests.whole.replies import REPLY_TO
 from tests.whole.routes import Binding, Exchange, Route
+from tests.whole.settings import Settings
 from tests.whole.streams import Stream
 from tests.whole.world import Skip, World, last_death
 
@@ -117,9 +118,9 @@ class AmqpOperations(World):
                 raise Skip
             elif bool(queue.exclusive) != exclusive:
                 refused = 405
-            elif queue.declared is not None and settings == queue.settings:
+            elif queue.declared is not None and settings == queue.base:
                 raise Skip  # as it is now, not as it was declared
-            elif settings != (queue.declared or queue.settings):
+            elif settings != (queue.declared or queue.base):
                 refused = 406
         arguments = queue_arguments(settings)
         method = commands.Queue.Declare(
@@ -130,7 +131,7 @@ class AmqpOperations(World):
             return
         if queue is None:
             kind = Stream if settings.stream else Queue
-            queue = kind(q, settings, exclusive=name if exclusive else None)
+            queue = kind(q, settings, self.policies, exclusive=name if exclusive else None)
             self.queues.queues[q] = queue
         self.check_counts(queue, answer)
 
@@ -811,6 +812,8 @@ def queue_arguments(settings: Settings) -> dict[str, Any]:
         arguments["x-delivery-limit"] = settings.attempts_max - 1
     if settings.max_priority:
         arguments["x-max-priority"] = settings.max_priority
+    if settings.last_value:
+        arguments["x-last-value"] = "h"
     if settings.single_active:
         arguments["x-single-active-consumer"] = True
     return arguments

@@ -8,6 +8,7 @@ from typing import Any
 from tests.whole.amqp10_parts import AMQP10_SHARE, with_amqp10
 from tests.whole.mqtt_parts import MQTT_PARTS, MQTT_SWITCHES, m_open, qpub, qsub, sub
 from tests.whole.names import QUEUES, TOPICS, Part, some
+from tests.whole.policy_operations import POLICY_SHARE, VALUE_SHARE, with_last_values, with_policies
 from tests.whole.world import Operation
 
 EXCHANGES = ("x1", "x2")
@@ -348,13 +349,17 @@ def beside(r: random.Random, operations: list[Operation]) -> list[Operation]:
 
 
 def sequence(seed: int, *, only: str = "", restarts: float = RESTARTS) -> list[Operation]:
-    """The sequence of a seed. `only`: `amqp` or `mqtt`, what other brokers have, too; `amqp10`: all, and AMQP
-    1.0 in every sequence.
+    """The sequence of a seed. `only`: `amqp` or `mqtt`, what other brokers have, too; `amqp10`,
+    `policies` and `values`: all, and these in every sequence.
     """
-    with_all = only in ("", "amqp10")
+    with_all = only in ("", "amqp10", "policies", "values")
     operations = _sequence(r := random.Random(seed), "" if with_all else only, restarts)
-    if with_all and (some(r, AMQP10_SHARE) or only):
+    if with_all and (some(r, AMQP10_SHARE) or only == "amqp10"):
         operations = with_amqp10(r, operations)
+    if only == "policies" or (not only and some(r, POLICY_SHARE)):
+        operations = with_policies(r, operations)
+    if only == "values" or (not only and some(r, VALUE_SHARE)):
+        operations = with_last_values(r, operations)
     return operations
 
 

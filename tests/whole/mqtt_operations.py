@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.whole.clients import Mqtt
-from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue, Settings
+from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue
 from tests.whole.routes import Route
 from tests.whole.sessions import Subscription
 from tests.whole.wills import Will, Wills
@@ -291,7 +291,7 @@ class MqttOperations(World):
         if refused:
             raise Skip
         if queue is None:
-            queue = self.queues.queues[q] = Queue(q, Settings(durable=False), auto_created=True)
+            queue = self.queues.queues[q] = self.auto_created(q)
         explicit = explicit and bool(group) and qos > 0
         user = {}
         if group and client.version == 5:

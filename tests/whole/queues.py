@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.whole.identities import Identities, Identity
+from tests.whole.policies import Policies
 from tests.whole.replies import Asker
 from tests.whole.routes import filter_matches
+from tests.whole.settings import Settings
 
 READY, HELD, DONE, FAILED = "ready", "held", "done", "failed"
 BY_QUEUE = None  # the group of a queue that has none yet
@@ -71,7 +73,7 @@ class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
     `is_purged`: it may have been delivered before its queue was purged in this step; `is_untried`: it returns
     as if nobody had been given it; `may_give_way`: it may have given way to newer ones, and is where these go
-    then.
+    then, if there was such a place (`has_way`).
     """
 
     message: Message
@@ -87,12 +89,16 @@ class Item:
     holder: Consumer | None = None
     tag: Any = None
     expires: float | None = None
+    own_expires: float | None = None  # without its queue's TTL
     not_before: float = 0.0
     is_over: bool = False
     is_returning: bool = False
     is_purged: bool = False
     is_untried: bool = False
     may_give_way: bool = False
+    has_way: bool = False
+    is_replaced: bool = False  # it goes as it returns: there is a newer one of its value
+    may_be_replaced: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
     either: Either | None = None
     entry: int = 0
@@ -111,6 +117,7 @@ class Item:
             required=required,
             loose=self.loose,
             expires=self.expires,
+            own_expires=self.own_expires,
             not_before=self.not_before,
             deaths=self.deaths,
             entry=self.entry,
@@ -256,30 +263,14 @@ class Group:
         return last or found
 
 
-@dataclass
-class Settings:
-    """What a queue was declared with, in milliseconds and counts; 0 is "none" but for `max_length` (None)."""
-
-    durable: bool = True
-    auto_delete: bool = False
-    max_length: int | None = None
-    overflow: str = "drop-head"
-    ttl_ms: int | None = None
-    dead_exchange: str | None = None
-    dead_key: str | None = None
-    attempts_max: int = 0
-    max_priority: int = 0
-    single_active: bool = False
-    stream: bool = False
-
-
 @dataclass(eq=False)
 class Queue:
     """A queue and its groups. The group BY_QUEUE has what no group wants, all before there is one."""
 
     name: str
-    settings: Settings
-    declared: Settings | None = None  # where that was changed since
+    base: Settings  # without policies
+    policies: Policies = field(default_factory=Policies)
+    declared: Settings | None = None  # where `base` was changed since
     auto_created: bool = False
     exclusive: str | None = None
     no_publish: bool = False
@@ -293,6 +284,11 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.groups[BY_QUEUE] = Group(self, BY_QUEUE)
+
+    @property
+    def settings(self) -> Settings:
+        """What holds."""
+        return self.policies.effective(self.name, self.base)
 
     def group(self, name: str, now: float, pattern: str = "#") -> Group:
         """The group, made where it is not there, at the oldest message that is kept."""
@@ -339,6 +335,9 @@ class Queue:
         kept = []
         for items in by_entry.values():
             promised = any(item.state in (READY, HELD) and item.sure() for item in items)
+            promised = promised and not any(
+                item.may_give_way or item.is_replaced or item.may_be_replaced for item in items
+            )
             kept.append(items[0].copy_for(group, required=promised))
         return kept
 
@@ -407,6 +406,14 @@ def dead_letter(queue: Queue, message: Message) -> Message:
     return replace(message, exchange=exchange)
 
 
+def expiry(settings: Settings, entered: float, own_expires: float | None) -> float | None:
+    """When what entered a queue then expires."""
+    times = [] if own_expires is None else [own_expires]
+    if settings.ttl_ms is not None:
+        times.append(entered + max(settings.ttl_ms, 1) / 1000)
+    return min(times, default=None)
+
+
 class Queues:
     """All queues of a virtual host. `dead` routes a dead letter: (settings, message) to names of queues."""
 
@@ -454,17 +461,15 @@ class Queues:
         settings = queue.settings
         level = min(message.priority, settings.max_priority)
         place = (-level, next(_places))
-        times = [settings.ttl_ms] if settings.ttl_ms is not None else []
-        if ttl and message.ttl_ms is not None:
-            times.append(message.ttl_ms)
-        expires = now + max(min(times), 1) / 1000 if times else None
+        own_expires = now + max(message.ttl_ms, 1) / 1000 if ttl and message.ttl_ms is not None else None
+        expires = expiry(settings, now, own_expires)
         made = []
         wanting = [
             group for group in queue.groups.values() if group.name is not BY_QUEUE and group.wants(message)
         ]
         for group in wanting or [queue.groups[BY_QUEUE]]:
             item = Item(message, place, now, group, required=required, loose=loose, expires=expires)
-            item.deaths, item.entry, item.step = deaths, place[1], self.step
+            item.deaths, item.entry, item.step, item.own_expires = deaths, place[1], self.step, own_expires
             if either is not None:
                 either.items.append(item)
                 item.either = either
@@ -473,10 +478,27 @@ class Queues:
             made.append(item)
             if group.unread_step == self.step:
                 self._may_be_unread(item, now)
+        if settings.last_value and "h" in message.headers:
+            self._replace(queue, made, sure=required and either is None)
         if settings.max_length is not None and settings.overflow == "drop-head":
             for group in queue.groups.values():
                 self._drop_head(queue, group, now, burst=burst)
         return made
+
+    def _replace(self, queue: Queue, made: list[Item], *, sure: bool) -> None:
+        """Let what is older of the same value go; what a consumer holds, as it returns."""
+        value = made[0].message.headers["h"]
+        for item in [item for group in queue.groups.values() for item in group.items]:
+            if item in made or item.message.headers.get("h") != value or item.state not in (READY, HELD):
+                continue
+            if sure and item.step != self.step and item.either is None:
+                item.is_replaced = True
+                if item.state == READY:
+                    item.state = DONE
+                continue
+            item.required, item.may_be_replaced = False, True  # or it was given before the newer one came
+            if item.either is not None:
+                item.either.required = False
 
     def _drop_head(self, queue: Queue, group: Group, now: float, *, burst: bool) -> None:
         limit = queue.settings.max_length
@@ -500,10 +522,12 @@ class Queues:
         only perhaps may be dropped, and have gone where dead letters go.
         """
         for item in group.ready():
-            if item.may_give_way:
+            if item.may_give_way and item.has_way:
                 continue
-            # without a place for dead letters it is looked at again: there may be one by then
-            item.may_give_way = self._targets(queue, item, "maxlen") is not None
+            item.may_give_way = True
+            item.has_way = (
+                self._targets(queue, item, "maxlen") is not None
+            )  # or later, if it is there by then
             if item.either is None:
                 self.may_die(queue, item, "maxlen", now)
             else:
@@ -687,7 +711,11 @@ class Queues:
             return
         maybe_over = limit and counted and item.attempts[1] >= limit
         self._pardon(item)
+        if item.is_replaced:
+            item.state, item.holder = DONE, None
+            return
         item.state, item.holder, item.changed, item.step = READY, None, now, self.step
+        item.required = item.required and not item.may_be_replaced
         if maybe_over:
             self.may_die(queue, item, "delivery_limit", now)
         elif item.expires is not None and now >= item.expires:
@@ -882,8 +910,10 @@ class Queues:
         for group in queue.groups.values():
             for item in group.items:
                 if item.state == READY:
-                    if item.sure() and not item.there(now):
+                    if item.not_before and now <= item.not_before + LATE_S:
                         item.required = False  # it may have come a moment after the purge
+                        if item.either is not None:
+                            item.either.required = False
                         continue
                     if item.sure():
                         item.state, item.changed = DONE, now

@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--restarts", type=float, default=RESTARTS)
     parser.add_argument("--stop-after", type=int, default=20, help="mismatches of each process")
     parser.add_argument("--found", type=Path, default=Path("build/whole"))
-    parser.add_argument("--only", default="", choices=("", "amqp", "mqtt", "amqp10"))
+    parser.add_argument("--only", default="", choices=("", "amqp", "mqtt", "amqp10", "policies", "values"))
     parser.add_argument("--whole", action="store_true", help="do not shrink")
     parser.add_argument("--worker", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()

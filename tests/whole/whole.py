@@ -9,10 +9,10 @@ from typing import Any
 from pamqp import commands
 
 from tests.e2e.raw_mqtt import PUBACK
-from tests.whole.admin_operations import AdminOperations
 from tests.whole.amqp10_stream_operations import Amqp10StreamOperations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.interruptions import Interruptions
+from tests.whole.policy_operations import PolicyOperations
 from tests.whole.queues import HELD, Either, Message, Mismatch
 from tests.whole.routes import BUILT_IN
 from tests.whole.store import left_in_store
@@ -24,7 +24,7 @@ DRAIN = "A9"
 EXCHANGES = ("x1", "x2")
 
 
-class Whole(Amqp10StreamOperations, Interruptions, AdminOperations, StreamOperations, VhostOperations):
+class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOperations, VhostOperations):
     """Runs sequences against one broker process."""
 
     # ---- time and the process
@@ -194,6 +194,8 @@ class Whole(Amqp10StreamOperations, Interruptions, AdminOperations, StreamOperat
         self.read_all()
         self._drain_queues()
         self._delete()
+        if self.policies.holds_any:
+            self.delete_policies()
         self._nothing_left()
 
     def _drain_sessions(self) -> None:
@@ -308,6 +310,7 @@ class Whole(Amqp10StreamOperations, Interruptions, AdminOperations, StreamOperat
                 self.http.call("POST", "/api/v1/bindings/remove", binding)
             for exchange in EXCHANGES:
                 self.http.call("DELETE", f"/api/v1/exchanges/{exchange}")
+            self.delete_policies()
             cleaner = Mqtt("M9", self.broker.mqtt_port, 5, clean=True)
             for topic in self.retained_topics:
                 cleaner.reason_of(cleaner.publish(topic, b"", 1, retain=True), 1)

@@ -17,10 +17,12 @@ from typing import Any
 from tests.e2e.broker_process import BrokerProcess
 from tests.whole.amqp10_client import Amqp10
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
-from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues, Settings
+from tests.whole.policies import Policies
+from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues
 from tests.whole.replies import Replies, WrongReply
 from tests.whole.routes import Routes
 from tests.whole.sessions import Sessions
+from tests.whole.settings import Settings
 
 Operation = tuple[str, str, dict[str, Any]]
 OWED_TIMEOUT_S = 4.0
@@ -52,6 +54,7 @@ class World(ABC):
     def __init__(self, broker: BrokerProcess, counts: Counter[str] | None = None, vhost: str = "/") -> None:
         self.broker = broker
         self.vhost = vhost
+        self.policies = Policies()
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.amqp: dict[str, Amqp] = {}
         self.amqp10: dict[str, Amqp10] = {}
@@ -376,8 +379,12 @@ class World(ABC):
         """The queue; where there is none, an address of it makes it."""
         queue = self.queues.queues.get(name)
         if queue is None:
-            queue = self.queues.queues[name] = Queue(name, Settings(durable=False), auto_created=True)
+            queue = self.queues.queues[name] = self.auto_created(name)
         return queue
+
+    def auto_created(self, name: str) -> Queue:
+        """A queue as a publish to it makes it."""
+        return Queue(name, Settings(durable=False), self.policies, auto_created=True)
 
     def _dead(self, queue: Queue, message: Message) -> list[str]:
         settings = queue.settings
