@@ -127,7 +127,9 @@ class Received:
         return self._ids
 
     def note(self, packet_ids: Iterable[int]) -> None:
-        """Remember publishes that were taken and are kept nowhere, as long as the broker runs."""
+        """Remember publishes that were taken and stored nowhere: as long as the client stays, or, with
+        `keep`, for longer.
+        """
         if isinstance(self._ids, frozenset):
             self._ids = set(packet_ids)
         else:
@@ -136,6 +138,13 @@ class Received:
     def take(self, packet_ids: Collection[int], now_ms: int) -> None:
         """Remember stored publishes with the open commit, as they are."""
         self.note(packet_ids)
+        self._put(packet_ids, now_ms)
+
+    def keep(self, now_ms: int) -> None:
+        """Remember all with the open commit: the connection is gone, and the broker may be, too."""
+        self._put(self._ids, now_ms)
+
+    def _put(self, packet_ids: Iterable[int], now_ms: int) -> None:
         value = session_received.encode(now_ms)
         for packet_id in packet_ids:
             self._context.commit.put(session_received.key(self._session, packet_id), value)

@@ -186,6 +186,7 @@ class Session:
             assert ended.log is not None
             ended.log.waiting.pop(ended, None)
         self.write_record()
+        self.received.keep(now_ms)
         self._progressed_now()
 
     def expire_after(self, expiry_s: int) -> None:

@@ -479,19 +479,23 @@ class Queues:
             if group.unread_step == self.step:
                 self._may_be_unread(item, now)
         if settings.last_value and "h" in message.headers:
-            self._replace(queue, made, sure=required and either is None)
+            self._replace(queue, made, now, sure=required and either is None and not loose)
         if settings.max_length is not None and settings.overflow == "drop-head":
             for group in queue.groups.values():
                 self._drop_head(queue, group, now, burst=burst)
         return made
 
-    def _replace(self, queue: Queue, made: list[Item], *, sure: bool) -> None:
+    def _replace(self, queue: Queue, made: list[Item], now: float, *, sure: bool) -> None:
         """Let what is older of the same value go; what a consumer holds, as it returns."""
         value = made[0].message.headers["h"]
         for item in [item for group in queue.groups.values() for item in group.items]:
             if item in made or item.message.headers.get("h") != value or item.state not in (READY, HELD):
                 continue
-            if sure and item.step != self.step and item.either is None:
+            is_late = item.not_before and now <= item.not_before + LATE_S
+            if is_late:  # it may be the newer one
+                for one in made:
+                    one.required, one.may_be_replaced = False, True
+            if sure and item.step != self.step and item.either is None and not is_late:
                 item.is_replaced = True
                 if item.state == READY:
                     item.state = DONE
