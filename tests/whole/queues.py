@@ -73,7 +73,7 @@ class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
     `is_purged`: it may have been delivered before its queue was purged in this step; `is_untried`: it returns
     as if nobody had been given it; `may_give_way`: it may have given way to newer ones, and is where these go
-    then, if there was such a place (`has_way`).
+    then, in the queues of that time (`ways`).
     """
 
     message: Message
@@ -96,7 +96,7 @@ class Item:
     is_purged: bool = False
     is_untried: bool = False
     may_give_way: bool = False
-    has_way: bool = False
+    ways: list[Queue] | None = None
     is_replaced: bool = False  # it goes as it returns: there is a newer one of its value
     may_be_replaced: bool = False
     deaths: tuple[tuple[str, str], ...] = ()
@@ -333,11 +333,12 @@ class Queue:
                 if group.wants(item.message):
                     by_entry.setdefault(item.entry, []).append(item)
         kept = []
-        for items in by_entry.values():
+        # a group to come begins behind what gave way, also where something before it is held
+        gave_way = max((i.entry for items in by_entry.values() for i in items if i.may_give_way), default=-1)
+        for entry, items in by_entry.items():
             promised = any(item.state in (READY, HELD) and item.sure() for item in items)
-            promised = promised and not any(
-                item.may_give_way or item.is_replaced or item.may_be_replaced for item in items
-            )
+            promised = promised and entry > gave_way
+            promised = promised and not any(item.is_replaced or item.may_be_replaced for item in items)
             kept.append(items[0].copy_for(group, required=promised))
         return kept
 
@@ -526,12 +527,10 @@ class Queues:
         only perhaps may be dropped, and have gone where dead letters go.
         """
         for item in group.ready():
-            if item.may_give_way and item.has_way:
+            ways = self._targets(queue, item, "maxlen")
+            if item.may_give_way and item.ways == ways:
                 continue
-            item.may_give_way = True
-            item.has_way = (
-                self._targets(queue, item, "maxlen") is not None
-            )  # or later, if it is there by then
+            item.may_give_way, item.ways = True, ways
             if item.either is None:
                 self.may_die(queue, item, "maxlen", now)
             else:
