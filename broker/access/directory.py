@@ -118,26 +118,34 @@ class Directory:
     def _connect(self) -> Any:
         """Return a connection to the first server that answers, which is asked first from then on."""
         failure: Exception = DirectoryError("no server")
+        timeout_s = self._settings.timeout_ms / 1000
         for url in self._urls:
-            connection = ldap3.Connection(
-                _server(url, self._settings),  # one that failed is known as such for a while, so another
-                read_only=True,
-                auto_referrals=False,
-                check_names=False,
-                receive_timeout=ceil(self._settings.timeout_ms / 1000),  # it takes whole seconds
-            )
+            connection = self._connection(url, timeout_s / len(self._urls))
             try:
                 connection.open(read_server_info=False)
                 if self._settings.start_tls and not connection.start_tls(read_server_info=False):
                     raise DirectoryError("the server begins no TLS")
+                connection.socket.settimeout(timeout_s)
             except Exception as error:
                 failure = error
                 _abandon(connection)
+                if self._for_users.is_closed:
+                    break
                 continue
             if url != self._urls[0]:
                 self._urls = (url, *(each for each in self._urls if each != url))
             return connection
         raise failure
+
+    def _connection(self, url: str, timeout_s: float) -> Any:
+        """Return a connection that is to be opened, in a time that leaves some for the other servers."""
+        return ldap3.Connection(
+            _server(url, self._settings, timeout_s),  # a new one: the library puts off a server that failed
+            read_only=True,
+            auto_referrals=False,
+            check_names=False,
+            receive_timeout=ceil(timeout_s),  # it takes whole seconds
+        )
 
     def _connect_to_search(self) -> Any:
         settings = self._settings
@@ -161,7 +169,7 @@ class _Kept:
     def __init__(self, count_max: int, make: Callable[[], Any]) -> None:
         self._idle: LifoQueue[Any] = LifoQueue(count_max)
         self._make = make
-        self._is_closed = False
+        self.is_closed = False
 
     @contextmanager
     def taken(self) -> Iterator[Any]:
@@ -172,7 +180,7 @@ class _Kept:
         except BaseException:
             _abandon(connection)
             raise
-        if self._is_closed or self._idle.full():
+        if self.is_closed or self._idle.full():
             _abandon(connection)
         else:
             self._idle.put_nowait(connection)
@@ -188,7 +196,7 @@ class _Kept:
             _abandon(connection)
 
     def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         while not self._idle.empty():
             _abandon(self._idle.get_nowait())
 
@@ -202,7 +210,7 @@ def group_name(name: str) -> str:
     return "".join(f"{kind}={value}{separator}" for kind, value, separator in parts).casefold()
 
 
-def _server(url: str, settings: LdapSettings) -> Any:
+def _server(url: str, settings: LdapSettings, timeout_s: float) -> Any:
     parts = urlsplit(url)
     tls = ldap3.Tls(
         validate=ssl.CERT_REQUIRED,
@@ -216,7 +224,7 @@ def _server(url: str, settings: LdapSettings) -> Any:
         tls=tls,
         get_info=ldap3.NONE,
         mode=ldap3.IP_V4_PREFERRED,  # every address it has
-        connect_timeout=settings.timeout_ms / 1000,
+        connect_timeout=timeout_s,
     )
 
 
@@ -260,15 +268,16 @@ def _own_name(user: str, names: list[str]) -> str:
 
 def _is_there(connection: Any) -> bool:
     """Return whether the server has neither closed the connection nor said anything unasked."""
+    if connection.closed:
+        return False
+    timeout_s = connection.socket.gettimeout()
     try:
         connection.socket.setblocking(False)
-        try:
-            connection.socket.recv(1)
-        finally:
-            connection.socket.settimeout(connection.receive_timeout)
+        connection.socket.recv(1)
     except (BlockingIOError, ssl.SSLWantReadError):
+        connection.socket.settimeout(timeout_s)
         return True
-    except (OSError, AttributeError):
+    except OSError:
         return False
     return False
 

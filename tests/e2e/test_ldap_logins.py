@@ -268,6 +268,17 @@ def silent():
         each.close()
 
 
+@pytest.mark.parametrize("settings_of", [by_name, by_search])
+def test_a_server_that_says_nothing_is_passed_by(slapd, enter, silent, settings_of):
+    settings = settings_of(slapd, timeout_ms=4_000)
+    scheme = settings["servers"][0].partition(":")[0]
+    entrance = enter({**settings, "servers": (f"{scheme}://localhost:{silent}", *settings["servers"])})
+    begun = time.monotonic()
+    assert entrance.login("ann")
+    assert entrance.login("bob")
+    assert time.monotonic() - begun < 4 + 4
+
+
 @pytest.mark.parametrize("scheme", ["ldap", "ldaps"])
 def test_a_slow_server_holds_up_nobody_and_is_left_alone(slapd, enter, silent, scheme):
     servers = (f"{scheme}://127.0.0.1:{silent}",)
