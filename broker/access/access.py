@@ -21,7 +21,7 @@ from broker.access.credentials import (
     Password,
     Peer,
 )
-from broker.access.issuer_login import Begun, Done
+from broker.access.issuer_login import Begun, Done, IssuerSilent, Vouched
 from broker.access.login import Login
 from broker.access.present import CHANGED, EXPIRED, REMOVED, Present
 from broker.access.rights import EVERYTHING, ExchangeTypes
@@ -237,10 +237,24 @@ class Access:
             found.append(await openid.log_in(begun, code))
             return found[0].login
 
-        login = await self._slowed("", peer, lambda: None, look)
-        self.check_same(login)  # settings may have changed meanwhile
-        self.bans.check_user(login.user)
-        return found[0]
+        await self._slowed("", peer, lambda: None, look)
+        return self._now(found[0])
+
+    async def renew_by_issuer(self, vouched: Vouched) -> Done | None:
+        """Log in again whom the issuer vouched for; None: it does not answer. Raises LoginRefused."""
+        openid = self.openid
+        if openid is None or not vouched.refresh_token:
+            raise LoginRefused(EXPIRED, EXPIRED)
+        try:
+            return self._now(await openid.renew(vouched))
+        except IssuerSilent:
+            return None
+
+    def _now(self, done: Done) -> Done:
+        """Return the same, unless it does not hold any more: settings may have changed meanwhile."""
+        self.check_same(done.login)
+        self.bans.check_user(done.login.user)
+        return done
 
     # SCRAM, of which a client takes the steps
 

@@ -24,11 +24,21 @@ class Begun(NamedTuple):
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
+class Vouched(NamedTuple):
+    """What an issuer gave with a login: the ID token, which it is shown at logout, whom that is of, and what
+    a new login is got by without its user ("": nothing).
+    """
+
+    id_token: str
+    subject: str
+    refresh_token: str
+
+
 class Done(NamedTuple):
-    """A login that an issuer vouches for, with its ID token, which it is shown at logout."""
+    """A login that an issuer vouches for."""
 
     login: Login
-    id_token: str
+    vouched: Vouched
 
 
 class IssuerSilent(Exception):

@@ -17,7 +17,7 @@ import structlog
 
 from broker.access.credentials import LoginRefused
 from broker.access.discovery import Provider, discover
-from broker.access.issuer_login import Begun, Done, IssuerSilent
+from broker.access.issuer_login import Begun, Done, IssuerSilent, Vouched
 from broker.access.tokens import Tokens
 from broker.access.web_hook import read_bounded, web_client
 from broker.clock import Clock
@@ -75,45 +75,73 @@ class OpenId:
 
     async def log_in(self, begun: Begun, code: str) -> Done:
         """Log in whom the issuer gave this code; raises LoginRefused."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": begun.redirect_uri,
+            "code_verifier": begun.verifier,
+        }
         try:
-            said = await self._redeem(begun, code)
+            said = await self._ask(form)
         except IssuerSilent as error:
             raise LoginRefused(str(error)) from None
-        id_token, access_token = (_text(said, name) for name in ("id_token", "access_token"))
-        claims = await self._tokens.verified(id_token.encode(), self.settings.client_id)
-        self._check_id_token(claims, begun)
-        if self.settings.rights_from == "id_token":
-            return Done(self._tokens.login_of(claims), id_token)
-        if not access_token:
-            raise LoginRefused("the issuer gave no access token")
-        may = await self._tokens.verified(access_token.encode())
-        if may.get("sub") != claims.get("sub"):
-            raise LoginRefused("the issuer's two tokens are of two users")
-        return Done(self._tokens.login_of(may, self._tokens.server_of(may)), id_token)
-
-    def _check_id_token(self, claims: dict[str, Any], begun: Begun) -> None:
-        """Check what a signature does not say (Core 1.0, 3.1.3.7); raises LoginRefused."""
+        claims = await self._tokens.verified(_text(said, "id_token").encode(), self.settings.client_id)
+        self._check_id_token(claims)
         nonce = claims.get("nonce")
         if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(), begun.nonce.encode()):
             raise LoginRefused("the ID token is of another login, by its nonce")
+        return await self._login_of(said, claims)
+
+    async def renew(self, vouched: Vouched) -> Done:
+        """Log in the same user anew, without asking them (RFC 6749, 6); raises LoginRefused, IssuerSilent."""
+        said = await self._ask({"grant_type": "refresh_token", "refresh_token": vouched.refresh_token})
+        claims: dict[str, Any] | None = None
+        if self.settings.rights_from == "id_token" or _text(said, "id_token"):
+            claims = await self._tokens.verified(_text(said, "id_token").encode(), self.settings.client_id)
+            self._check_id_token(claims)
+        done = await self._login_of(said, claims or {"sub": vouched.subject}, vouched)
+        if done.vouched.subject != vouched.subject:
+            raise LoginRefused("the issuer's new token is of another user")
+        return done
+
+    async def _login_of(
+        self, said: dict[str, Any], claims: dict[str, Any], before: Vouched | None = None
+    ) -> Done:
+        """Return the login by what the issuer gave: `claims` are those of the ID token. What it did not give
+        anew is as `before`. Raises LoginRefused.
+        """
+        subject = claims.get("sub")
+        if not isinstance(subject, str):
+            raise LoginRefused("the ID token has no sub")
+        vouched = Vouched(
+            _text(said, "id_token") or (before.id_token if before else ""),
+            subject,
+            _text(said, "refresh_token") or (before.refresh_token if before else ""),
+        )
+        if self.settings.rights_from == "id_token":
+            return Done(self._tokens.login_of(claims), vouched)
+        access_token = _text(said, "access_token")
+        if not access_token:
+            raise LoginRefused("the issuer gave no access token")
+        may = await self._tokens.verified(access_token.encode())
+        if may.get("sub") != subject:
+            raise LoginRefused("the issuer's two tokens are of two users")
+        return Done(self._tokens.login_of(may, self._tokens.server_of(may)), vouched)
+
+    def _check_id_token(self, claims: dict[str, Any]) -> None:
+        """Check for whom it was made (Core 1.0, 3.1.3.7); raises LoginRefused."""
         audience, party = claims.get("aud"), claims.get("azp")
         if party != self.settings.client_id and (
             party is not None or (isinstance(audience, list) and len(audience) > 1)
         ):
             raise LoginRefused("the ID token was made for another program, by its azp")
 
-    async def _redeem(self, begun: Begun, code: str) -> dict[str, Any]:
-        """Return what the issuer gives for a code (RFC 6749, 4.1.3). Raises LoginRefused where it refuses,
-        IssuerSilent.
+    async def _ask(self, form: dict[str, str]) -> dict[str, Any]:
+        """Return what the issuer gives for a code or a refresh token (RFC 6749, 4.1.3 and 6). Raises
+        LoginRefused where it refuses, IssuerSilent.
         """
         endpoint = (await self._known()).token_endpoint
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": begun.redirect_uri,
-            "code_verifier": begun.verifier,
-            "client_id": self.settings.client_id,
-        }
+        form = {**form, "client_id": self.settings.client_id}
         try:
             headers = {"accept": "application/json", **self._proof()}
             async with (

@@ -144,7 +144,7 @@ class Guard:
         if scope["path"] in self._open_paths and not isinstance(credentials, Password):
             return None
         try:
-            login = self._login_of_session(told) if isinstance(credentials, Anonymous) else None
+            login = await self._login_of_session(told) if isinstance(credentials, Anonymous) else None
             if login is None:
                 login = self._access.login_at_once(credentials, peer)
             if login is None:
@@ -162,12 +162,12 @@ class Guard:
         except VhostRefused as refused:
             raise Problem(403, "refused", refused.reason) from None
 
-    def _login_of_session(self, told: Mapping[bytes, str]) -> Login | None:
+    async def _login_of_session(self, told: Mapping[bytes, str]) -> Login | None:
         """Return the login of a browser that is logged in."""
         cookies = told.get(b"cookie", "")
         if self._sessions is None or COOKIE not in cookies:
             return None
-        return self._sessions.find(cookie_parser(cookies).get(COOKIE, ""))
+        return await self._sessions.renewed(cookie_parser(cookies).get(COOKIE, ""))
 
     def _known(self, login: Login, vhost: str | None) -> Identity:
         """Return the identity of the user that logged in so, with what it was allowed before; raises

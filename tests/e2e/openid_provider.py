@@ -5,6 +5,7 @@ that it knows, and gives access tokens that are JSON web tokens.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import flask
 import jwt
 from authlib.integrations.flask_oauth2 import AuthorizationServer
 from authlib.oauth2.rfc6749 import AuthorizationCodeMixin, ClientMixin
-from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant
+from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant, RefreshTokenGrant
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oidc.core import OpenIDCode, UserInfo
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -51,7 +52,7 @@ class Client(ClientMixin):
         return response_type == "code"
 
     def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type == "authorization_code"
+        return grant_type in ("authorization_code", "refresh_token")
 
 
 @dataclass
@@ -91,6 +92,18 @@ class Code(AuthorizationCodeMixin):
 
 
 @dataclass
+class RefreshToken:
+    sub: str
+    scope: str
+
+    def check_client(self, client: Client) -> bool:
+        return True
+
+    def get_scope(self) -> str:
+        return self.scope
+
+
+@dataclass
 class Provider:
     """`users` are claims of access tokens by `sub`; `seconds` how long these last, `ahead_s` how far a clock
     of who reads them is put forward; `id_claims` and `access_claims` change what tokens say; `ended` are
@@ -105,6 +118,9 @@ class Provider:
     access_claims: dict[str, Any] = field(default_factory=dict)
     ended: list[dict[str, str]] = field(default_factory=list)
     codes: dict[str, Code] = field(default_factory=dict)
+    refresh_tokens: dict[str, RefreshToken] = field(default_factory=dict)
+    refreshes: bool = False
+    refreshed_count: int = 0
 
     def __post_init__(self) -> None:
         self.key = rsa.generate_private_key(65537, 2048)
@@ -130,12 +146,17 @@ def _app(provider: Provider) -> flask.Flask:
     app.config["OAUTH2_ACCESS_TOKEN_GENERATOR"] = lambda client, grant_type, user, scope: provider.signed(
         {"sub": user.sub, **provider.users[user.sub], **provider.access_claims}
     )
+    app.config["OAUTH2_REFRESH_TOKEN_GENERATOR"] = lambda **about: (
+        secrets.token_urlsafe(32) if provider.refreshes else None
+    )
     server = AuthorizationServer(
         app,
         query_client=lambda client_id: Client(provider.redirect_uris) if client_id == CLIENT else None,
-        save_token=lambda token, request: None,
+        save_token=lambda token, request: _keep(provider, token, request.user),
     )
     server.register_grant(_grant(provider), [_IdTokens(provider), CodeChallenge(required=True)])
+
+    server.register_grant(_refresh_grant(provider))
 
     @app.get("/.well-known/openid-configuration")
     def configuration() -> Any:
@@ -191,6 +212,29 @@ def _grant(provider: Provider) -> type[AuthorizationCodeGrant]:
 
         def authenticate_user(self, authorization_code: Code) -> User:
             return User(authorization_code.sub)
+
+    return Grant
+
+
+def _keep(provider: Provider, token: dict[str, Any], user: User) -> None:
+    if token.get("refresh_token"):
+        provider.refresh_tokens[token["refresh_token"]] = RefreshToken(user.sub, token["scope"])
+
+
+def _refresh_grant(provider: Provider) -> type[RefreshTokenGrant]:
+    class Grant(RefreshTokenGrant):
+        TOKEN_ENDPOINT_AUTH_METHODS = ["client_secret_basic"]
+        INCLUDE_NEW_REFRESH_TOKEN = True
+
+        def authenticate_refresh_token(self, refresh_token: str) -> RefreshToken | None:
+            provider.refreshed_count += 1
+            return provider.refresh_tokens.pop(refresh_token, None)  # good for once
+
+        def authenticate_user(self, refresh_token: RefreshToken) -> User:
+            return User(refresh_token.sub)
+
+        def revoke_old_credential(self, refresh_token: RefreshToken) -> None:
+            pass
 
     return Grant
 

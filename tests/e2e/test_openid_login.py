@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -36,6 +37,8 @@ def provider():
 def as_it_was(provider):
     yield
     provider.id_claims, provider.access_claims, provider.seconds = {}, {}, 600
+    provider.refreshes = False
+    provider.refresh_tokens.clear()
 
 
 def settings_of(provider, directory, **openid):
@@ -137,6 +140,47 @@ def test_a_session_ends_with_its_token(broker, provider, browser):
     for _ in range(3):
         broker.pass_time(9)
     assert not is_in(broker, browser)
+
+
+def expire(broker, provider):
+    for _ in range(4):
+        broker.pass_time(9)
+    provider.ahead_s = broker.ahead_s
+
+
+def test_a_session_is_renewed_by_the_provider_once_for_all_that_ask(broker, provider, browser):
+    provider.seconds, provider.refreshes = 30, True
+    log_in(broker, browser)
+    before = provider.refreshed_count
+    for number in (1, 2):
+        expire(broker, provider)
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(lambda _: is_in(broker, browser), range(8)))
+        assert provider.refreshed_count == before + number
+
+
+@pytest.mark.parametrize(
+    "access_claims", [{"sub": "bob"}, {"aud": "else"}, {"exp": 1_000_000}, {"scope": ""}]
+)
+def test_a_renewed_session_may_do_what_its_new_token_says(broker, provider, browser, access_claims):
+    provider.seconds, provider.refreshes = 30, True
+    log_in(broker, browser)
+    expire(broker, provider)
+    provider.access_claims = access_claims
+    assert not is_in(broker, browser)
+
+
+def test_a_session_that_the_provider_ended_is_not_renewed(broker, provider, browser):
+    provider.seconds, provider.refreshes = 30, True
+    log_in(broker, browser)
+    provider.refresh_tokens.clear()
+    assert is_in(broker, browser)
+    expire(broker, provider)
+    before = provider.refreshed_count
+    assert not is_in(broker, browser)
+    assert not is_in(broker, browser)
+    assert provider.refreshed_count == before + 1
+    assert "http.session_ended" in broker.log
 
 
 def refusals(broker):

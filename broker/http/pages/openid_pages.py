@@ -102,7 +102,7 @@ class OpenIdEntrance:
         answer = visit.page("onward.html", url=target)
         answer.set_cookie(
             COOKIE,
-            self._sessions.begin(done.login, done.id_token),
+            self._sessions.begin(done.login, done.vouched),
             httponly=True,
             samesite="strict",
             secure=begun.redirect_uri.startswith("https:"),
