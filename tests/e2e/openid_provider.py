@@ -106,8 +106,8 @@ class RefreshToken:
 @dataclass
 class Provider:
     """`users` are claims of access tokens by `sub`; `seconds` how long these last, `ahead_s` how far a clock
-    of who reads them is put forward; `id_claims` and `access_claims` change what tokens say; `ended` are
-    sessions that it ended.
+    of who reads them is put forward; `id_claims` and `access_claims` change what tokens say, and
+    `renewed_id_claims`, unless None, those given for refresh tokens; `ended` are sessions that it ended.
     """
 
     users: dict[str, dict[str, Any]]
@@ -120,6 +120,7 @@ class Provider:
     codes: dict[str, Code] = field(default_factory=dict)
     refresh_tokens: dict[str, RefreshToken] = field(default_factory=dict)
     refreshes: bool = False
+    renewed_id_claims: dict[str, Any] | None = None
     refreshed_count: int = 0
 
     def __post_init__(self) -> None:
@@ -232,6 +233,13 @@ def _refresh_grant(provider: Provider) -> type[RefreshTokenGrant]:
 
         def authenticate_user(self, refresh_token: RefreshToken) -> User:
             return User(refresh_token.sub)
+
+        def issue_token(self, user: User, credential: RefreshToken) -> dict[str, Any]:
+            token = super().issue_token(user, credential)
+            if provider.renewed_id_claims is not None:
+                claims = {"aud": CLIENT, "sub": user.sub, **provider.renewed_id_claims}
+                token["id_token"] = provider.signed(claims)
+            return token
 
         def revoke_old_credential(self, refresh_token: RefreshToken) -> None:
             pass

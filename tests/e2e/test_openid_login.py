@@ -37,7 +37,7 @@ def provider():
 def as_it_was(provider):
     yield
     provider.id_claims, provider.access_claims, provider.seconds = {}, {}, 600
-    provider.refreshes = False
+    provider.refreshes, provider.renewed_id_claims = False, None
     provider.refresh_tokens.clear()
 
 
@@ -160,14 +160,26 @@ def test_a_session_is_renewed_by_the_provider_once_for_all_that_ask(broker, prov
 
 
 @pytest.mark.parametrize(
-    "access_claims", [{"sub": "bob"}, {"aud": "else"}, {"exp": 1_000_000}, {"scope": ""}]
+    ("id_claims", "access_claims", "stays"),
+    [
+        ({}, {}, True),
+        (None, {"sub": "bob"}, False),
+        (None, {"aud": "else"}, False),
+        (None, {"exp": 1_000_000}, False),
+        (None, {"scope": ""}, False),
+        ({"sub": "bob"}, {}, False),
+        ({"sub": "bob"}, {"sub": "bob"}, False),
+        ({"aud": "another program"}, {}, False),
+    ],
 )
-def test_a_renewed_session_may_do_what_its_new_token_says(broker, provider, browser, access_claims):
+def test_a_renewed_session_is_what_its_new_tokens_say(
+    broker, provider, browser, id_claims, access_claims, stays
+):
     provider.seconds, provider.refreshes = 30, True
     log_in(broker, browser)
     expire(broker, provider)
-    provider.access_claims = access_claims
-    assert not is_in(broker, browser)
+    provider.access_claims, provider.renewed_id_claims = access_claims, id_claims
+    assert is_in(broker, browser) == stays
 
 
 def test_a_session_that_the_provider_ended_is_not_renewed(broker, provider, browser):
