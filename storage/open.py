@@ -234,8 +234,7 @@ async def _refuse_before_fencing(settings: StorageSettings, lock: DirectoryLock)
 async def _refuse_wrong_key(reader: DbReader, settings: EncryptionSettings | None) -> None:
     """Raise StorageError if the database is encrypted, and the settings do not open it."""
     async with answered("opening", limits.STORE_OPEN_TIMEOUT_S):
-        if await reader.get(encryption.key()) is not None:
-            await unlocked_keys(settings, reader.get, only_reads=True)
+        await unlocked_keys(settings, reader.get, only_reads=True)
 
 
 async def unlocked_keys(
@@ -246,17 +245,18 @@ async def unlocked_keys(
 
     Raises StorageError for keys that are wrong or missing.
     """
-    value = await get(encryption.key())
-    if settings is None and value is None:
+    marker = await get(format_marker.key())
+    is_sealed = marker is not None and format_marker.decode(marker) >= SEALED_VERSION
+    if settings is None and not is_sealed:
         return None
+    value = await get(encryption.key())
+    if is_sealed and value is None:
+        raise StorageError("opening: what is stored is encrypted, and the record of its keys is missing")
     if settings is None:
         ids = ", ".join([key.id for key in encryption.decode(value or b"").keys])
         raise StorageError(
             f"opening: what is stored is encrypted with {ids}, and there is no storage.encryption with keys"
         )
-    marker = await get(format_marker.key())
-    if value is None and marker is not None and format_marker.decode(marker) >= SEALED_VERSION:
-        raise StorageError("opening: what is stored is encrypted, and the record of its keys is missing")
     from storage.sealing.unlocking import unlock  # with cryptography
 
     return await unlock(settings, value, is_new=marker is None, only_reads=only_reads)

@@ -256,6 +256,18 @@ async def test_a_broker_that_runs_is_not_taken_over_with_another_key(tmp_path):
     await store.close()
 
 
+async def test_changed_record_of_the_keys_is_refused(tmp_path):
+    """Nobody can have unsealed values taken for those of the time before."""
+    settings = encrypted(tmp_path, "2026", sync="os")
+    await (await open_store(settings)).close()
+    database = await open_database(encrypted(tmp_path))
+    known = encryption.decode(await database.get(encryption.key()))
+    await database.write(batch({encryption.key(): encryption.encode(*known._replace(has_plain=1))}))
+    await database.close()
+    with pytest.raises(StorageError, match="has another key than the one that this storage"):
+        await open_store(settings)
+
+
 # the journal
 
 
