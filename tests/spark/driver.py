@@ -1,5 +1,5 @@
 """A driver to be killed: streams text files into a queue, and stays for ever where it is told to. Lines that
-begin with "0-" are scheduled.
+begin with "0-" are scheduled. SOURCE may be `claim:QUEUE`, a work queue, instead of a directory.
 
     python -m tests.spark.driver QUEUE PORT SOURCE CHECKPOINT CORES [MARK during|before|after]
 
@@ -55,6 +55,16 @@ class StayingSource(SluiceDataSource):
         return writer
 
 
+def rows(spark):
+    """Read what SOURCE says."""
+    if source.startswith("claim:"):
+        claimed = {"queue": source.removeprefix("claim:"), "port": port, "claim": "true"}
+        limits = {"maxOffsetsPerTrigger": 700, "offsetsPerPartition": 200}
+        return spark.readStream.format("sluice").options(**claimed, **limits).load().select("payload")
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 4).load(source)
+    return lines.selectExpr("value payload", "if(value like '0-%', 3000, null) delay")
+
+
 def main() -> None:
     builder = SparkSession.builder.master(f"local[{cores}]")
     for name, value in CONF.items():
@@ -63,10 +73,7 @@ def main() -> None:
     spark = builder.config("spark.default.parallelism", cores).getOrCreate()
     spark.dataSource.register(StayingSource if stay else SluiceDataSource)
     query = (
-        spark.readStream.format("text")
-        .option("maxFilesPerTrigger", 4)
-        .load(source)
-        .selectExpr("value payload", "if(value like '0-%', 3000, null) delay")
+        rows(spark)
         .writeStream.format("sluice")
         .options(queue=queue, port=port, checkpointLocation=checkpoint, confirmWindow=CONFIRM_WINDOW)
         .trigger(availableNow=True)

@@ -9,17 +9,17 @@ import pytest
 
 from tests.e2e.broker_process import PROJECT
 from tests.spark.conftest import environment
-from tests.spark.helpers import Queue
+from tests.spark.helpers import Queue, Source
 from tests.waiting import until
 
 START_TIMEOUT_S = 90
 
 
-def run(queue, directory, cores, *stay):
+def run(queue, directory, cores, *stay, source=""):
     arguments = [
         queue.name,
         str(queue.broker.amqp_port),
-        str(directory / "in"),
+        source or str(directory / "in"),
         str(directory / "checkpoint"),
     ]
     log = (directory / "driver.log").open("ab")
@@ -33,9 +33,9 @@ def run(queue, directory, cores, *stay):
     )
 
 
-def killed_at_mark(queue, directory, cores, moment):
+def killed_at_mark(queue, directory, cores, moment, source=""):
     mark = directory / f"mark-{moment}"
-    driver = run(queue, directory, cores, str(mark), moment)
+    driver = run(queue, directory, cores, str(mark), moment, source=source)
     try:
         until(lambda: mark.exists() or driver.poll() is not None, START_TIMEOUT_S)
         assert mark.exists(), (directory / "driver.log").read_text()[-4000:]
@@ -60,3 +60,23 @@ def test_each_row_once_though_the_driver_is_killed(broker, tmp_path, moments):
     driver = run(queue, tmp_path, 4)
     assert driver.wait(START_TIMEOUT_S) == 0, (tmp_path / "driver.log").read_text()[-4000:]
     assert queue.bodies(len(wanted)) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    "moments", [("after",), pytest.param(("during", "before"), marks=pytest.mark.long)], ids="-".join
+)
+def test_each_message_of_a_work_queue_once_though_the_driver_that_claimed_it_is_killed(
+    broker, tmp_path, moments
+):
+    work = Source(broker, "claimed-" + "-".join(moments), **{"x-queue-type": "classic"})
+    queue = Queue(broker, f"{work.name}-copies")
+    wanted = [str(number) for number in range(1_600)]
+    work.publish(*wanted)
+    for cores, moment in enumerate(moments, 2):
+        killed_at_mark(queue, tmp_path, cores, moment, source=f"claim:{work.name}")
+        work.publish("late")
+    driver = run(queue, tmp_path, 4, source=f"claim:{work.name}")
+    assert driver.wait(START_TIMEOUT_S) == 0, (tmp_path / "driver.log").read_text()[-4000:]
+    wanted += ["late"] * len(moments)
+    assert queue.bodies(len(wanted)) == sorted(wanted)
+    assert work.count() == 0
