@@ -7,6 +7,7 @@ call is copied once and cut into (key, value) pairs, well under 1 us each. Same 
 
 import ctypes
 import struct
+from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
 
@@ -36,6 +37,17 @@ async def next_rows(rows: DbIterator, count: int) -> list[tuple[bytes, bytes]]:
         generated._UniffiFfiConverterTypeError,
     )
     return answer
+
+
+async def pages_of(rows: DbIterator, first_rows: int) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+    """Yield all rows of a scan, `first_rows` and then some hundred KiB at a time. Raises what the binding
+    raises.
+    """
+    asked = first_rows
+    while page := await next_rows(rows, asked):
+        yield page
+        row_bytes = sum([len(key) + len(value) for key, value in page]) // len(page) + 1
+        asked = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
 
 
 async def value_of(database: Db, key: bytes) -> bytes | None:

@@ -1,7 +1,7 @@
 """A storage as it lies there, for who only looks: nothing is created, changed, recovered or taken over."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -13,7 +13,7 @@ from config.settings import StorageSettings
 from storage.directory_lock import keep_unlocked
 from storage.errors import CorruptRecord, StorageError
 from storage.fast_batch import ensure_fast_batch
-from storage.fast_rows import next_rows
+from storage.fast_rows import next_rows, pages_of
 from storage.inspection import Unopened
 from storage.journal.early import Early
 from storage.journal.frames import EndRecord
@@ -75,10 +75,12 @@ class ReadOnlyStore:
         rows = await self._journal.scan(self._scan_database, start, end, limit + 1, reverse=False)
         return [row for row in rows if row[0] != own][:limit]
 
-    async def page_as_it_lies(self, start: bytes, limit: int) -> list[Row]:
-        """Return at most `limit` rows of the database alone, from `start` on, their values not opened."""
-        bounds = KeyRange(start=start or None, start_inclusive=True, end=None, end_inclusive=False)
-        return await _in_time(next_rows(await _in_time(self._reader.scan(bounds)), limit))
+    async def pages_as_they_lie(self) -> AsyncIterator[list[Row]]:
+        """Yield all rows of the database alone, their values not opened. Raises StorageError."""
+        everything = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
+        pages = pages_of(await _in_time(self._reader.scan(everything)), limits.SEALING_FIRST_ROWS)
+        while (page := await _in_time(anext(pages, None))) is not None:
+            yield page
 
     async def close(self) -> None:
         """Let go of the storage."""

@@ -12,7 +12,6 @@ from broker.commands.backups import running_cut
 from broker.commands.http_api import Api, AsJson
 from broker.commands.printing import print_json, print_table, refuse
 from broker.commands.stored_data import Config, Storage, done, stored
-from config import limits
 from config.settings import StorageSettings
 from storage.errors import StorageError
 
@@ -86,13 +85,12 @@ async def _of_stopped(settings: StorageSettings, tell: Tell) -> KeyUses:
         uses = KeyUses(None if value is None else encryption.decode(value))
         for start in store.commit_starts:
             uses.note_commit(start)
-        seen, after = 0, b""
-        while page := await store.page_as_it_lies(after, limits.SEALING_PAGE_ROWS):
+        seen = 0
+        async for page in store.pages_as_they_lie():
             for key, row_value in page:
                 uses.note(key, row_value)
             seen += len(page)
             tell(seen)
-            after = page[-1][0] + b"\0"
         return uses
     finally:
         await store.close()

@@ -7,7 +7,7 @@ from slatedb.uniffi import DbReader, KeyRange
 
 from config import limits
 from storage.backup.archive import Row
-from storage.fast_rows import next_rows
+from storage.fast_rows import pages_of
 from storage.open import open_cut
 from storage.place import close_reader
 from storage.slate_errors import answered
@@ -37,12 +37,9 @@ class CutSource:
 
     async def pages(self) -> AsyncIterator[list[Row]]:
         """Yield all rows in key order, some hundred KiB at a time. Raises StorageError."""
-        rows = await _in_time(self._reader.scan(_EVERYTHING))
-        asked = _FIRST_ROWS
-        while page := await _in_time(next_rows(rows, asked)):
+        pages = pages_of(await _in_time(self._reader.scan(_EVERYTHING)), _FIRST_ROWS)
+        while (page := await _in_time(anext(pages, None))) is not None:
             yield page
-            row_bytes = sum([len(key) + len(value) for key, value in page]) // len(page) + 1
-            asked = min(limits.STORE_SCAN_BYTES // row_bytes + 1, limits.STORE_SCAN_ROWS_MAX)
 
     async def close(self) -> None:
         """Let go of the cut."""

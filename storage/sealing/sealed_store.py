@@ -1,6 +1,7 @@
 """A SlateDB database whose values are sealed."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Final
 
@@ -10,18 +11,19 @@ from config import limits
 from storage.batch import WriteOps
 from storage.errors import CorruptRecord, NotOpened
 from storage.fast_batch import fill_batch
-from storage.fast_rows import next_rows, value_of
+from storage.fast_rows import pages_of, value_of
 from storage.metadata_log import PREFIX as LOG_PREFIX
 from storage.records import RECORDS, encryption, format_marker, holder, journal_state, log_place
 from storage.records.special_codecs import SEALED_VERSION
 from storage.sealing.sealed_blocks import Ring
-from storage.slate_errors import answered
+from storage.slate_errors import SLATE_ERRORS, translate
 from storage.slate_store import SlateStore
 
 PLAIN_KEYS: Final = frozenset(
     {format_marker.key(), holder.key(), journal_state.key(), log_place.key(), encryption.key()}
 )
 """What the database is, and what has to be read before there is a key."""
+_EVERYTHING: Final = KeyRange(start=None, start_inclusive=False, end=None, end_inclusive=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -54,11 +56,13 @@ class SealedStore(SlateStore):
         if self.record is not None:
             ops.put(encryption.key(), self.record)
 
-    async def page_as_it_lies(self, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `limit` rows from `start` on, their values not opened. Raises StorageError."""
-        bounds = KeyRange(start=start or None, start_inclusive=True, end=None, end_inclusive=False)
-        async with answered("scanning", limits.STORE_CALL_TIMEOUT_S):
-            return await next_rows(await self._database.scan(bounds), limit)
+    async def pages_as_they_lie(self) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yield all rows as of now, their values not opened. Raises StorageError."""
+        try:
+            async for page in pages_of(await self._database.scan(_EVERYTHING), limits.SEALING_FIRST_ROWS):
+                yield page
+        except SLATE_ERRORS as error:
+            raise translate(error, "scanning") from error
 
     async def _value_of(self, database: Db, key: bytes) -> bytes | None:
         value = await value_of(database, key)

@@ -1,6 +1,6 @@
 """Which keys are in use in a storage; sealing anew what another sealed, and forgetting a key."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,7 +70,7 @@ async def count_keys(store: SealedStore, tell: Tell) -> KeyUses:
     """Count what each key is in use for. Raises StorageError."""
     uses = KeyUses(await _known(store))
     seen = 0
-    async for page in _pages(store):
+    async for page in store.pages_as_they_lie():
         for key, value in page:
             uses.note(key, value)
         seen += len(page)
@@ -85,7 +85,7 @@ async def seal_anew(store: SealedStore, tell: Tell) -> int:
     """
     ring = store.ring
     ops, ops_bytes, sealed_count, seen = WriteOps(), 0, 0, 0
-    async for page in _pages(store):
+    async for page in store.pages_as_they_lie():
         for key, value in page:
             if key in PLAIN_KEYS or number_of(value, ring.mark) == ring.newest.number:
                 continue
@@ -125,10 +125,3 @@ async def _known(store: SealedStore) -> Encryption:
 async def _write_record(store: SealedStore, known: Encryption, *, has_plain: bool) -> None:
     record = record_of(store.ring, known.keys, has_plain=has_plain)
     await store.write(WriteOps([(encryption.key(), record)]))
-
-
-async def _pages(store: SealedStore) -> AsyncIterator[list[tuple[bytes, bytes]]]:
-    start = b""
-    while page := await store.page_as_it_lies(start, limits.SEALING_PAGE_ROWS):
-        yield page
-        start = page[-1][0] + b"\0"

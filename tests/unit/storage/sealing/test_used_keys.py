@@ -38,7 +38,7 @@ async def uses_of(settings) -> list[KeyUse]:
 
 
 async def test_records_are_counted_by_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "SEALING_PAGE_ROWS", 2)
+    monkeypatch.setattr(limits, "SEALING_FIRST_ROWS", 2)
     await written(tmp_path, "", "2025", "2026")
     found = await uses_of(encrypted(tmp_path, "2026", "2025"))
     assert found == [KeyUse("2025", 3, 3 * 76), KeyUse("2026", 3, 3 * 76), KeyUse(None, 3, 3 * 28)]
@@ -69,7 +69,7 @@ async def test_commits_that_only_the_journal_has_are_counted(tmp_path, monkeypat
 
 async def test_everything_is_sealed_anew_and_then_nothing_plain_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "RESTORE_WRITE_BYTES", 100)
-    monkeypatch.setattr(limits, "SEALING_PAGE_ROWS", 2)
+    monkeypatch.setattr(limits, "SEALING_FIRST_ROWS", 2)
     await written(tmp_path, "", "2025", "2026")
     settings = encrypted(tmp_path, "2026", "2025")
     store = await open_unjournaled(settings)
