@@ -124,3 +124,42 @@ def test_aliases_change_while_the_broker_runs(guarded, token, name):
     channel.confirm_delivery()
     channel.basic_publish("", name, b"x")
     assert channel.basic_get(name)[2] == b"x"
+
+
+def listen(connection, seconds):
+    """Hear what the broker says for so long; raises how the connection ends."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        connection.process_data_events(left)
+
+
+def test_a_new_secret_brings_its_scopes_and_may_take_none_that_was_used(guarded, token, name):
+    own = f"mq.configure:*/{name}"
+    connection = amqp.connect(guarded.amqp_port, user="", password=token(own, seconds=9))
+    channel = connection.channel()
+    channel.queue_declare(name, exclusive=True)
+    connection.update_secret(token(own, f"mq.read:*/{name}"), "refreshed")
+    assert channel.basic_get(name) == (None, None, None)
+    guarded.pass_time(9.5)
+    assert channel.basic_get(name) == (None, None, None)
+
+    def renew(shown):
+        connection.update_secret(shown, "refreshed")
+        listen(connection, 10)
+
+    with pytest.raises(amqp.ConnectionClosedByBroker, match="New secret allows less"):
+        renew(token(own))
+
+
+@pytest.mark.parametrize("more", [{"aud": "else"}, {"exp": "4102444800"}, {"exp": None}, {"sub": None}])
+def test_tokens_that_prove_nothing_are_refused_over_each_protocol(guarded, token, more):
+    shown = token("mq.read:*/*", "mq.write:*/*", "mq.tag:administrator", **more)
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        amqp.connect(guarded.amqp_port, user="", password=shown)
+    with pytest.raises(MqttRefused):
+        MqttClient(guarded.mqtt_port, username="x", password=shown).connect()
+    for kind in ({"Authorization": f"Bearer {shown}"}, {"Authorization": f"Bearer {shown}{'x' * 20_000}"}):
+        for _ in range(4):
+            guarded.pass_time(9)  # after failures a login waits
+        answer = httpx.get(f"{guarded.http_url}/api/v1/overview", headers=kind, trust_env=False, timeout=60)
+        assert answer.status_code == 401
