@@ -112,6 +112,30 @@ def test_publisher_continues_after_the_broker_was_killed(own_broker, relay, amqp
     assert [int(body) for body in amqp.bodies(reader.wait_quiet())] == list(range(ROWS))
 
 
+def test_publisher_continues_at_the_address_where_the_broker_is_now(own_broker, relay, amqp_connect):
+    broker = own_broker({"queues": [{"name": "q"}]})
+    first, second = relay(broker.amqp_port), relay(1)
+    hosts = f"127.0.0.1:{first.port},127.0.0.1:{second.port}"
+    settings = write_settings({"queue": "q", "host": hosts, "confirmTimeout": "10s"})
+    part = StagedPart(Epoch("job/q", 0), 0, "a", ROWS, 0)
+    publisher = Publisher(
+        settings.connection, 2_000, lambda connection: epochs.staged_count(connection, settings, part)
+    )
+    rows = list(rows_of(part, ROWS))
+    publisher.send(rows[:9_000])
+    assert publisher.connection.at == f"127.0.0.1:{first.port}"
+    first.close()
+    broker.restart(kill=True)
+    second.target = broker.amqp_port
+    publisher.send(rows[9_000:])
+    publisher.finish()
+    assert publisher.connection.at == f"127.0.0.1:{second.port}"
+    epochs.commit(settings, [part])
+    reader = amqp.Collector(amqp_connect(broker).channel(), "q", auto_ack=True)
+    reader.wait(ROWS, timeout_s=20)
+    assert [int(body) for body in amqp.bodies(reader.wait_quiet())] == list(range(ROWS))
+
+
 def test_publisher_raises_when_the_broker_stays_away(own_broker, relay):
     broker = own_broker({"queues": [{"name": "q"}]})
     between = relay(broker.amqp_port)
@@ -165,3 +189,17 @@ def test_reported_progress_never_moves_back(own_broker):
     with pytest.raises(BrokerUnreachable):
         OffsetReader(replace(settings.connection, connect_timeout_s=0.5)).ends("s")
     reader.close()
+
+
+def test_a_port_that_takes_connections_and_says_nothing_is_given_up_in_time(own_broker):
+    broker = own_broker({"queues": [{"name": "q"}]})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = write_settings({"queue": "q", "host": host, "connectTimeout": "500ms"})
+        began = time.monotonic()
+        with pytest.raises(BrokerUnreachable, match=r"within 0\.5 s .*does not answer"):
+            Publisher(settings.connection, 10)
+        assert time.monotonic() - began < 10, "the time for answers counts once there is a connection"
+        both = write_settings({"queue": "q", "host": f"{host},127.0.0.1:{broker.amqp_port}"})
+        with Publisher(both.connection, 10).connection as connection:
+            assert connection.at == f"127.0.0.1:{broker.amqp_port}"
