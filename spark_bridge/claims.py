@@ -177,7 +177,8 @@ class Claims:
             deadline = time.monotonic() + timeout_s
             while not connection.deliveries:
                 if connection.cancelled:
-                    raise Refused(f"queue {self._settings.queue!r} was deleted (option queue)")
+                    queue = self._settings.queue
+                    raise Refused(f"queue {queue!r} was deleted, or a lease ended (options queue, lease)")
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not connection.poll(left_s):
                     return False
