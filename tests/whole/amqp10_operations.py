@@ -17,7 +17,7 @@ from tests.whole.amqp10_client import LINKS, Amqp10, Link
 from tests.whole.amqp_operations import AmqpOperations, Transaction
 from tests.whole.clients import Event
 from tests.whole.identities import Identity
-from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue
+from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Deaths, Item, Message, Mismatch, Queue
 from tests.whole.routes import Route
 from tests.whole.world import Skip
 
@@ -170,15 +170,15 @@ class Amqp10Operations(AmqpOperations):
             raise Mismatch(f"{fields['body']!r} to {name}/{link.name}, which is detached")
         if fields["settled"] is not link.is_settled:
             raise Mismatch(f"{fields['body']!r} to {name}/{link.name} is settled: {fields['settled']}")
-        deaths = fields["annotations"].get("x-opt-deaths") or []
-        death = (deaths[0]["queue"], str(deaths[0]["reason"])) if deaths else ()
-        item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"], death)
+        told = fields["annotations"].get("x-opt-deaths") or []
+        deaths = tuple((one["queue"], str(one["reason"])) for one in told)
+        item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"], deaths)
         link.fed += 1
-        self._check_told(item, death, fields)
+        self._check_told(item, deaths, fields)
         if consumer.takes == "hold":
             self.held[name][fields["tag"]] = item
 
-    def _check_told(self, item: Item, death: tuple[str, ...], fields: dict[str, Any]) -> None:
+    def _check_told(self, item: Item, deaths: Deaths, fields: dict[str, Any]) -> None:
         """The header says which attempt it is, annotations where it was sent, and where it died."""
         header: p.Header = fields["header"]
         attempt = header.delivery_count + 1
@@ -189,8 +189,8 @@ class Amqp10Operations(AmqpOperations):
             raise Mismatch(
                 f"{fields['body']!r} says first-acquirer {header.first_acquirer}, attempt {attempt}"
             )
-        if death != item.deaths[-1:] and (not item.deaths or death != item.deaths[-1]):
-            raise Mismatch(f"{fields['body']!r} died {item.deaths}, x-opt-deaths says {death}")
+        if deaths[:1] != item.deaths[-1:]:
+            raise Mismatch(f"{fields['body']!r} died {item.deaths}, x-opt-deaths says {deaths}")
         message = item.message
         told = fields["annotations"]
         where = told.get("x-exchange"), str(told.get("x-routing-key")).replace("/", ".")

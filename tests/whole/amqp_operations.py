@@ -16,7 +16,7 @@ from tests.whole.replies import REPLY_TO
 from tests.whole.routes import Binding, Exchange, Route
 from tests.whole.settings import Settings
 from tests.whole.streams import Stream
-from tests.whole.world import Skip, World, last_death
+from tests.whole.world import Skip, World, deaths_told
 
 
 @dataclass
@@ -642,8 +642,8 @@ class AmqpOperations(World):
         event: Event = answer.content
         takes = "done" if no_ack else "hold"
         reader = Consumer(name, "(get)", queue, group, takes, lambda: 1)
-        death = last_death(event.fields)
-        item = self.queues.delivered(reader, event.fields["body"], event.at, event.fields["tag"], death)
+        deaths = deaths_told(event.fields["headers"])
+        item = self.queues.delivered(reader, event.fields["body"], event.at, event.fields["tag"], deaths)
         self.check_delivery(item, event.fields)
         if not no_ack:
             self.held[name][event.fields["tag"]] = item

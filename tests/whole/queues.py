@@ -26,6 +26,8 @@ LATE_S = 1.0  # how long after its time something may still be seen to happen
 UNWRITTEN_S = 1.5  # a settlement as old as this survives a crash
 _places = itertools.count(1)
 
+Deaths = tuple[tuple[str, str], ...]
+
 
 class Mismatch(Exception):
     """The broker did what the oracle does not allow, or left undone what it demands."""
@@ -248,19 +250,22 @@ class Group:
             return False
         return not self.consumers or self.queue.settings.max_length is not None
 
-    def find(self, body: str, state: str, death: tuple[str, ...] | None = None) -> Item | None:
-        """The item with this body; of several (it died into its own queue) one with this last death.
+    def find(self, body: str, state: str, deaths: Deaths | None = None) -> Item | None:
+        """The item with this body; of several (it died into its own queue) one with these deaths.
 
-        `death`: () if it never died, None if that is not told.
+        `deaths`: the newest first, each once; None if that is not told.
         """
-        found = self.alike(body, state, death)
+        found = self.alike(body, state, deaths)
         return min(found, key=lambda item: (not item.sure(), item.place), default=None)
 
-    def alike(self, body: str, state: str, death: tuple[str, ...] | None = None) -> list[Item]:
+    def alike(self, body: str, state: str, deaths: Deaths | None = None) -> list[Item]:
         """All that `find` chooses from."""
         found = [item for item in self.items if item.message.body == body and item.state == state]
-        last = [item for item in found if death is None or item.deaths[-1:] == ((death,) if death else ())]
-        return last or found
+        if deaths is None:
+            return found
+        last = [item for item in found if item.deaths[-1:] == deaths[:1]]
+        all_of_them = [item for item in last if tuple(dict.fromkeys(reversed(item.deaths))) == deaths]
+        return all_of_them or last or found
 
 
 @dataclass(eq=False)
@@ -772,25 +777,24 @@ class Queues:
         body: str,
         at: float,
         tag: Any,
-        death: tuple[str, ...] | None = None,
+        deaths: Deaths | None = None,
         *,
         is_first: bool | None = None,
     ) -> Item:
-        """Check a delivery and take it down; `death`: see `Group.find`; `is_first`: whether it says it is the
-        first attempt, None if it does not tell. Raises Mismatch.
+        """Check a delivery and take it down; `deaths`: see `Group.find`; `is_first`: whether it says it is
+        the first attempt, None if it does not tell. Raises Mismatch.
         """
         group, queue = consumer.group, consumer.queue
         where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
         if queue.no_deliver:
             raise Mismatch(f"delivered {where} although the queue is paused")
-        item = group.find(body, READY, death)
-        last = item.deaths[-1:] if item is not None and death is not None else None
+        item = group.find(body, READY, deaths)
         # it may have died elsewhere a little before its time as it is known here
-        if item is None or (last is not None and last != ((death,) if death else ())):
+        if item is None or (deaths is not None and item.deaths[-1:] != deaths[:1]):
             self.advance(time.time() + EARLY_S)
-            item = group.find(body, READY, death)
+            item = group.find(body, READY, deaths)
         if item is not None and is_first is True and item.attempts[0]:  # it gave way to one of the same body
-            others = [other for other in group.alike(body, READY, death) if not other.attempts[0]]
+            others = [other for other in group.alike(body, READY, deaths) if not other.attempts[0]]
             if others and item.place < others[0].place:
                 item.required, item.may_give_way, item = False, True, others[0]
         if item is None:
@@ -810,7 +814,7 @@ class Queues:
         several = [
             other
             for other in group.items
-            if other.message.body == body and (death is None or other.deaths[-1:] == item.deaths[-1:])
+            if other.message.body == body and (deaths is None or other.deaths[-1:] == item.deaths[-1:])
         ]
         is_one_of_several = len(several) > 1
         if not item.loose and item.step != self.step and not is_one_of_several:

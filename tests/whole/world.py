@@ -8,6 +8,7 @@ client's connection has been answered, so that what should not come had its chan
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from tests.e2e.broker_process import BrokerProcess
 from tests.whole.amqp10_client import Amqp10
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
 from tests.whole.policies import Policies
-from tests.whole.queues import EARLY_S, HELD, Consumer, Item, Message, Mismatch, Queue, Queues
+from tests.whole.queues import EARLY_S, HELD, Consumer, Deaths, Item, Message, Mismatch, Queue, Queues
 from tests.whole.replies import Replies, WrongReply
 from tests.whole.routes import Routes
 from tests.whole.sessions import Sessions
@@ -34,16 +35,11 @@ class Skip(Exception):
     """The operation makes no sense here."""
 
 
-def last_death(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Queue and reason of the newest death that a delivery tells of; () if it never died."""
-    told = fields["headers"].get("x-death")
-    return (told[0]["queue"], told[0]["reason"]) if told else ()
-
-
-def last_mqtt_death(user: dict[str, str]) -> tuple[str, ...]:
-    """The same, as user properties tell it."""
-    queue = user.get("x-last-death-queue")
-    return () if queue is None else (queue, user["x-last-death-reason"])
+def deaths_told(headers: dict[str, Any]) -> Deaths:
+    """Queue and reason of each death that a delivery tells of, the newest first."""
+    told = headers.get("x-death", [])
+    listed = json.loads(told) if isinstance(told, str) else told  # user properties of MQTT are texts
+    return tuple((one["queue"], one["reason"]) for one in listed)
 
 
 class World(ABC):
@@ -250,7 +246,7 @@ class World(ABC):
                 fields["body"],
                 event.at,
                 fields["tag"],
-                last_death(fields),
+                deaths_told(fields["headers"]),
                 is_first=not fields["redelivered"] if self.counts_deliveries else None,
             )
             self.check_delivery(item, fields)
@@ -335,8 +331,8 @@ class World(ABC):
         consumer = self.consumers.get((name, queue))
         if consumer is None:
             raise Mismatch(f"{fields['body']!r} to {name}, which is not subscribed to {queue}")
-        death = last_mqtt_death(fields["user"]) if mqtt.version == 5 else None
-        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"], death)
+        deaths = deaths_told(fields["user"]) if mqtt.version == 5 else None
+        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"], deaths)
         if mqtt.version == 5:
             user = fields["user"]
             self.queues.check_attempts(item, int(user["attempts"]))
