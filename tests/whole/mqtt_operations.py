@@ -489,8 +489,8 @@ class MqttOperations(World):
                 verdict = "refuse" if reason else "take"
             if verdict != "refuse":
                 self.queues.append(queue, message, time.time(), required=verdict == "take", burst=n > 1)
-            else:
-                self.queues.refused(queue, message, time.time())
+            if verdict != "take":
+                self.queues.refused(queue, message, time.time(), sure=verdict == "refuse")
 
     # ---- settle
 
