@@ -113,6 +113,7 @@ class Amqp10StreamOperations(Amqp10Operations, StreamOperations):
         if "x-stream-offset" not in told:
             raise Mismatch(f"{where} does not tell its offset")
         gap = int(told.get("x-stream-gap", 0))
+        self.expect_early(fields["body"], reader.stream.expects)
         read = reader.stream.delivered(reader, int(told["x-stream-offset"]), fields["body"], gap)
         link.fed += 1
         if read is not None:
