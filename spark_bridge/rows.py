@@ -92,6 +92,8 @@ class RowEncoder:
         queue = self._settings.queue
         if queue:
             key = key_in_address(routing_key)  # of a message that was read from another queue
+            if key.rpartition("/")[2].startswith("$"):
+                raise SluiceError(f"a routing key ending in a $ level settles messages: {routing_key!r}")
             routing_key = f"{queue_address(queue)}/{key}" if key else queue
         flags = bytes((self._settings.mandatory,))
         try:

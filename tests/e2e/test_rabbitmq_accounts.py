@@ -219,6 +219,7 @@ def test_an_import_goes_on_past_what_it_cannot_make_and_tells_each(api: httpx.Cl
     assert told["made"] == {
         "vhosts": 0,
         "policies": 0,
+        "parameters": 0,
         "queues": 1,
         "exchanges": 0,
         "bindings": 1,

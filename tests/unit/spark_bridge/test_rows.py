@@ -174,6 +174,12 @@ fields = st.recursive(
 )
 
 
+@pytest.mark.parametrize("key", ["$commit", "eu/$nack", "$queue/b1/$ack"])
+def test_key_that_would_settle_messages_is_refused(key):
+    with pytest.raises(SluiceError, match="settles messages"):
+        encoded([PAYLOAD, ("routing_key", "string")], [b"x"], [key])
+
+
 @given(st.dictionaries(st.text(max_size=10), fields, max_size=4))
 def test_tables_there_and_back(values):
     assert wire.Reader(wire.table(values)).table() == values
