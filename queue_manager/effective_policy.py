@@ -48,8 +48,19 @@ _DEAD_LETTERS: Final = ("dead_letter", "dead_letter_exchange", "dead_letter_by_k
 _RETRY: Final = ("retry_kind", "retry_initial_ms", "retry_max_ms")
 _TIMEOUT: Final = ("consumer_timeout_ms",)
 _GROUPS: Final = ("group_expires_ms",)
+_LAST_VALUE: Final = "last_value"
 FIELDS: Final = frozenset(
-    (*_BOUNDS, *_BOUNDS_OF_STREAMS, *_DEAD_LETTERS, *_RETRY, *_TIMEOUT, *_GROUPS, OVERFLOW, ALTERNATE)
+    (
+        *_BOUNDS,
+        *_BOUNDS_OF_STREAMS,
+        *_DEAD_LETTERS,
+        *_RETRY,
+        *_TIMEOUT,
+        *_GROUPS,
+        _LAST_VALUE,
+        OVERFLOW,
+        ALTERNATE,
+    )
 )
 
 
@@ -226,6 +237,8 @@ def joined(
     has_bounds = fields["depth_max"] != 0 or fields["bytes_max"] != 0
     if has_bounds and "x-overflow" not in given and (OVERFLOW in wanted or not had_bounds):
         fields["overflow"] = wanted.get(OVERFLOW, DROP_HEAD)
+    if not (declared.last_value or declared.priority_max or declared.message_groups):
+        fields[_LAST_VALUE] = wanted.get(_LAST_VALUE, "")
     for group in (_DEAD_LETTERS, _RETRY, _TIMEOUT):
         if not any(getattr(declared, name) for name in group):
             fields.update({name: wanted[name] for name in group if name in wanted})

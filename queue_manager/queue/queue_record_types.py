@@ -110,7 +110,7 @@ def _restore_stage(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) -> 
 def _restore_last_values(queue: Queue, rows: Sequence[Sequence[Row]], now_ms: int) -> None:
     """Know the newest message of each value; what is of a header that is not asked for any more goes."""
     [found] = rows
-    header = queue.policy.last_value
+    header = queue.parts[0].log.policy.last_value  # of a policy, too
     kept: list[tuple[str, LastValue]] = []
     for key, value in found:
         parsed = last_value.parse_key(key)

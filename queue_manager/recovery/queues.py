@@ -58,6 +58,10 @@ def restore_queue(
             part = queue.make_part(log)
             part.begin_unknown(StoredQueue(logs[level][0]).purged_to)
             queue.parts.append(part)
+    held = directory.policy_held(queue)
+    if held != queue.policy:  # the queue follows once it is whole: what its rules keep is read by then
+        for part in queue.parts:
+            part.set_policy(held)
     queue.follow_pause(stored.pause)
     directory.adopt(queue)
     queue.watch_use()

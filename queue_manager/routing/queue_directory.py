@@ -254,9 +254,13 @@ class QueueDirectory:
         kind = STREAM if queue.is_stream else QUORUM if is_quorum(queue.arguments) else CLASSIC
         return self.policies.of(queue.name, kind)
 
+    def policy_held(self, queue: Queue) -> QueuePolicy:
+        """Return what a queue has by what it was declared with and the policies."""
+        return joined(queue.declared, queue.arguments, self.policies_of(queue), durable=queue.durable)
+
     def _follow_policies(self, queue: Queue) -> bool:
         """Have a queue follow the policies as they are; whether that changed anything."""
-        policy = joined(queue.declared, queue.arguments, self.policies_of(queue), durable=queue.durable)
+        policy = self.policy_held(queue)
         is_other = policy != queue.policy
         if is_other:
             queue.follow(policy)

@@ -156,3 +156,38 @@ def test_a_banned_user_is_sent_away_and_refused_by_every_protocol(own_broker, tm
     assert httpx.get(f"{url}/overview", auth=("app", "pw"), trust_env=False).status_code == 401
     answer = httpx.put(f"{url}/bans/user/root", json={}, auth=("root", "pw"), trust_env=False)
     assert answer.status_code == 409
+
+
+def test_bans_and_quotas_go_with_definitions(own_broker):
+    old, new = own_broker({"access": {"anonymous": "loopback"}}), own_broker()
+    ban(old, "client_id", "c", reason="noisy")
+    ban(old, "address", "10.0.0.0/8", **{"for": "1h"})
+    quotas = {"max_queues": 7, "max_retained": 9}
+    httpx.put(f"{old.http_url}/api/v1/vhosts/v", json=quotas, trust_env=False).raise_for_status()
+    guest = ("guest", "guest")
+    document = httpx.get(f"{old.http_url}/api/definitions", auth=guest, trust_env=False).json()
+    document["bans"] += [
+        {"kind": "address", "value": "127.0.0.0/8"},
+        {"kind": "user", "value": "u", "until_ms": 1},
+        {"kind": "shoe", "value": "u"},
+    ]
+    url = f"{new.http_url}/api/definitions?verbose=true"
+    told = httpx.post(url, json=document, auth=guest, trust_env=False).json()
+    assert told["made"]["bans"] == 2
+    left = [line for line in told["not_taken"] if line.startswith("bans")]
+    assert left == [
+        "bans: address 127.0.0.0/8: '127.0.0.0/8' is who asks for it, who could not take it back",
+        "bans: shoe u: a ban has a kind (client_id, user or address) and a value",
+    ]
+    before, after = [
+        {
+            each["value"]: (each["reason"], each["until_ms"])
+            for each in httpx.get(f"{broker.http_url}/api/v1/bans", trust_env=False).json()
+        }
+        for broker in (old, new)
+    ]
+    assert before.keys() == after.keys() == {"c", "10.0.0.0/8"}
+    assert after["c"] == ("noisy", None)
+    assert abs(after["10.0.0.0/8"][1] - before["10.0.0.0/8"][1]) <= 1_000
+    shown = httpx.get(f"{new.http_url}/api/v1/vhosts/v", trust_env=False).json()
+    assert (shown["max_queues"], shown["max_retained"]) == (7, 9)

@@ -97,6 +97,7 @@ def test_definitions_of_rabbitmq_are_taken_as_far_as_they_can_be_and_the_rest_is
         "bindings": 1,
         "users": 0,
         "parameters": 0,
+        "bans": 0,
     }
     left = "\n".join(told["not_taken"])
     for line in (

@@ -113,3 +113,29 @@ def test_configuration_names_it_and_what_cannot_be_is_refused(own_broker, amqp_c
         f"{broker.http_url}/api/v1/queues/no", json={"last_value": "d", "max_priority": 2}, trust_env=False
     )
     assert answer.status_code == 400
+
+
+def test_a_policy_gives_last_values_which_hold_over_a_kill(own_broker, amqp_connect):
+    broker = own_broker()
+    guest = ("guest", "guest")
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    for queue, arguments in (("newest", {}), ("ranked", {"x-max-priority": 3})):
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+    url = f"{broker.http_url}/api/policies/%2F/p"
+    body = {"pattern": "", "definition": {"last-value": "device"}}
+    httpx.put(url, json=body, auth=guest, trust_env=False).raise_for_status()
+    for queue in ("newest", "ranked"):
+        say(channel, queue, "a", "a1", "a2")
+        say(channel, queue, "b", "b1")
+    assert (amqp.count(channel, "newest"), amqp.count(channel, "ranked")) == (2, 3)
+    broker.kill9()
+    broker.start()
+    channel = amqp_connect(broker).channel()
+    channel.confirm_delivery()
+    say(channel, "newest", "a", "a3")
+    assert drain(channel, "newest") == ["b1", "a3"]
+    url = f"{broker.http_url}/api/policies/%2F/p"
+    httpx.delete(url, auth=guest, trust_env=False).raise_for_status()
+    say(channel, "newest", "c", "c1", "c2")
+    assert amqp.count(channel, "newest") == 2

@@ -369,6 +369,34 @@ def test_settings_of_a_queue_are_shown_and_changed_and_its_policy_is_told(
     expect(page.locator(".empty")).to_be_visible()
 
 
+def test_bans_quotas_and_links_are_made_and_deleted(full_broker: BrokerProcess, page: Page) -> None:
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{full_broker.http_url}/bans")
+    page.get_by_label("Of").select_option("address")
+    page.get_by_label("Value").fill("10.0.0.0/8")
+    page.get_by_label("For (1h; empty: for good)").fill("1h")
+    page.get_by_role("button", name="Ban", exact=True).click()
+    expect(page.get_by_role("row", name="10.0.0.0/8")).to_contain_text("address")
+    page.get_by_role("button", name="End").click()
+    expect(page.locator(".empty")).to_have_text("Nobody is kept out.")
+    page.goto(f"{full_broker.http_url}/quotas")
+    for most, shown in (("77", "77"), ("0", "–")):
+        page.get_by_label("Name").fill("/")
+        page.locator("select[name=quota]").select_option("exchanges")
+        page.get_by_label("Most (0: no bound)").fill(most)
+        page.get_by_role("button", name="Set", exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Changed.")
+        expect(page.get_by_role("row", name="virtual host / exchanges")).to_contain_text(shown)
+    page.goto(f"{full_broker.http_url}/links")
+    page.get_by_label("Kind").select_option("federation-upstream")
+    page.get_by_label("Name").fill("up")
+    page.get_by_label("Definition (JSON)").fill('{"uri": "amqp://u:secret@nowhere.example"}')
+    page.get_by_role("button", name="Set", exact=True).click()
+    expect(page.get_by_role("row", name="federation-upstream up")).to_contain_text("u:***@nowhere.example")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.locator(".empty")).to_have_text("No links to other brokers, no webhooks.")
+
+
 def test_another_virtual_host_is_made_picked_and_deleted(full_broker: BrokerProcess, page: Page) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
     page.goto(f"{full_broker.http_url}/vhosts")

@@ -21,6 +21,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "delayed-retry-type": ("retry_kind", "retry_initial_ms", "retry_max_ms"),
     "delivery-limit": ("attempts_max",),
     "group-expires": ("group_expires_ms",),
+    "last-value": ("last_value",),
     "max-age": ("retention_age_ms",),
     "max-length": ("depth_max",),
     "max-length-bytes": ("bytes_max",),

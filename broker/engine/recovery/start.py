@@ -220,6 +220,8 @@ async def open_message_ids(store: Store) -> SequenceAllocator:
 async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Cursor, RangeSet]:
     """Restore every durable queue with its groups; gives what each cursor had taken, for `recover_done`."""
     await _restore_removals(store, manager)
+    async for policy_key, stored_policy in scan_records(store, policy):
+        manager.queues.policies.restore(policy_key, stored_policy)
     groups = await restore_queues(store, manager, now_ms)
     await restore_exchanges(store, manager)
     cursors = {cursor.storage_id: cursor for cursor in groups}
@@ -236,8 +238,6 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
         manager.bans.restore(ban_key, stored_ban)
     async for parameter_key, value in scan_records(store, parameter):
         manager.parameters.restore(parameter_key, value)
-    async for policy_key, stored_policy in scan_records(store, policy):
-        manager.queues.policies.restore(policy_key, stored_policy)
     manager.queues.policies_restored()
     return {
         cursor: cursor.progress.taken()

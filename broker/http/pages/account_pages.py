@@ -9,26 +9,77 @@ import structlog
 from starlette.responses import RedirectResponse, Response
 
 from broker.access.credentials import LoginRefused, Password
+from broker.admin.users import UserNotFound
 from broker.http.browser_sessions import COOKIE, BrowserSessions
 from broker.http.guard import LOGIN, identity_of, peer_of, request_of
 from broker.http.pages.openid_pages import OpenIdEntrance, local
 from broker.http.pages.visit import HEADERS, VHOST_COOKIE, Visit
-from broker.http.v1.bans import list_bans
+from broker.http.problems import Problem
+from broker.http.v1.bans import list_bans, put_ban, remove_ban
 from broker.http.v1.users import AccountChange, list_users, put_user, remove_user
-from broker.http.v1.vhosts import delete_vhost, list_vhosts
+from broker.http.v1.vhosts import VhostChange, declare_vhost, delete_vhost, list_vhosts
 from config.access_settings import PermissionSettings
+from config.quota_settings import QUOTAS, quota_field
+from config.units import parse_duration_ms
 
 _log: Final = structlog.get_logger("sluicemq.http")
 
 
 async def show_quotas(visit: Visit) -> Response:
     """Show what virtual hosts and users have, and may have."""
-    return visit.page("quotas.html", quotas=visit.site.client.quotas.views())
+    return visit.page("quotas.html", quotas=visit.site.client.quotas.views(), names=QUOTAS)
 
 
 async def show_bans(visit: Visit) -> Response:
     """Show which clients, users and addresses are kept out."""
     return visit.page("bans.html", bans=await list_bans(visit.site))
+
+
+async def make_ban(visit: Visit) -> Response:
+    """Keep somebody out."""
+    form = await visit.form()
+    for_time = form.get("for").strip()
+    await put_ban(
+        visit.site,
+        form["kind"],
+        form["value"],
+        reason=form.get("reason"),
+        for_time=_duration_ms(for_time) if for_time else None,
+        caller=identity_of(visit.request.scope),
+        request=visit.request,
+    )
+    return visit.done("/bans", "made")
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise Problem(400, "invalid_argument", f"for: {error}") from None
+
+
+async def end_ban(visit: Visit) -> Response:
+    """End a ban."""
+    caller = identity_of(visit.request.scope)
+    await remove_ban(visit.site, visit.part("kind"), visit.part("value"), caller=caller)
+    return visit.done("/bans", "deleted")
+
+
+async def set_quota(visit: Visit) -> Response:
+    """Set one quota of a virtual host or a user that is there."""
+    form = await visit.form()
+    name, quota = form["name"], form["quota"]
+    most = form["most"].strip()
+    wanted = {quota_field(quota): int(most) if most.isdecimal() else most}
+    if form.get("scope") == "user":
+        if visit.site.access.users is None or name not in visit.site.access.users.names:
+            raise UserNotFound(name)
+        change = AccountChange.model_validate(wanted)
+        await put_user(visit.site, name, change, caller=identity_of(visit.request.scope))
+    else:
+        visit.site.hub.of_vhost(name)
+        await declare_vhost(visit.site, name, VhostChange.model_validate(wanted))
+    return visit.done("/quotas", "changed")
 
 
 async def show_users(visit: Visit) -> Response:

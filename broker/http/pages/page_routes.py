@@ -52,6 +52,9 @@ _FORMS: Final = (
     ("/connections/{connection}/close", broker_pages.close_connection),
     ("/users", account_pages.make_user),
     ("/users/{user}/delete", account_pages.drop_user),
+    ("/bans", account_pages.make_ban),
+    ("/bans/{kind}/{value}/delete", account_pages.end_ban),
+    ("/quotas", account_pages.set_quota),
     ("/vhosts", account_pages.make_vhost),
     ("/vhosts/{vhost}/delete", account_pages.drop_vhost),
 )

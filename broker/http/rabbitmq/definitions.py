@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, Final, TypeVar
 import structlog
 from starlette.responses import Response
 
+from broker.access.ban_table import Ban, BanKind
 from broker.amqp.topology.declarations import queue_declaration
 from broker.http.problems import Problem
 from broker.http.rabbitmq import shapes
@@ -73,6 +75,7 @@ async def export(asking: Asking) -> Response:
             **_accounts(asking.site, names),
             "vhosts": [_vhost_entry(await asking.vhosts.view(name)) for name in names],
             "global_parameters": [],
+            "bans": list(map(_ban_entry, asking.site.hub.banning.all())),
         }
     return answer(document)
 
@@ -162,6 +165,7 @@ async def load(asking: Asking) -> Response:
                     await _make(asking.site, kind, *_read(kind, entry, known))
                     made[kind] += 1
             asking.site.hub.settle_turn()  # so that it is many commits, too
+    made["bans"] = await _add_bans(asking, document, untaken)
     made["parameters"] = await _set_parameters(asking, document, known, untaken)
     await asking.site.client.commits.durable()
     _pass_over(document, untaken)
@@ -219,6 +223,50 @@ async def _add_users(
         kind, _, what = line.partition(": ")
         untaken.add(kind, what)
     return len(users)
+
+
+def _ban_entry(ban: Ban) -> dict[str, Any]:
+    entry = {"kind": ban.kind.value, "value": ban.value, "reason": ban.reason, "by": ban.by}
+    return entry if ban.until_ms is None else {**entry, "until_ms": ban.until_ms}
+
+
+async def _add_bans(asking: Asking, document: dict[str, Any], untaken: _Untaken) -> int:
+    """Ban whom a document bans, and return how many that are; what was for a time goes on until then."""
+    count = 0
+    async for step in in_steps(_entries(document, "bans"), limits.RABBITMQ_DEFINITIONS_PER_STEP):
+        answers = await asyncio.gather(*[_ban(asking, each) for each in step], return_exceptions=True)
+        for entry, answer_of in zip(step, answers, strict=True):
+            with untaken.of("bans", f"{entry.get('kind')} {entry.get('value')}"):
+                if isinstance(answer_of, BaseException):
+                    raise answer_of
+                count += answer_of
+    return count
+
+
+async def _ban(asking: Asking, entry: dict[str, Any]) -> bool:
+    """Ban whom an entry names; whether that is still to be. Raises InvalidArgument, LimitReached,
+    PreconditionFailed.
+    """
+    kind, value, until_ms = entry.get("kind"), entry.get("value"), entry.get("until_ms")
+    reason = entry.get("reason", "")
+    if kind not in [each.value for each in BanKind] or not isinstance(value, str):
+        raise InvalidArgument("a ban has a kind (client_id, user or address) and a value")
+    if not isinstance(reason, str) or not (until_ms is None or isinstance(until_ms, int)):
+        raise InvalidArgument("reason is a text, until_ms a number")
+    hub = asking.site.hub
+    for_ms = None if until_ms is None else until_ms - hub.clock.now_ms()
+    if for_ms is not None and for_ms <= 0:
+        return False
+    client = asking.request.client
+    await hub.banning.add(
+        BanKind(kind),
+        value,
+        reason=reason,
+        for_ms=for_ms,
+        by=asking.login.user,
+        by_host=client.host if client else "",
+    )
+    return True
 
 
 async def _make_vhost(site: Site, name: str, changes: dict[str, Any]) -> None:
