@@ -116,10 +116,15 @@ class AmqpClient:
         self._send(CHANNEL, commands.Channel.CloseOk())
         self.call(commands.Channel.Open(), commands.Channel.OpenOk)
 
+    @property
+    def has_read(self) -> bool:
+        """Whether something was read that is not given yet: whoever waits for the socket would not see it."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
     def frames(self) -> list[Frame]:
         """Return what is there to be read, once something is."""
         self._reader.feed(received(self.sock))
-        while isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+        while self.has_read:
             self._reader.feed(received(self.sock))
         return self.whole_frames()
 

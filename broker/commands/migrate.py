@@ -31,6 +31,7 @@ PASSWORD_VARIABLE: Final = "MIGRATE_PASSWORD"  # noqa: S105 - its name
 _PORTS: Final = {"amqp": (5672, "http", 15672), "amqps": (5671, "https", 15671)}
 _MQTT_SESSION: Final = "mqtt-subscription-"
 _API: Final = "/api"
+_SECURED: Final = "amqps://"
 
 What = Annotated[
     str, typer.Argument(metavar="URL", help="amqp://user@host:port/vhost, or amqps; a host is enough.")
@@ -39,7 +40,8 @@ Management = Annotated[
     str | None, typer.Option(help="Where its management is; http://HOST:15672 unless told.")
 ]
 Amqp = Annotated[
-    str | None, typer.Option(help="HOST:PORT of this broker's AMQP listener, if its HTTP's is another.")
+    str | None,
+    typer.Option(help="[amqps://]HOST:PORT of this broker's AMQP listener, if its HTTP's is another."),
 ]
 State = Annotated[Path, typer.Option(help="Where it is kept how far this came.")]
 Queue = Annotated[
@@ -118,7 +120,7 @@ def migrate(
         told = _bring(api, found, left_out, as_json=as_json) if definitions else None
         accounts: list[Account] = []
         if messages:
-            here = _here(api, amqp)
+            here = _here(api, amqp, ca_file)
             accounts = _accounts(found, kept, queue)
             for account in accounts:
                 _move(old.target, here, account, kept)
@@ -167,17 +169,20 @@ def _bring(api: Api, found: dict[str, Any], left_out: list[str], *, as_json: boo
 # messages
 
 
-def _here(api: Api, amqp: str | None) -> Target:
-    """Return this broker, where its AMQP listener is."""
+def _here(api: Api, amqp: str | None, ca_file: Path | None) -> Target:
+    """Return this broker, where its AMQP listener is: one without TLS, if it has one."""
     user, password = api.login or ("guest", "guest")
-    host, _, port = (amqp or "").rpartition(":")
-    if port.isdigit():
-        return Target(host=host, amqp_port=int(port), user=user, password=password)
-    listeners = api.call("GET", "/overview", prefix=_API)["listeners"]
-    ports = [each["port"] for each in listeners if each["protocol"] == "amqp"]
-    if not ports:
-        refuse("this broker has no AMQP listener that is open")
-    return Target(host=api.host, amqp_port=ports[0], user=user, password=password)
+    is_secured, place = bool(amqp and amqp.startswith(_SECURED)), (amqp or "").removeprefix(_SECURED)
+    host, _, port = place.rpartition(":")
+    if not port.isdigit():
+        listeners = api.call("GET", "/overview", prefix=_API)["listeners"]
+        ports = {each["protocol"]: each["port"] for each in listeners}
+        name = next((name for name in ("amqp", "amqp/ssl") if name in ports), "")
+        if not name:
+            refuse("this broker has no AMQP listener that is open")
+        host, port, is_secured = api.host, str(ports[name]), name != "amqp"
+    tls = ssl.create_default_context(cafile=ca_file) if is_secured else None
+    return Target(host=host, amqp_port=int(port), user=user, password=password, tls=tls)
 
 
 def _accounts(found: Mapping[str, Any], kept: _State, names: list[str] | None) -> list[Account]:

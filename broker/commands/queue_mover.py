@@ -88,7 +88,7 @@ class QueueMover:
 
     def _wait_for_confirms(self) -> None:
         wait_s = limits.MIGRATE_CONFIRM_S
-        if not select.select([self._target.sock], [], [], wait_s)[0]:
+        if not self._target.has_read and not select.select([self._target.sock], [], [], wait_s)[0]:
             raise ClientError(f"nothing was confirmed for {wait_s} s")
 
     def _open_target(self) -> None:
@@ -121,11 +121,13 @@ class QueueMover:
     def _step(self) -> bool:
         """Pass on what comes from both; whether anything came."""
         before = self._account.moved, self._sent_count
-        both = [self._source.sock, self._target.sock]
-        readable = select.select(both, [], [], limits.MIGRATE_LOOK_S)[0]
-        if self._source.sock in readable:
+        both = self._source, self._target
+        read = [client for client in both if client.has_read]
+        wait_s = 0.0 if read else limits.MIGRATE_LOOK_S
+        readable = select.select([client.sock for client in both], [], [], wait_s)[0]
+        if self._source in read or self._source.sock in readable:
             self._take_all(self._source.frames())
-        if self._target.sock in readable:
+        if self._target in read or self._target.sock in readable:
             for frame in self._target.frames():
                 self._on_answer(frame.method)
         self._acknowledge()

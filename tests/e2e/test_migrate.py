@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from broker.cli import app
 from broker.commands.queue_mover import EXCHANGE
+from broker.network.tls.making import Authority, write_pair
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerProcess
 from tests.e2e.mqtt import V5, MqttClient
@@ -237,3 +238,32 @@ def test_one_virtual_host_and_what_stands_in_the_way(
         (tmp_path / "state.json").write_text(text)
         broken = CliRunner().invoke(app, ["migrate", *where, "--url", new.http_url, *state])
         assert (broken.exit_code, "--state" in broken.output) == (2, True)
+
+
+def test_definitions_and_messages_come_over_tls(
+    own_broker: MakeBroker, amqp_connect: Connect, tmp_path: Path
+) -> None:
+    authority = Authority.made()
+    write_pair(tmp_path, "ca", authority.key, authority.certificate)
+    write_pair(tmp_path, "server", *authority.issue("localhost", ["127.0.0.1"], is_server=True))
+    tls = {"cert": str(tmp_path / "server.crt"), "key": str(tmp_path / "server.key")}
+    listeners = {"amqps": {"port": 0, "tls": tls}, "https": {"port": 0, "tls": tls}}
+    old, new = own_broker({"listeners": listeners}), own_broker({"listeners": {"amqps": listeners["amqps"]}})
+    channel = publisher(amqp_connect, old)
+    channel.queue_declare("work", durable=True)
+    count = 1_000
+    for number in range(count):
+        channel.basic_publish("", "work", b"%d" % number, pika.BasicProperties(delivery_mode=2))
+    channel.basic_publish("", "work", b"large" * 100_000)
+    where = [f"amqps://localhost:{old.ports['amqps']}", "--url", new.http_url, "--json"]
+    where += ["--management", f"https://localhost:{old.ports['https']}", "--state", str(tmp_path / "s")]
+    where += ["--amqp", f"amqps://localhost:{new.ports['amqps']}"]
+    refused = CliRunner().invoke(app, ["migrate", *where])
+    assert refused.exit_code != 0
+    assert "CERTIFICATE_VERIFY_FAILED" in refused.output
+    done = CliRunner().invoke(app, ["migrate", *where, "--ca-file", str(tmp_path / "ca.crt")])
+    assert done.exit_code == 0, done.output
+    (account,) = json.loads(done.stdout)["queues"]
+    assert (account["moved"], account["left"]) == (count + 1, 0)
+    found = drained(publisher(amqp_connect, new), "work")
+    assert [each.body for each in found] == [*[b"%d" % n for n in range(count)], b"large" * 100_000]
