@@ -42,6 +42,7 @@ class AmqpPeer:
         self._beating: asyncio.TimerHandle | None = None
         self.body_frame_bytes_max = FRAME_BYTES_MAX - FRAME_OVERHEAD_BYTES
         self.is_blocked = False
+        self._is_over = False  # the broker said goodbye, or is gone
         self.server: dict[str, Any] = {}
 
     async def log_in(self, uri: AmqpUri, connection_name: str) -> None:
@@ -125,6 +126,7 @@ class AmqpPeer:
         except TimeoutError:
             raise LinkLost(f"{self._place} is silent") from None
         if not data:
+            self._is_over = True
             raise LinkLost(f"{self._place} closed the connection")
         try:
             self._frames.feed(data)
@@ -139,6 +141,7 @@ class AmqpPeer:
             raise kind(f"{self._place} refused: {method.reply_code} {method.reply_text}")
         if isinstance(method, commands.Connection.Close):
             self._send_on(0, commands.Connection.CloseOk())
+            self._is_over = True
             raise LinkLost(f"{self._place} refused: {method.reply_code} {method.reply_text}")
         if isinstance(method, commands.Basic.Cancel):
             raise LinkLost(f"{self._place} ended the consumer: its queue is gone")
@@ -151,13 +154,21 @@ class AmqpPeer:
         """Say goodbye, and wait a moment until it is heard."""
         if self._beating is not None:
             self._beating.cancel()
-        with suppress(OSError, LinkLost, TimeoutError):
-            async with asyncio.timeout(limits.LINK_GOODBYE_S):
-                self._send_on(0, commands.Connection.Close(200, "bye", 0, 0))
-                await self._writer.drain()
-                while await self._reader.read(_READ_BYTES):
-                    pass
+        if not self._is_over:
+            with suppress(OSError, LinkLost, TimeoutError):
+                async with asyncio.timeout(limits.LINK_GOODBYE_S):
+                    self._send_on(0, commands.Connection.Close(200, "bye", 0, 0))
+                    await self._writer.drain()
+                    await self._farewell()
         self._writer.close()
+
+    async def _farewell(self) -> None:
+        """Wait until the broker has taken leave, whatever it says before that."""
+        while True:
+            while (frame := self._frames.next()) is not None:
+                if isinstance(frame.method, commands.Connection.CloseOk | commands.Connection.Close):
+                    return
+            await self._read()
 
 
 async def connect(uri: AmqpUri, open_here: OpenHere, connection_name: str, place: str) -> AmqpPeer:
