@@ -140,21 +140,15 @@ def test_nothing_is_lost_when_either_broker_is_killed(
     uri = f"amqp://127.0.0.1:{victim.amqp_port}"
     value = {"src-uri": uri if killed == "source" else "amqp://", "src-queue": "work"}
     value |= {"dest-uri": uri if killed == "target" else "amqp://", "dest-queue": "in"}
-    assert put(other, "s", {**value, "prefetch-count": 50, "reconnect-delay": 0.2}).status_code == 201
-    count = 3_000
+    count = 4_000
     for number in range(count):
-        channel.basic_publish("", "work", b"%d" % number)
-        if number == count // 2:
-            until(lambda: states(other)["s"]["moved"] > 0)
-            if killed == "target":
-                victim.kill9()
-                until(lambda: states(other)["s"]["state"] == "terminated")
-                victim.ports_wanted = dict(victim.ports)
-                victim.start()
-    if killed == "source":
-        victim.kill9()
-        victim.ports_wanted = dict(victim.ports)
-        victim.start()
+        channel.basic_publish("", "work", b"%d" % number, pika.BasicProperties(delivery_mode=2))
+    assert put(other, "s", {**value, "reconnect-delay": 0.2}).status_code == 201
+    until(lambda: states(other)["s"]["moved"] > 0)
+    victim.kill9()
+    assert states(other)["s"]["moved"] < count
+    victim.ports_wanted = dict(victim.ports)
+    victim.start()
     until(lambda: states(other)["s"]["state"] == "running" and states(other)["s"]["restarts"])
     here = amqp_connect(target).channel()
     found: set[bytes] = set()
