@@ -23,12 +23,16 @@ def test_every_metric_asked_for_is_there(
 ) -> None:
     channel.basic_publish("", queue, b"x")
     channel.basic_get(queue)
+    shovel = {"src-uri": "amqp://", "src-queue": queue, "dest-uri": "amqp://", "dest-queue": queue}
+    url = f"{broker.http_url}/api/v1/parameters/shovel/{queue}"
+    httpx.put(url, json={"value": shovel}, trust_env=False).raise_for_status()
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     asked += [rule["expr"] for rule in rules]
     names = {name for expression in asked for name in re.findall(r"sluicemq_\w+", expression)}
     text = httpx.get(f"{broker.http_url}/metrics", trust_env=False, timeout=20).text
+    httpx.delete(url, trust_env=False).raise_for_status()
     there = {s.name for family in text_string_to_metric_families(text) for s in family.samples}
     assert names <= there
 
