@@ -229,7 +229,7 @@ def _link_lines(site: Site) -> Iterable[str]:
         yield head(f"sluicemq_link_{suffix}", help_text)
         for view in views[: limits.METRICS_LINKS_MAX]:
             labels = {"component": view.component, "vhost": view.vhost, "name": view.name}
-            yield line(f"sluicemq_link_{suffix}", value_of(view), **labels)
+            yield line(f"sluicemq_link_{suffix}", +value_of(view), **labels)
 
 
 def _single(metric: _Single) -> str:

@@ -116,6 +116,7 @@ def test_a_shovel_moves_what_is_there_and_what_comes_with_all_properties(
     for path in ("/api/parameters", "/api/v1/parameters/shovel", "/links", "/api/v1/links"):
         assert "guest:guest" not in get(new, path).text
     assert "guest:guest" not in new.log
+    assert 'sluicemq_link_up{component="shovel",vhost="/",name="s"} 1\n' in get(new, "/metrics").text
     assert 'sluicemq_link_messages_total{component="shovel",vhost="/",name="s"} 102' in (
         get(new, "/metrics").text
     )

@@ -75,7 +75,7 @@ async def export(asking: Asking) -> Response:
             **_accounts(asking.site, names),
             "vhosts": [_vhost_entry(await asking.vhosts.view(name)) for name in names],
             "global_parameters": [],
-            "bans": list(map(_ban_entry, asking.site.hub.banning.all())),
+            "bans": list(map(_ban_entry, asking.site.access.bans.all())),
         }
     return answer(document)
 
