@@ -240,3 +240,29 @@ def test_what_cannot_be_is_refused_with_its_reason(
     answer = api(broker, "PUT", path, body)
     assert answer.status_code == 400
     assert told in answer.json()["reason"]
+
+
+def test_another_broker_fetches_through_an_exchange_of_its_own_here(
+    channel: amqp.BlockingChannel, name: str
+) -> None:
+    """As RabbitMQ declares it, with which this was tried by hand."""
+    arguments = {"x-max-hops": 2, "x-downstream-name": "them", "x-downstream-vhost": "/"}
+    purpose = {"x-internal-purpose": "federation"}
+    channel.exchange_declare(
+        f"{name} B", "x-federation-upstream", durable=True, internal=True, arguments={**arguments, **purpose}
+    )
+    channel.queue_declare(name, durable=True, arguments=purpose)
+    channel.queue_bind(name, f"{name} B")
+    channel.exchange_declare(name, "topic", durable=True)
+    bound_from = [{"cluster-name": "them", "exchange": "/:x B", "hops": 2, "vhost": "/"}]
+    channel.exchange_bind(f"{name} B", name, "a.#", {"x-bound-from": bound_from})
+    other, own = {"cluster-name": "we", "vhost": "/"}, {"cluster-name": "them", "vhost": "/"}
+    for body, before in ((b"new", []), (b"one", [other]), (b"two", [other, other]), (b"back", [own])):
+        headers = {"x-received-from": before} if before else {}
+        channel.basic_publish(name, "a.b", body, pika.BasicProperties(headers=headers))
+    assert [each.body for each in taken(channel, name, 2)] == [b"new", b"one"]
+    channel.exchange_delete(name)
+    channel.exchange_delete(f"{name} B")
+    channel.queue_delete(name)
+    with pytest.raises(amqp.ChannelClosedByBroker):
+        channel.exchange_declare(name, "x-federation-upstream")

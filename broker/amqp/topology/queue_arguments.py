@@ -272,6 +272,7 @@ _TAKEN: Final[dict[str, _Reader]] = {
     "x-filter-enabled": _nothing(_one_of((True, False), "")),
     "x-filter-field-names": _nothing(_names),
     "x-ha-policy": _nothing(_names),
+    "x-internal-purpose": _nothing(_text),
 }
 """Arguments that ask for nothing that is there: where records lie, and on how many nodes."""
 

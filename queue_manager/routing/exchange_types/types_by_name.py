@@ -7,6 +7,7 @@ from typing import Final
 from queue_manager.errors import InvalidArgument
 from queue_manager.routing.exchange_types.base import Headers, Matcher
 from queue_manager.routing.exchange_types.consistent_hash import ConsistentHashMatcher
+from queue_manager.routing.exchange_types.federation_upstream import FederationUpstreamMatcher
 from queue_manager.routing.exchange_types.headers import HeadersMatcher
 from queue_manager.routing.exchange_types.simple import (
     DirectMatcher,
@@ -25,8 +26,20 @@ CONSISTENT_HASH: Final = "x-consistent-hash"
 RANDOM: Final = "x-random"
 LOCAL_RANDOM: Final = "x-local-random"
 MODULUS_HASH: Final = "x-modulus-hash"
+FEDERATION_UPSTREAM: Final = "x-federation-upstream"
 DELAYED: Final = "x-delayed-message"
-TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS, CONSISTENT_HASH, RANDOM, LOCAL_RANDOM, MODULUS_HASH, DELAYED)
+TYPES: Final = (
+    DIRECT,
+    FANOUT,
+    TOPIC,
+    HEADERS,
+    CONSISTENT_HASH,
+    RANDOM,
+    LOCAL_RANDOM,
+    MODULUS_HASH,
+    FEDERATION_UPSTREAM,
+    DELAYED,
+)
 DELAYED_TYPE: Final = "x-delayed-type"
 
 
@@ -54,6 +67,8 @@ def make_matcher(type: str, arguments: Headers) -> Matcher:
         return LocalRandomMatcher()
     if type == MODULUS_HASH:
         return ModulusHashMatcher()
+    if type == FEDERATION_UPSTREAM:
+        return FederationUpstreamMatcher(arguments)
     raise InvalidArgument(f"unknown exchange type {type!r}")
 
 
