@@ -50,14 +50,16 @@ class Frame(NamedTuple):
 class FrameReader:
     """Takes frames out of the bytes that come, in whatever pieces they come."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_pos")
 
     def __init__(self) -> None:
         self._buffer = b""
+        self._pos = 0  # what is before it was given
 
     def feed(self, data: bytes) -> None:
         """Add what came."""
-        self._buffer += data
+        self._buffer = self._buffer[self._pos :] + data if self._pos < len(self._buffer) else data
+        self._pos = 0
 
     def next(self) -> Frame | None:
         """Return the next frame; None until it is whole. Raises ProtocolError for what is none.
@@ -65,26 +67,29 @@ class FrameReader:
         A broker that refuses the version answers with its protocol header (4.2.2), which is given as a frame
         of kind 0.
         """
-        buffer = self._buffer
-        if buffer.startswith(b"AMQP"):
-            return self._taken(0, 0, FRAME_OVERHEAD_BYTES, buffer[:FRAME_OVERHEAD_BYTES])
-        if len(buffer) < FRAME_HEAD_BYTES:
+        buffer, pos = self._buffer, self._pos
+        if buffer.startswith(b"AMQP", pos):
+            return self._taken(0, 0, FRAME_OVERHEAD_BYTES, 0, FRAME_OVERHEAD_BYTES)
+        if len(buffer) - pos < FRAME_HEAD_BYTES:
             return None
-        kind, channel, size = _HEAD.unpack_from(buffer)
+        kind, channel, size = _HEAD.unpack_from(buffer, pos)
         size += FRAME_OVERHEAD_BYTES
-        return self._taken(kind, channel, size, buffer[FRAME_HEAD_BYTES : size - 1])
+        return self._taken(kind, channel, size, FRAME_HEAD_BYTES, size - 1)
 
-    def _taken(self, kind: int, channel: int, size: int, payload: bytes) -> Frame | None:
-        if len(self._buffer) < size:
+    def _taken(self, kind: int, channel: int, size: int, first: int, last: int) -> Frame | None:
+        """Return the frame of this size, whose payload is between these."""
+        buffer, pos = self._buffer, self._pos
+        if len(buffer) - pos < size:
             return None
-        if kind and self._buffer[size - 1] != FRAME_END:
+        if kind and buffer[pos + size - 1] != FRAME_END:
             raise ProtocolError(FRAME_ERROR, "a frame does not end where it should")
-        self._buffer = self._buffer[size:]
+        self._pos = pos + size
+        payload = buffer[pos + first : pos + last]
         return Frame(kind, channel, payload, decode_method(payload) if kind == FRAME_METHOD else None)
 
     def take_rest(self) -> bytes:
         """Return what was fed and not yet given as a frame, and forget it."""
-        rest, self._buffer = self._buffer, b""
+        rest, self._buffer, self._pos = self._buffer[self._pos :], b"", 0
         return rest
 
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.links import supervised_link
 from broker.links.supervised_link import Link, LinkLost
 
 pytestmark = pytest.mark.asyncio
@@ -49,12 +48,12 @@ def pauses(monkeypatch):
         slept.append(seconds)
         await real_sleep(0)
 
-    monkeypatch.setattr(supervised_link.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     return slept
 
 
 async def test_pauses_grow_up_to_a_minute_and_what_is_done_is_told(hub, pauses):
-    done = []
+    done: list[Link] = []
     link = Trial(hub, [*[LinkLost("away")] * 7, ValueError("a bug"), "done"])
     link.start(done.append)
     await hub.tasks[0]
@@ -73,7 +72,7 @@ async def test_a_link_without_pauses_is_tried_once(hub, pauses):
 
 
 async def test_a_link_that_is_stopped_ends_and_is_not_done(hub, pauses):
-    done = []
+    done: list[Link] = []
     link = Trial(hub, ["hang"])
     link.start(done.append)
     await asyncio.sleep(0)
