@@ -224,7 +224,6 @@ def test_an_import_goes_on_past_what_it_cannot_make_and_tells_each(api: httpx.Cl
         "exchanges": 0,
         "bindings": 1,
         "users": 0,
-        "parameters": 0,
         "bans": 0,
     }
     lines = told["not_taken"]
