@@ -87,8 +87,8 @@ _OF_QUEUE: Final = key("queue_id", checked_text(layout.check_queue_id))
 message_ids: Final = Record(
     "message IDs", 0x07, no_key(), Codec(encode_block, lambda reader: decode_block(reader.rest()))
 )
-"""Which message IDs are reserved: IDs are unique in the database and rise with time. Written with the first
-publish that uses an ID of the block.
+"""Which message IDs are reserved; they are unique and rise with time. Written with the first publish that
+uses an ID of the block.
 """
 
 format_marker: Final = Record("format marker", 0x0F, no_key(), special_codecs.FORMAT)
@@ -135,8 +135,8 @@ class Holder(NamedTuple):
 
 
 holder: Final = Record("holder", 0x20, no_key(), value_of(Holder))
-"""Which broker has a database in an object store open. Deleted when it stops; after a kill it stands still.
-Absent on a local disk: that is locked.
+"""Which broker has an object store open. Deleted when it stops; after a kill it stands still. Absent on a
+local disk: that is locked.
 """
 
 
@@ -150,7 +150,7 @@ class LogPlace(NamedTuple):
 
 
 log_place: Final = Record("log place", 0x31, no_key(), value_of(LogPlace))
-"""In which bucket of an object store the log of the database lies. Absent where it never lay elsewhere."""
+"""In which bucket the database's log lies. Absent where it never lay elsewhere."""
 
 
 class SealingKey(NamedTuple):
@@ -176,9 +176,7 @@ class Encryption(NamedTuple):
 
 
 encryption: Final = Record("encryption", 0x23, no_key(), value_of(Encryption))
-"""The keys that what is stored is encrypted with. Written before the first record of a key. Absent where
-nothing is encrypted.
-"""
+"""The encryption keys. Written before the first record of a key. Absent where nothing is encrypted."""
 
 # messages
 
@@ -197,8 +195,8 @@ def payload_keys(first_message_id: int, count: int) -> list[bytes]:
 
 
 payload_refs: Final = Record("payload references", 0x0A, _OF_MESSAGE, value("count", u32))
-"""How many queues still need the payload of a message that went to several: one with the envelope flag
-*shared*. Payload and count are deleted when it would become 0.
+"""How many queues still need a payload with the envelope flag *shared*, which went to several. Payload and
+count are deleted when it would become 0.
 """
 
 
@@ -224,7 +222,7 @@ class ExpiryKey(NamedTuple):
 expiry: Final = Record(
     "expiry", 0x12, key_of(ExpiryKey), value_of(ExpiringMessage, special_codecs.encode_expiring)
 )
-"""A message that expires by itself. Written with its log entry. Deleted when it expires, or with the log
+"""A message with an expiry. Written with its log entry. Deleted when it expires, or with the log
 entry, whose envelope tells the key. Written again if the last group is deleted while it holds a message that
 expired meanwhile.
 """
@@ -239,8 +237,8 @@ class ScheduledKey(NamedTuple):
 
 
 scheduled: Final = Record("scheduled message", 0x0E, key_of(ScheduledKey), value("envelope", bytes_rest))
-"""A confirmed message that is not in its queue's log before it is due; the envelope has offset 0. One for
-each queue that takes the message. Deleted with the commit that appends the message to the log, under the same
+"""A confirmed message that is not due; the envelope has offset 0. One for each queue that takes the message.
+Deleted with the commit that appends the message to the log, under the same
 ID.
 """
 
@@ -262,7 +260,7 @@ class LastValue(NamedTuple):
 
 
 last_value: Final = Record("last value", 0x33, key_of(LastValueKey), value_of(LastValue))
-"""The newest message of a value, in a queue that keeps only that. Written with the message."""
+"""The newest message of a value. Written with the message."""
 
 
 class Identified(NamedTuple):
@@ -280,7 +278,7 @@ class IdentifiedKey(NamedTuple):
 
 
 identified: Final = Record("deduplication ID", 0x10, key_of(IdentifiedKey), value_of(Identified))
-"""Mark that a publish with this ID was taken. Written with it, deleted when the queue's deduplication window
+"""A publish with this ID was taken. Written with it, deleted when the queue's deduplication window
 has passed.
 """
 
@@ -310,7 +308,7 @@ class ProducerKey(NamedTuple):
 producer: Final = Record(
     "producer", 0x11, key_of(ProducerKey), value_of(ProducerProgress, special_codecs.encode_producer)
 )
-"""How far a producer that numbers its publishes has got in a queue. Written with each of its publishes."""
+"""A producer's last number in a queue. Written with each of its publishes."""
 
 # queues
 
@@ -353,7 +351,7 @@ class PendingRemoval(NamedTuple):
 
 
 removal: Final = Record("removal", 0x0D, key("log_id", text_rest), value_of(PendingRemoval))
-"""A deleted queue whose other records are still going. A start goes on with it, and until the end the name is
+"""A deleted queue with records left. A start goes on with it, and until the end the name is
 taken. Written with the delete of the specification, deleted with the last of the records.
 """
 
@@ -405,7 +403,7 @@ group had reached them; a group whose position is at or below one has let go of 
 released_offsets: Final = Record(
     "released offsets", 0x1E, key("queue_name", text_rest), value("ranges", ranges)
 )
-"""Offsets whose payloads are deleted while older ones are kept. Written where a restart could not work them
+"""Offsets whose payloads are deleted, above kept ones. Written where a restart could not work them
 out of what the groups have done: when a group begins before them, or the last group goes. Written again
 without what a redrive brings back; deleted once the head of the log has passed them.
 """
@@ -413,15 +411,15 @@ without what a redrive brings back; deleted once the head of the log has passed 
 # groups
 
 active: Final = Record("active bucket", 0x02, key_of(BucketKey), ACTIVE)
-"""The messages of a bucket that a group still has to deliver. Deleted when it is empty and the claim counter
+"""The messages of a bucket to be delivered. Deleted when it is empty and the claim counter
 is past the bucket.
 """
 
 done: Final = Record("done bucket", 0x03, key_of(BucketKey), SETTLED)
-"""The messages of a bucket that were acknowledged."""
+"""The acknowledged messages of a bucket."""
 
 failed: Final = Record("failed bucket", 0x04, key_of(BucketKey), SETTLED)
-"""The messages of a bucket that were given up after too many attempts, or rejected."""
+"""The failed messages of a bucket."""
 
 
 class SettlementsKey(NamedTuple):
@@ -433,8 +431,8 @@ class SettlementsKey(NamedTuple):
 
 
 settlements: Final = Record("settlements", 0x21, key_of(SettlementsKey), SETTLEMENTS)
-"""The settlements of a bucket since its done record was written, one for each write: messages that are done,
-and claim IDs of those let go of at once (`done_retention: 0`). Neither is active any more, whatever the
+"""One write of settlements of a bucket since its done record: done messages, and claim IDs of those let go
+of at once (`done_retention: 0`). Neither is active any more, whatever the
 active record says. The first done messages of a bucket go into its done record.
 
 All of a bucket is written, and its settlements deleted, when it closes, at 1,000 settlements, when done
@@ -465,7 +463,7 @@ class LogCursorKey(NamedTuple):
 
 
 log_cursor: Final = Record("log cursor", 0x08, key_of(LogCursorKey), value("next_sequence", u64))
-"""The first entry of a log that a group has not wholly taken over. Written in one batch with the buckets it
+"""The first log entry that a group has not wholly taken over. Written in one batch with the buckets it
 filled: each message is assigned exactly once.
 """
 
@@ -478,7 +476,7 @@ class ClaimState(NamedTuple):
 
 
 claim_state: Final = Record("claim state", 0x09, _OF_GROUP, value_of(ClaimState))
-"""Where claims of a group go on, which deleted buckets no longer tell. Written with every assignment."""
+"""Where claims of a group go on, whatever buckets are deleted. Written with every assignment."""
 
 group_position: Final = Record("group position", 0x0B, _OF_GROUP, value("next_offset", u64))
 """The offset a group takes over next: messages below it in the entry of the log cursor are assigned. Written
@@ -494,8 +492,8 @@ class ClaimedBitmapKey(NamedTuple):
 
 
 claimed_bitmap: Final = Record("claimed bitmap", 0x15, key_of(ClaimedBitmapKey), special_codecs.BITMAP)
-"""The offsets that a group has claimed or passed over beyond its position, as groups with selectors do: bit
-`i % 8` of byte `i // 8` stands for offset `chunk * 4096 + i`, bits below the position mean nothing. Written
+"""The offsets that a group has claimed or passed over beyond its position: bit `i % 8` of byte `i // 8`
+stands for offset `chunk * 4096 + i`, bits below the position mean nothing. Written
 with the buckets of the claims, deleted with the position that passes it.
 """
 
@@ -529,10 +527,10 @@ class PendingGroupRemoval(NamedTuple):
 
 
 group_removal: Final = Record("group removal", 0x1C, key_of(GroupRemovalKey), value_of(PendingGroupRemoval))
-"""A group that was deleted or reset, or began behind the oldest message, while payloads that only it kept are
-still going. Or messages that were purged, expired or dropped, whose references to payloads that other queues
-hold, too, are yet to be taken back. `number` is a message ID that no message gets. Written with the change,
-again in each commit that deletes some, without those, and deleted with the last.
+"""A group that was deleted or reset, or began behind the oldest message, with payloads left to delete. Or
+messages that were purged, expired or dropped, whose references to payloads that other queues hold, too, are
+yet to be taken back. `number` is a message ID that no message gets. Written with the change, again in each
+commit that deletes some, without those, and deleted with the last.
 """
 
 
@@ -564,9 +562,9 @@ class StagedKey(NamedTuple):
 
 
 staged_rows: Final = Record("staged rows", 0x17, key_of(StagedKey), staged_values.STAGED)
-"""Rows published for an epoch that is not committed, or not yet in the queue's log, in the order in which
-they go into it. Those of an epoch at or below the committed one that no epoch record names, and those of an
-attempt whose first record is gone, are on their way out, with their payloads.
+"""Rows of an epoch that is not committed, or not yet in the queue's log, in its order. Those of an epoch at
+or below the committed one that no epoch record names, and those of an attempt whose first record is gone, are
+on their way out, with their payloads.
 """
 
 
@@ -615,9 +613,8 @@ class EpochKey(NamedTuple):
 
 
 epoch: Final = Record("epoch", 0x19, key_of(EpochKey), value_of(DecidedEpoch))
-"""A committed epoch whose rows are on their way into the queue's log; numbers rise in the order of commits.
-Written with the committed epoch, it makes exactly the named attempts part of the queue. Deleted with the last
-row.
+"""A committed epoch whose rows are entering the queue's log; numbers rise in the order of commits. Written
+with the committed epoch, it makes exactly the named attempts part of the queue. Deleted with the last row.
 """
 
 # exchanges and virtual hosts
@@ -637,7 +634,7 @@ class StoredExchange(NamedTuple):
 
 
 exchange: Final = Record("exchange", 0x1A, key("name", text_rest), value_of(StoredExchange))
-"""A durable exchange that was declared. Exchanges that every virtual host has have no record; their bindings
+"""A declared durable exchange. Exchanges that every virtual host has have no record; their bindings
 do.
 """
 
@@ -727,7 +724,7 @@ class StoredPolicy(NamedTuple):
 
 
 policy: Final = Record("policy", 0x30, key_of(PolicyKey), value_of(StoredPolicy))
-"""A policy for the queues and exchanges of a virtual host whose names match."""
+"""A policy of a virtual host."""
 
 
 class BanKey(NamedTuple):
@@ -747,7 +744,7 @@ class StoredBan(NamedTuple):
 
 
 ban: Final = Record("ban", 0x32, key_of(BanKey), value_of(StoredBan))
-"""Clients that are kept out."""
+"""Clients kept out."""
 
 
 class ParameterKey(NamedTuple):
@@ -759,7 +756,7 @@ class ParameterKey(NamedTuple):
 
 
 parameter: Final = Record("parameter", 0x34, key_of(ParameterKey), value("value", bytes_rest))
-"""What links to other brokers, and webhooks, are made from: JSON, as it was given."""
+"""What links and webhooks are made from: JSON, as given."""
 
 # sessions of MQTT
 
@@ -815,9 +812,9 @@ session_subscription: Final = Record(
 """A subscription of a session, by its topic filter as it came (`$share/...` and all)."""
 
 session_progress: Final = Record("session progress", 0x2A, _OF_SESSION, special_codecs.PROGRESS)
-"""The deliveries that are not finished: messages with IDs below `read_to` are done, but for those listed.
-Without this record a session has everything since its number. Written before a message of QoS 2 is sent and
-before PUBREL is; otherwise now and then, as a message sent twice with QoS 1 is no harm.
+"""The unfinished deliveries: messages with IDs below `read_to` are done, but for those listed. Without this
+record a session has everything since its number. Written before a message of QoS 2 is sent and before PUBREL
+is; otherwise now and then, as a message sent twice with QoS 1 is no harm.
 """
 
 
@@ -829,7 +826,7 @@ class ReceivedKey(NamedTuple):
 
 
 session_received: Final = Record("received publish", 0x2B, key_of(ReceivedKey), value("received_at", i64))
-"""A publish of QoS 2 that was taken and not released yet. Written with the message; deleted, durably, before
+"""A QoS 2 publish not yet released. Written with the message; deleted, durably, before
 PUBCOMP, after which the client uses the packet identifier for another message.
 """
 
@@ -849,7 +846,7 @@ class EntryKey(NamedTuple):
 filter_log_entry: Final = Record(
     "filter log entry", 0x2D, key_of(EntryKey), Codec(encode_entry, lambda reader: reader.rest())
 )
-"""The messages that one commit added to a filter log, bodies and all."""
+"""The messages that one commit added to a filter log."""
 
 
 class RetainedValue(NamedTuple):
@@ -864,9 +861,7 @@ class RetainedValue(NamedTuple):
 retained: Final = Record(
     "retained message", 0x2E, key("topic", text_rest), value_of(RetainedValue, special_codecs.encode_retained)
 )
-"""The last message of a topic that was published with RETAIN. Deleted by an empty payload, and when the
-message expires.
-"""
+"""The retained message of a topic. Deleted by an empty payload, and when the message expires."""
 
 
 class WillValue(NamedTuple):
@@ -887,7 +882,7 @@ class WillValue(NamedTuple):
 
 
 session_will: Final = Record("will", 0x2F, _OF_SESSION, value_of(WillValue))
-"""The will, with a delay, of a session that outlives its connection. Deleted in the commit with the publish,
+"""The delayed will of a session that outlives its connection. Deleted in the commit with the publish,
 or when the client is back.
 """
 
