@@ -638,9 +638,12 @@ class Amqp10Operations(AmqpOperations):
         self.queues.advance(time.time())
         is_late = any(item.state != HELD for _, chosen in transaction.settled for _, item in chosen)
         if not fail and not is_late:
-            for message, _ in transaction.publishes:  # queues that were deleted meanwhile are made anew
-                if queue := _queue_addressed(message):
-                    self.queue_or_new(queue)
+            addressed = [_queue_addressed(message) for message, _ in transaction.publishes]
+            if any(q and q not in self.queues.queues for q in addressed) and not all(addressed):
+                raise Skip  # what is published before, by routing key, does not find what is made anew
+            for q in addressed:  # queues that were deleted meanwhile are made anew
+                if q:
+                    self.queue_or_new(q)
         refuse, either = self.commit_verdict(transaction)
         refuse = refuse or is_late  # what was deleted meanwhile, or has come back
         sent = time.time()

@@ -501,7 +501,8 @@ class Queues:
             if is_late:  # it may be the newer one
                 for one in made:
                     one.required, one.may_be_replaced = False, True
-            if sure and item.step != self.step and item.either is None and not is_late:
+            is_known = item.required and item.either is None and item.step != self.step
+            if sure and is_known and not is_late:
                 item.is_replaced = True
                 if item.state == READY:
                     item.state = DONE
