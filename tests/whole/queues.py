@@ -162,6 +162,7 @@ class Consumer:
     explicit: bool = False
     priority: int = 0
     joined: int = -1
+    made_at: float = field(default_factory=time.time)
     last_place: tuple[int, int] | None = None
     late_until: float = 0.0
 
@@ -886,6 +887,9 @@ class Queues:
                 continue
             for other in consumer.group.able(now):
                 was_there = other.joined not in (-1, self.step) and not other.was_full()
+                passes_over = any(not other.selects(item.message) for item in other.group.items)
+                if passes_over and now < other.made_at + LATE_S:
+                    continue  # it may still look through what its filter passes over
                 could = other.credit() > 0 and other.selects(message)
                 if was_there and other.priority > consumer.priority and could:
                     went = f"{message.body!r} of {consumer.queue.name} went to {consumer.client}"
