@@ -113,8 +113,9 @@ class Amqp10StreamOperations(Amqp10Operations, StreamOperations):
         if "x-stream-offset" not in told:
             raise Mismatch(f"{where} does not tell its offset")
         gap = int(told.get("x-stream-gap", 0))
-        self.expect_early(fields["body"], reader.stream.expects)
-        read = reader.stream.delivered(reader, int(told["x-stream-offset"]), fields["body"], gap)
+        offset = int(told["x-stream-offset"])
+        self.expect_early(is_expected=reader.stream.expects(offset, fields["body"]))
+        read = reader.stream.delivered(reader, offset, fields["body"], gap)
         link.fed += 1
         if read is not None:
             self.held[name][fields["tag"]] = read

@@ -120,7 +120,7 @@ class Item:
             loose=self.loose,
             expires=self.expires,
             own_expires=self.own_expires,
-            not_before=self.not_before,
+            not_before=0.0 if self.attempts[1] else self.not_before,  # not before its next attempt there
             deaths=self.deaths,
             entry=self.entry,
         )

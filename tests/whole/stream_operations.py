@@ -103,10 +103,9 @@ class StreamOperations(World):
         for told in ("x-stream-offset", "x-stream-timestamp"):
             if told not in headers:
                 raise Mismatch(f"{fields['body']!r} of {reader.stream.name} does not tell {told}")
-        self.expect_early(fields["body"], reader.stream.expects)
-        read = reader.stream.delivered(
-            reader, headers["x-stream-offset"], fields["body"], headers.get("x-stream-gap", 0)
-        )
+        offset = headers["x-stream-offset"]
+        self.expect_early(is_expected=reader.stream.expects(offset, fields["body"]))
+        read = reader.stream.delivered(reader, offset, fields["body"], headers.get("x-stream-gap", 0))
         if read is not None:
             self.held[name][fields["tag"]] = read
         return True

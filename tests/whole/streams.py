@@ -238,9 +238,11 @@ class Stream(Queue):
         if not group.readers:
             group.rewind(min([*group.returned, *group.held, group.low]))
 
-    def expects(self, body: str) -> bool:
-        """Whether such a message is in it, or on its way."""
-        return body in self.log or any(pending.message.body == body for pending in self.pending)
+    def expects(self, offset: int, body: str) -> bool:
+        """Whether such a message is there, or on its way."""
+        if offset < len(self.log) and self.log[offset] == body:
+            return True
+        return any(pending.message.body == body for pending in self.pending)
 
     def delivered(self, reader: Reader, offset: int, body: str, gap: int) -> Read | None:
         """Check a delivery; the claim, where it has to be settled. Raises Mismatch."""
