@@ -26,6 +26,7 @@ CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
 STREAM: Final = "stream"
 EXCHANGE: Final = "exchange"
+SESSION: Final = "session"
 _QUEUES: Final = frozenset((CLASSIC, QUORUM, STREAM))
 APPLY_TO: Final[Mapping[str, frozenset[str]]] = {
     "all": _QUEUES | {EXCHANGE},
@@ -34,6 +35,7 @@ APPLY_TO: Final[Mapping[str, frozenset[str]]] = {
     "quorum_queues": frozenset((QUORUM,)),
     "streams": frozenset((STREAM,)),
     "exchanges": frozenset((EXCHANGE,)),
+    "mqtt_sessions": frozenset((SESSION,)),
 }
 
 Settings = Mapping[str, Any]
@@ -49,6 +51,7 @@ _RETRY: Final = ("retry_kind", "retry_initial_ms", "retry_max_ms")
 _TIMEOUT: Final = ("consumer_timeout_ms",)
 _GROUPS: Final = ("group_expires_ms",)
 _LAST_VALUE: Final = "last_value"
+_OF_SESSIONS: Final = ("queued_messages_max", "queued_bytes_max")
 FIELDS: Final = frozenset(
     (
         *_BOUNDS,
@@ -57,6 +60,7 @@ FIELDS: Final = frozenset(
         *_RETRY,
         *_TIMEOUT,
         *_GROUPS,
+        *_OF_SESSIONS,
         _LAST_VALUE,
         OVERFLOW,
         ALTERNATE,
@@ -124,7 +128,17 @@ class Effective(NamedTuple):
 
 
 NONE: Final = Effective(None, None)
-LEAST_KEYS: Final = frozenset(("delivery-limit", "expires", "max-length", "max-length-bytes", "message-ttl"))
+LEAST_KEYS: Final = frozenset(
+    (
+        "delivery-limit",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "max-queued-bytes",
+        "max-queued-messages",
+        "message-ttl",
+    )
+)
 
 
 class Policies:
@@ -142,6 +156,11 @@ class Policies:
     def find(self, vhost: str, name: str, *, is_operator: bool) -> Policy | None:
         """Return the policy of that name."""
         return self._by_vhost.get(vhost, {}).get((is_operator, name))
+
+    def are_for(self, kind: str) -> bool:
+        """Return whether any is for what is of this kind."""
+        found = (policy for known in self._by_vhost.values() for policy in known.values())
+        return any(kind in APPLY_TO[policy.apply_to] for policy in found)
 
     def keep(self, policy: Policy) -> None:
         """Have a policy, kept with the open commit."""
@@ -186,10 +205,13 @@ class Policies:
 
     def of(self, full_name: str, kind: str) -> Effective:
         """Return what holds for a queue or exchange of this kind."""
-        found = self._by_vhost.get(vhost_of(full_name))
+        return self.of_local(vhost_of(full_name), local_name(full_name), kind)
+
+    def of_local(self, vhost: str, name: str, kind: str) -> Effective:
+        """Return what holds for what has this name, or client identifier, in its virtual host."""
+        found = self._by_vhost.get(vhost)
         if not found:
             return NONE
-        name = local_name(full_name)
         matching = [policy for policy in found.values() if policy.matches(name, kind)]
         return Effective(
             _first(policy for policy in matching if not policy.is_operator),
@@ -243,6 +265,17 @@ def joined(
         if not any(getattr(declared, name) for name in group):
             fields.update({name: wanted[name] for name in group if name in wanted})
     return QueuePolicy(**fields)
+
+
+def session_bounds(messages_max: int, bytes_max: int, effective: Effective) -> tuple[int, int]:
+    """Return how many messages, and bytes, may wait for a session with these policies, where so many may for
+    any; 0 is no bound.
+    """
+    for each in effective:
+        if each is not None:
+            messages_max = _smaller(messages_max, each.settings.get("queued_messages_max", 0))
+            bytes_max = _smaller(bytes_max, each.settings.get("queued_bytes_max", 0))
+    return messages_max, bytes_max
 
 
 def _bound(fields: dict[str, Any], name: str, bound: int) -> None:

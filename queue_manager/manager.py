@@ -60,7 +60,7 @@ class QueueManager:
         self.queues = QueueDirectory(self.context, default_policy, auto_create=auto_create)
         self.publisher = Publisher(self.context, self.queues)
         self.consumption = Consumption(self.context, self.queues)
-        self.sessions = VhostSessions(self.context)
+        self.sessions = VhostSessions(self.context, self.queues.policies)
         self.retained = RetainedMessages(self.context)
         self.vhosts = StoredVhosts(self.context)
         self.bans = StoredBans(self.context)

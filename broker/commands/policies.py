@@ -36,7 +36,8 @@ def set_policy(
         typer.Argument(help="KEY=VALUE, as max-length=1000 or overflow=reject-publish; any number."),
     ],
     apply_to: Annotated[
-        str, typer.Option(help="all, queues, classic_queues, quorum_queues, streams or exchanges.")
+        str,
+        typer.Option(help="all, queues, classic_queues, quorum_queues, streams, exchanges or mqtt_sessions."),
     ] = "all",
     priority: Annotated[int, typer.Option(help="Of several that match the highest holds.")] = 0,
     operator: Operator = False,

@@ -153,6 +153,10 @@ class Session(Protocol):
         """Messages, and bytes of body, that wait; what several filters matched counts for each."""
 
     @property
+    def bounds(self) -> Bounds:
+        """How much may wait, by its policies, too."""
+
+    @property
     def dropped_count(self) -> int:
         """Messages that had no room since the broker started."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from config import limits
+from queue_manager.effective_policy import SESSION, Policies, session_bounds
 from queue_manager.errors import LimitReached
 from queue_manager.sessions.blocks import Blocks
 from queue_manager.shard.context import Context
@@ -42,6 +44,14 @@ class Bounds(NamedTuple):
         return self.excess(count - slack_messages, body_bytes - slack_bytes)
 
 
+def widest(several: Iterable[Bounds]) -> Bounds:
+    """Return the bounds beyond which what waits is too much for each of these; there is at least one."""
+    messages_max, bytes_max, drops = zip(*several, strict=True)
+    return Bounds(
+        0 if 0 in messages_max else max(messages_max), 0 if 0 in bytes_max else max(bytes_max), drops[0]
+    )
+
+
 class Losses:
     """Counts of messages that sessions which outlive their connection never got, all of them together.
 
@@ -64,12 +74,28 @@ class Losses:
 
 
 class Common:
-    """Where they are written, what was read back for them, what may wait for each, and how many there are."""
+    """Where they are written, what was read back for them, what may wait for each, and how many there are.
 
-    __slots__ = ("_count", "blocks", "bounds", "context", "losses")
+    `bounds` hold for every session, `policies` bound some more. `bounds_version` changes with either:
+    `Session.bounds` is worked out again then.
+    """
 
-    def __init__(self, context: Context) -> None:
+    __slots__ = (
+        "_count",
+        "blocks",
+        "bounds",
+        "bounds_version",
+        "context",
+        "has_policies",
+        "losses",
+        "policies",
+    )
+
+    def __init__(self, context: Context, policies: Policies) -> None:
         self.context = context
+        self.policies = policies
+        self.has_policies = False
+        self.bounds_version = 0
         self.blocks = Blocks()
         self.bounds = Bounds()
         self.losses = Losses()
@@ -78,6 +104,20 @@ class Common:
     def limit(self, bounds: Bounds) -> None:
         """Let so much wait for each session."""
         self.bounds = bounds
+        self.bounds_version += 1
+
+    def follow_policies(self) -> None:
+        """Note that policies changed."""
+        self.has_policies = self.policies.are_for(SESSION)
+        self.bounds_version += 1
+
+    def bounds_of(self, vhost: str, client_id: str) -> Bounds:
+        """Return how much may wait for a session, by its policies, too."""
+        bounds = self.bounds
+        if not self.has_policies:
+            return bounds
+        effective = self.policies.of_local(vhost, client_id, SESSION)
+        return Bounds(*session_bounds(bounds.messages_max, bounds.bytes_max, effective), bounds.drop)
 
     def check_room(self) -> None:
         """Raise LimitReached if there may be no session more."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import cast
 
 from queue_manager.audience import NOTHING_AHEAD, SessionsAhead
-from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Common
-from queue_manager.sessions.filter_log import OWN, FilterLog
+from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Common, widest
+from queue_manager.sessions.filter_log import OWN, FilterLog, LogReader
 from queue_manager.sessions.session import Session
 from queue_manager.sessions.session_subscription import SessionSubscription
 from storage.envelope import EnvelopeTemplate
@@ -135,12 +135,11 @@ class FilterLogs:
         """Return whether all sessions that read these logs take so many messages of so many bytes in all, if
         publishers are to be told. They count for each of the logs that a session reads, as in `queued`.
         """
-        bounds = self._common.bounds
         for session, times in self._refusing_readers(logs).items():
             queued_count, queued_bytes = session.queued
             ahead_count, ahead_bytes = ahead.get(session, (0, 0))
             queued_count += ahead_count + times * count
-            if bounds.excess(queued_count, queued_bytes + ahead_bytes + times * body_bytes):
+            if session.bounds.excess(queued_count, queued_bytes + ahead_bytes + times * body_bytes):
                 self.full_session = session.client_id
                 return False
         return True
@@ -157,8 +156,7 @@ class FilterLogs:
         """Return the sessions whose bounds publishers are told, each with how many of the logs it reads."""
         if self._common.bounds.drop != REJECT:
             return Counter()
-        readers = [cast(SessionSubscription, reader) for log in logs for reader in log.readers]
-        return Counter(cast(Session, reader.session) for reader in readers)
+        return Counter(_session_of(reader) for log in logs for reader in log.readers)
 
     def send(
         self,
@@ -186,16 +184,17 @@ class FilterLogs:
         bounds = self._common.bounds
         if bounds.drop != OLDEST:
             return
+        if self._common.has_policies and log.readers:
+            bounds = widest(_session_of(reader).bounds for reader in log.readers)
         if bounds.is_far_beyond(log.end_count - log.head_count, log.end_bytes - log.head_bytes):
             log.drop_oldest(bounds)
 
     def _with_room(self, logs: Sequence[FilterLog], count: int) -> Sequence[FilterLog]:
         """Return the logs that a session has room in; the others have dropped so many messages."""
-        bounds = self._common.bounds
         taking = []
         for log in logs:
-            sessions = [cast(Session, cast(SessionSubscription, reader).session) for reader in log.readers]
-            full = [session for session in sessions if bounds.is_full(*session.queued)]
+            sessions = [_session_of(reader) for reader in log.readers]
+            full = [session for session in sessions if session.bounds.is_full(*session.queued)]
             if len(full) < len(sessions):
                 taking.append(log)
             else:
@@ -225,3 +224,7 @@ class FilterLogs:
             log.begin_head(min(r.read_count for r in readers), min(r.read_bytes for r in readers))
             if len(readers) > 1:  # what a single one does not need he finds and lets go of by himself
                 log.trim()
+
+
+def _session_of(reader: LogReader) -> Session:
+    return cast(Session, cast(SessionSubscription, reader).session)

@@ -9,16 +9,14 @@ from queue_manager.sessions.merging import Merged
 class GivingWay:
     """Looked at when the session reads: the oldest give way, or the newest, as the bounds say."""
 
-    __slots__ = ("_common", "_kept_newest", "_message_ids")
+    __slots__ = ("_kept_newest", "_message_ids")
 
     def __init__(self, common: Common) -> None:
-        self._common = common
         self._message_ids = common.context.message_ids
         self._kept_newest: tuple[int, int] | None = None  # so many are taken still; below this ID none beyond
 
-    def keep(self, merged: list[Merged], count: int, body_bytes: int) -> list[Merged]:
+    def keep(self, merged: list[Merged], bounds: Bounds, count: int, body_bytes: int) -> list[Merged]:
         """Keep, of what is read next and is among `count` that wait, what does not give way."""
-        bounds = self._common.bounds
         if bounds.drop != OLDEST:
             return self._without_newest(merged, bounds, count, body_bytes)
         kept = []

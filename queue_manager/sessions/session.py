@@ -10,7 +10,7 @@ from config import limits
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.quota_accounts import SUBSCRIPTIONS, counted_user
 from queue_manager.sessions.blocks import END
-from queue_manager.sessions.common import Common, Losses
+from queue_manager.sessions.common import Bounds, Common, Losses
 from queue_manager.sessions.filter_log import ENDED, OWN, FilterLog
 from queue_manager.sessions.giving_way import GivingWay
 from queue_manager.sessions.merging import Matched, Matching, Merged, merge
@@ -76,6 +76,9 @@ class Session:
     value: InitVar[SessionValue]
     read_to: int
     sent: InitVar[Iterable[Sent]] = ()
+    _common: Common = field(init=False)
+    _bounds: Bounds = field(default=Bounds(), init=False)
+    _bounds_version: int = field(default=-1, init=False)  # of what `_bounds` is worked out from
     _context: Context = field(init=False)
     _giving_way: GivingWay = field(init=False)
     _losses: Losses = field(init=False)
@@ -108,6 +111,7 @@ class Session:
     """Unfinished messages this client has not been sent again."""
 
     def __post_init__(self, common: Common, value: SessionValue, sent: Iterable[Sent]) -> None:
+        self._common = common
         self._context = common.context
         self._giving_way = GivingWay(common)
         self._losses = common.losses
@@ -118,6 +122,14 @@ class Session:
         self.unfinished = Unfinished(sent)
         self.received = Received(common.context, value.number)
         self._next_id = self.read_to
+
+    @property
+    def bounds(self) -> Bounds:
+        """How much may wait for it."""
+        if self._bounds_version != self._common.bounds_version:
+            self._bounds = self._common.bounds_of(self.vhost, self.client_id)
+            self._bounds_version = self._common.bounds_version
+        return self._bounds
 
     @property
     def position(self) -> int:
@@ -398,7 +410,7 @@ class Session:
 
     def _within_bounds(self, merged: list[Merged]) -> list[Merged]:
         """Leave out of what is read next what gives way, as more waits than may; counts it all as read."""
-        kept = self._giving_way.keep(merged, *self.queued)
+        kept = self._giving_way.keep(merged, self.bounds, *self.queued)
         if len(kept) < len(merged):
             self.note_dropped(len(merged) - len(kept))
         for each in merged:

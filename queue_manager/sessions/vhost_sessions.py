@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from queue_manager.address import local_name, qualified_name, vhost_of
+from queue_manager.effective_policy import Policies
 from queue_manager.quota_accounts import SESSIONS, SUBSCRIPTIONS, counted_user
 from queue_manager.sessions.common import OLDEST, Bounds, Common, Losses
 from queue_manager.sessions.filter_log import OWN, FilterLog
@@ -217,7 +218,7 @@ class Sessions:
         """
         if session.is_over or topic_filter not in session.subscriptions:
             return False
-        bounds = self._common.bounds
+        bounds = session.bounds
         if bounds.drop != OLDEST and bounds.is_full(*session.queued):
             if retain:
                 session.note_dropped(len(messages))
@@ -290,8 +291,9 @@ class Sessions:
 class VhostSessions:
     """Sessions by virtual host: nothing of one sees what is of another."""
 
-    def __init__(self, context: Context) -> None:
-        self._common = Common(context)
+    def __init__(self, context: Context, policies: Policies) -> None:
+        self._common = Common(context, policies)
+        self.follow_policies = self._common.follow_policies
         self._by_vhost: dict[str, Sessions] = {}
 
     def of(self, vhost: str) -> Sessions:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from broker.cli import app
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.raw_mqtt import RawMqtt
 from tests.waiting import until
 
 Put = Callable[..., httpx.Response]
@@ -276,3 +277,26 @@ def test_policies_by_command_line_and_in_a_virtual_host(
     assert api.put(f"/vhosts/{name}").status_code == 201
     assert api.get(f"/policies/{name}").json() == []
     assert api.delete(f"/vhosts/{name}").status_code == 204
+
+
+def test_a_policy_bounds_what_waits_for_mqtt_sessions_by_client_identifier(
+    api: httpx.Client, put: Put, broker: BrokerProcess, name: str
+) -> None:
+    def bound(client_id: str) -> int:
+        listed = httpx.get(
+            f"{broker.http_url}/api/v1/sessions", params={"limit": 1000}, trust_env=False
+        ).json()
+        return next(s["max_queued_messages"] for s in listed["items"] if s["client_id"] == client_id)
+
+    for client_id in (f"{name}-a", f"other-{name}"):
+        lasts = b"\x11" + (60).to_bytes(4, "big")  # session expiry interval
+        RawMqtt(broker.mqtt_port, client_id=client_id, props=lasts).drop()
+    before = bound(f"{name}-a")
+    assert put({"max-queued-messages": 7}, **{"apply-to": "mqtt_sessions"}).status_code == 201
+    assert (bound(f"{name}-a"), bound(f"other-{name}")) == (7, before)
+    assert put({"max-queued-messages": 3}, operator=True, **{"apply-to": "mqtt_sessions"}).status_code == 201
+    assert bound(f"{name}-a") == 3
+    wrong = put({"max-length": 7}, **{"apply-to": "mqtt_sessions"})
+    assert wrong.status_code == 400
+    assert "max-length" in wrong.json()["reason"]
+    assert put({"max-queued-messages": 7}).status_code == 400

@@ -47,10 +47,17 @@ _TAKEN: Final = frozenset(
 _ARGUMENTS: Final = {"target-group-size": "x-quorum-target-group-size"}
 """Keys that are not called as their arguments."""
 _OF_STREAMS: Final = frozenset(("max-age", "stream-max-segment-size-bytes"))
+_SESSIONS: Final = "mqtt_sessions"
+_OF_SESSIONS: Final = {
+    "max-queued-bytes": "queued_bytes_max",
+    "max-queued-messages": "queued_messages_max",
+}
+"""Keys for MQTT sessions, which have no others; operators may set them, too."""
 _UPSTREAMS: Final = frozenset(("federation-upstream", "federation-upstream-set"))
 _OTHERS: Final = _OF_STREAMS | _UPSTREAMS | {_ALTERNATE}
 """Keys that no queue is declared with, but streams."""
 KEYS: Final = frozenset((*_FIELDS, _EXPIRES, _OVERFLOW, _ALTERNATE, *_TAKEN, *_UPSTREAMS))
+ANY_KEYS: Final = KEYS | _OF_SESSIONS.keys()
 OPERATOR_KEYS: Final = frozenset(
     (
         "delivery-limit",
@@ -91,6 +98,10 @@ def make_policy(
         raise InvalidArgument("definition: an object with at least one key")
     if not 1 <= len(name.encode()) <= limits.POLICY_NAME_BYTES_MAX or "\0" in name:
         raise InvalidArgument(f"a name of 1 to {limits.POLICY_NAME_BYTES_MAX} bytes")
+    if apply_to == _SESSIONS:
+        settings = _session_settings(definition)
+    else:
+        settings = _settings(definition, OPERATOR_KEYS if is_operator else KEYS)
     try:
         return Policy(
             vhost=vhost,
@@ -99,11 +110,27 @@ def make_policy(
             apply_to=apply_to,
             priority=priority,
             definition=definition,
-            settings=_settings(definition, OPERATOR_KEYS if is_operator else KEYS),
+            settings=settings,
             is_operator=is_operator,
         )
     except re.error as error:
         raise InvalidArgument(f"pattern should be regex, but {pattern!r} is none: {error}") from None
+
+
+def _session_settings(definition: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(definition.keys() - _OF_SESSIONS.keys())
+    if unknown:
+        raise InvalidArgument(f"[{', '.join(unknown)}] are not recognised settings of policies for sessions")
+    for key, value in definition.items():
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not 1 <= value <= limits.SESSION_QUEUED_MESSAGES_MAX
+        ):
+            raise InvalidArgument(
+                f"{key}: a number from 1 to {limits.SESSION_QUEUED_MESSAGES_MAX}, not {value!r}"
+            )
+    return {_OF_SESSIONS[key]: value for key, value in definition.items()}
 
 
 def _settings(definition: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:

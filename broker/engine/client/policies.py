@@ -38,6 +38,7 @@ class PolicyClient:
         if is_new and len(self._queues.policies.of_vhost(self._vhost)) >= limits.POLICIES_PER_VHOST_MAX:
             raise LimitReached(f"{limits.POLICIES_PER_VHOST_MAX} policies exist already")
         self._queues.set_policy(policy)
+        self._shard.manager.sessions.follow_policies()
         self._shard.wake()
         return is_new
 
@@ -47,6 +48,7 @@ class PolicyClient:
         if policy is None:
             return False
         self._queues.clear_policy(policy)
+        self._shard.manager.sessions.follow_policies()
         self._shard.wake()
         return True
 

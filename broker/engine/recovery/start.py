@@ -239,6 +239,7 @@ async def recover(store: Store, manager: QueueManager, now_ms: int) -> dict[Curs
     async for parameter_key, value in scan_records(store, parameter):
         manager.parameters.restore(parameter_key, value)
     manager.queues.policies_restored()
+    manager.sessions.follow_policies()
     return {
         cursor: cursor.progress.taken()
         for cursor in groups

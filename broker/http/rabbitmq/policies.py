@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from broker.admin.policy_changes import PolicyNotFound, clear_policy, set_policy
-from broker.amqp.topology.policy_keys import KEYS, make_policy
+from broker.amqp.topology.policy_keys import ANY_KEYS, make_policy
 from broker.http.problems import Problem
 from broker.http.rabbitmq.asking import Asking, Call, Calls, answer, nothing
 from queue_manager.api import Policy
@@ -48,8 +48,8 @@ def without_unknown(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     definition = entry.get("definition")
     if not isinstance(definition, dict):
         return dict(entry), []
-    left = sorted(definition.keys() - KEYS)
-    return {**entry, "definition": {key: value for key, value in definition.items() if key in KEYS}}, left
+    left = sorted(definition.keys() - ANY_KEYS)
+    return {**entry, "definition": {key: value for key, value in definition.items() if key in ANY_KEYS}}, left
 
 
 def check_maker(asking: Asking, *, is_operator: bool) -> None:

@@ -28,7 +28,8 @@ listings: Final = Endpoints("listings")
 class SessionView:
     """One session. `queued` and `queued_bytes`: what waits for its client; a message that several filters
     matched counts for each. `dropped` had no room since the broker started. `expires_at_ms` None: never, or
-    not while the client is connected.
+    not while the client is connected. `max_queued_messages`, `max_queued_bytes`: how much may wait, by its
+    policies, too; 0: no bound.
     """
 
     client_id: str
@@ -38,6 +39,8 @@ class SessionView:
     queued: int
     queued_bytes: int
     dropped: int
+    max_queued_messages: int
+    max_queued_bytes: int
     expires_at_ms: int | None
 
 
@@ -76,6 +79,8 @@ def _session_view(session: Session) -> SessionView:
         queued=queued,
         queued_bytes=queued_bytes,
         dropped=session.dropped_count,
+        max_queued_messages=session.bounds.messages_max,
+        max_queued_bytes=session.bounds.bytes_max,
         expires_at_ms=session.expires_at_ms,
     )
 

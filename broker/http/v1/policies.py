@@ -14,7 +14,7 @@ from queue_manager.api import Policy
 
 policies: Final = Endpoints("policies")
 
-ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges"]
+ApplyTo = Literal["all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges", "mqtt_sessions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ async def put_policy(
     operator: bool = False,
 ) -> PolicyView:
     """Make a policy, or put it in the place of one of that name; it holds at once. `definition` has arguments
-    of queues and exchanges without their `x-`.
+    of queues and exchanges without their `x-`, or bounds of MQTT sessions.
     """
     wanted = make_policy(
         site.vhost,

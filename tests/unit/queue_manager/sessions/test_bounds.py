@@ -3,6 +3,7 @@
 import pytest
 
 from config import limits
+from queue_manager.effective_policy import Policy
 from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Bounds
 from queue_manager.sessions.session import Delivery
 from queue_manager.sessions.session_subscription import SubscriptionOptions
@@ -180,3 +181,59 @@ def test_log_of_a_filter_that_began_anew_survives_a_crash_while_the_old_one_goes
     away.sessions.end(away.sessions.find("dev", away.clock.ms), away.clock.ms)
     away.commit()
     assert not [key for key in away.store._rows if key.startswith(filter_log.prefix())]
+
+
+def policy(name, pattern, *, is_operator=False, **settings):
+    return Policy(
+        vhost="/",
+        name=name,
+        pattern=pattern,
+        apply_to="mqtt_sessions",
+        priority=0,
+        definition={"max-queued-messages": 1},
+        settings=settings,
+        is_operator=is_operator,
+    )
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("drop", [OLDEST, NEWEST, REJECT])
+def test_policy_bounds_the_sessions_that_it_matches(drop, restarts):
+    away = Away(Bounds(8, 0, drop), ("dev-1", "other"))
+    away.shard.manager.queues.set_policy(policy("few", "^dev-", queued_messages_max=3))
+    away.shard.manager.sessions.follow_policies()
+    if restarts:
+        away.restart()
+    taken = away.publish(NUMBERS)
+    few, many = NUMBERS[:3], NUMBERS[:8]
+    if drop == REJECT:
+        assert taken == [True] * 3 + [False] * 7  # a full session has its publishers refused
+        many = few
+    elif drop == OLDEST:
+        few, many = NUMBERS[-3:], NUMBERS[-8:]
+    elif drop == NEWEST:
+        few = away.receive("dev-1")[0]  # what one has no room for the other has: it is counted as it is read
+        assert few[:3] == NUMBERS[:3]
+        assert away.receive("other")[0] == many
+        return
+    assert away.receive("dev-1")[0] == few
+    assert away.receive("other")[0] == many
+
+
+def test_policies_that_come_and_go_hold_at_once():
+    away = Away(Bounds(8, 0, REJECT))
+    queues, sessions = away.shard.manager.queues, away.shard.manager.sessions
+    few = policy("few", "", queued_messages_max=5)
+    fewer = policy("fewer", "", queued_messages_max=2, is_operator=True)
+    found = []
+    for change in (
+        lambda: queues.set_policy(few),
+        lambda: queues.set_policy(fewer),
+        lambda: queues.clear_policy(few),
+    ):
+        change()
+        sessions.follow_policies()
+        found.append(away.sessions.find("dev", away.clock.ms).bounds.messages_max)
+    queues.clear_policy(fewer)
+    sessions.follow_policies()
+    assert [*found, away.sessions.find("dev", away.clock.ms).bounds.messages_max] == [5, 2, 2, 8]

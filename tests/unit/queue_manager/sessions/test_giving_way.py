@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from queue_manager.effective_policy import Policies
 from queue_manager.sessions.common import NEWEST, OLDEST, REJECT, Bounds, Common
 from queue_manager.sessions.giving_way import GivingWay
 
@@ -15,16 +16,18 @@ def merged(message_id: int) -> Any:
     return SimpleNamespace(message=message, subscriptions=[None])
 
 
-def begin(bounds: Bounds, next_id: int = 100) -> GivingWay:
-    """For a session of a shard that gives out `next_id` next."""
-    context: Any = SimpleNamespace(message_ids=SimpleNamespace(next_value=next_id))
-    common = Common(context)
-    common.limit(bounds)
-    return GivingWay(common)
+class Reading:
+    """A session of a shard that gives out `next_id` next, as it reads."""
+
+    def __init__(self, bounds: Bounds, next_id: int = 100) -> None:
+        context: Any = SimpleNamespace(message_ids=SimpleNamespace(next_value=next_id))
+        self.bounds = bounds
+        self.giving_way = GivingWay(Common(context, Policies(context)))
 
 
-def kept(giving_way: GivingWay, ids: range, waiting_count: int) -> list[int]:
-    found = giving_way.keep([merged(i) for i in ids], waiting_count, waiting_count * 10)
+def kept(reading: Reading, ids: range, waiting_count: int) -> list[int]:
+    waiting = [merged(i) for i in ids]
+    found = reading.giving_way.keep(waiting, reading.bounds, waiting_count, waiting_count * 10)
     return [each.message.message_id for each in found]
 
 
@@ -40,18 +43,18 @@ def kept(giving_way: GivingWay, ids: range, waiting_count: int) -> list[int]:
     ],
 )
 def test_what_is_kept_of_six_messages_that_are_all(bounds: Bounds, expected: list[int]) -> None:
-    assert kept(begin(bounds), range(6), 6) == expected
+    assert kept(Reading(bounds), range(6), 6) == expected
 
 
 def test_oldest_are_kept_over_several_reads_and_what_came_since_is_sent() -> None:
-    giving_way = begin(Bounds(messages_max=4, drop=NEWEST))
-    assert kept(giving_way, range(3), 10) == [0, 1, 2]
-    assert kept(giving_way, range(3, 6), 7) == [3]
-    assert kept(giving_way, range(6, 10), 4) == []
-    assert kept(giving_way, range(100, 102), 2) == [100, 101]
+    reading = Reading(Bounds(messages_max=4, drop=NEWEST))
+    assert kept(reading, range(3), 10) == [0, 1, 2]
+    assert kept(reading, range(3, 6), 7) == [3]
+    assert kept(reading, range(6, 10), 4) == []
+    assert kept(reading, range(100, 102), 2) == [100, 101]
 
 
 def test_oldest_drop_depends_on_what_waits_beyond_what_is_read() -> None:
-    giving_way = begin(Bounds(messages_max=4, drop=OLDEST))
-    assert kept(giving_way, range(2), 6) == []
-    assert kept(giving_way, range(2, 4), 4) == [2, 3]
+    reading = Reading(Bounds(messages_max=4, drop=OLDEST))
+    assert kept(reading, range(2), 6) == []
+    assert kept(reading, range(2, 4), 4) == [2, 3]
