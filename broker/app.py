@@ -17,6 +17,7 @@ from broker.admin.admin import Admin
 from broker.admin.node import Node, StartView
 from broker.admin.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.admin.users import UserAdmin
+from broker.amqp.topology.policy_keys import check_default_policies, default_policies
 from broker.clients.farewell import Farewell, Requests
 from broker.clock import Clock, until_beat_s
 from broker.configured import declare_configured, default_policy
@@ -141,6 +142,7 @@ class Broker:
         keys = changed_keys(self.settings, new)
         settings = merged(self.settings, new)
         hub = self.hub
+        check_default_policies(settings.default_policies)
         accounts = hub.access.prepare(settings.access)
         contexts = TlsContexts(settings.listeners.with_tls())
         self._vhosts.configure(settings.vhosts)
@@ -230,6 +232,7 @@ class Broker:
     async def _open(
         self, store: Store | None, access: Access, starting: StartLog, *, take_over: bool
     ) -> None:
+        check_default_policies(self.settings.default_policies)
         if store is None:
             store = await self._open_store(starting, take_over=take_over)
         self.storage_description = store.describe()
@@ -260,7 +263,9 @@ class Broker:
         self._hub.banning.restore()
         EventExchange(loop, self.clock, client, self._hub.counters)
         access.on_users_taken(partial(tell_users, self._hub.events))
-        self._vhosts = VhostDirectory(self._hub)
+        self._vhosts = VhostDirectory(
+            self._hub, lambda vhost: default_policies(self.settings.default_policies, vhost)
+        )
         self._links = Links(self._hub)
         try:
             starting.step("declaring the configured queues")

@@ -1,6 +1,7 @@
 """The settings of a broker, as data. Defaults here are those of `config/default.yaml`."""
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -332,6 +333,28 @@ class VhostSettings(VhostTraits):
     """Queues that are in it from the start."""
 
 
+class DefaultPolicySettings(Section):
+    """A policy that virtual hosts begin with which are made while the broker runs."""
+
+    name: Annotated[str, Field(min_length=1)]
+    vhost_pattern: str = ""
+    """A regular expression looked for in names of virtual hosts: which of them begin with it."""
+    pattern: str
+    apply_to: str = "all"
+    priority: int = 0
+    operator: bool = False
+    definition: Annotated[dict[str, int | str], Field(min_length=1)]
+
+    @field_validator("vhost_pattern")
+    @classmethod
+    def _is_regular_expression(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from None
+        return value
+
+
 class QueueManagerSettings(Section):
     """The settings of all queues."""
 
@@ -381,6 +404,9 @@ class Settings(Section):
     cluster: ClusterSettings | None = None
     """None: one broker that has its storage for itself, or a standby that takes over slowly."""
     vhosts: tuple[VhostSettings, ...] = ()
+    default_policies: Annotated[
+        tuple[DefaultPolicySettings, ...], Field(max_length=limits.POLICIES_PER_VHOST_MAX)
+    ] = ()
     queues: Annotated[tuple[QueueSettings, ...], AfterValidator(_check_queues)] = ()
     access: AccessSettings = AccessSettings()
     log: LogSettings = LogSettings()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from config.field_types import Section
 from config.settings import Settings
 
-RELOADED: Final = ("access.", "log.level", "queues", "vhosts")
+RELOADED: Final = ("access.", "default_policies", "log.level", "queues", "vhosts")
 """Keys that take effect at once; so do the TLS settings of listeners that are open."""
 
 
@@ -48,6 +48,7 @@ def merged(old: Settings, new: Settings) -> Settings:
     return old.model_copy(
         update={
             "access": new.access,
+            "default_policies": new.default_policies,
             "queues": new.queues,
             "vhosts": new.vhosts,
             "log": old.log.model_copy(update={"level": new.log.level}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import structlog
@@ -21,7 +21,7 @@ from config import limits
 from config.quota_settings import quota_field
 from config.settings import QueueType, VhostSettings
 from queue_manager.address import DEFAULT_VHOST
-from queue_manager.api import StoredVhost
+from queue_manager.api import Policy, StoredVhost
 from queue_manager.errors import (
     AccessRefused,
     ExchangeNotFound,
@@ -50,9 +50,10 @@ class VhostDirectory:
     are durable when a call returns.
     """
 
-    def __init__(self, hub: Hub) -> None:
-        """`hub` is that of `/`."""
+    def __init__(self, hub: Hub, first_policies: Callable[[str], list[Policy]]) -> None:
+        """`hub` is that of `/`; `first_policies` gives what a new virtual host begins with."""
         self._hub = hub
+        self._first_policies = first_policies
         self._records = hub.client.vhosts
         self._commits = hub.client.commits
         self._configured: dict[str, VhostSettings] = {}
@@ -121,6 +122,9 @@ class VhostDirectory:
                 raise LimitReached(f"{limits.VHOSTS_MAX} virtual hosts exist already")
             self._records.keep(name, _stored(settings))
             self._hub.configure_vhost(settings)
+            if is_new:
+                for policy in self._first_policies(name):
+                    self._hub.of_vhost(name).client.policies.set(policy)
             await self._commits.durable()
         told = settings.model_dump(exclude={"name"}, exclude_defaults=True)
         _log.info("vhost.made" if is_new else "vhost.changed", vhost=name, **told)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from broker.cli import app
 from tests.e2e import amqp
-from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.broker_process import BrokerFailed, BrokerProcess
 from tests.e2e.raw_mqtt import RawMqtt
 from tests.waiting import until
 
@@ -300,3 +300,28 @@ def test_a_policy_bounds_what_waits_for_mqtt_sessions_by_client_identifier(
     assert wrong.status_code == 400
     assert "max-length" in wrong.json()["reason"]
     assert put({"max-queued-messages": 7}).status_code == 400
+
+
+def test_virtual_hosts_begin_with_the_default_policies(own_broker: Callable[..., BrokerProcess]) -> None:
+    house = {"name": "house", "pattern": "", "definition": {"max-length": 5}, "operator": True}
+    team = {"name": "team", "pattern": "^work", "definition": {"max-length": 2}, "vhost_pattern": "^team-"}
+    broker = own_broker({"default_policies": [house, team]})
+    with httpx.Client(base_url=broker.http_url, auth=("guest", "guest"), trust_env=False) as api:
+        for vhost in ("team-a", "other"):
+            assert api.put(f"/api/v1/vhosts/{vhost}", json={}).status_code in (200, 201)
+        named = {
+            v: [p["name"] for p in api.get(f"/api/policies/{v}").json()] for v in ("team-a", "other", "%2F")
+        }
+        assert named == {"team-a": ["team"], "other": [], "%2F": []}
+        assert [p["name"] for p in api.get("/api/operator-policies/other").json()] == ["house"]
+        api.delete("/api/operator-policies/other/house")
+        api.put("/api/v1/vhosts/other", json={"description": "changed"})
+        assert api.get("/api/operator-policies/other").json() == []  # only what is new begins with them
+
+
+def test_default_policy_that_is_none_is_refused_at_the_start(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
+    wrong = {"name": "p", "pattern": "", "definition": {"max-lenght": 5}}
+    with pytest.raises(BrokerFailed, match=r"default_policies\[0\].*max-lenght"):
+        own_broker({"default_policies": [wrong]})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.amqp.topology import queue_arguments
 from broker.amqp.topology.bad_arguments import BadArgument
 from config import limits
+from config.settings import DefaultPolicySettings
+from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import APPLY_TO, Policy, QueuePolicy
 from queue_manager.errors import InvalidArgument
 
@@ -115,6 +117,32 @@ def make_policy(
         )
     except re.error as error:
         raise InvalidArgument(f"pattern should be regex, but {pattern!r} is none: {error}") from None
+
+
+def default_policies(wanted: Iterable[DefaultPolicySettings], vhost: str) -> list[Policy]:
+    """Return the policies that a virtual host of this name begins with; raises InvalidArgument."""
+    return [_default_policy(each, vhost) for each in wanted if re.search(each.vhost_pattern, vhost)]
+
+
+def check_default_policies(wanted: Iterable[DefaultPolicySettings]) -> None:
+    """Raise InvalidArgument that names a default policy which is none."""
+    for index, each in enumerate(wanted):
+        try:
+            _default_policy(each, DEFAULT_VHOST)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"default_policies[{index}]: {error}") from None
+
+
+def _default_policy(wanted: DefaultPolicySettings, vhost: str) -> Policy:
+    return make_policy(
+        vhost,
+        wanted.name,
+        pattern=wanted.pattern,
+        definition=dict(wanted.definition),
+        apply_to=wanted.apply_to,
+        priority=wanted.priority,
+        is_operator=wanted.operator,
+    )
 
 
 def _session_settings(definition: Mapping[str, Any]) -> dict[str, Any]:
