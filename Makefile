@@ -88,7 +88,7 @@ test-wheel: setup-dev
 	$(BIN)/python -m venv $(WHEEL)/venv
 	sed -n 's/\[.*\]==/==/; s/^\([a-z].*\) \\$$/\1/p' requirements-dev.lock > $(WHEEL)/constraints.txt
 	$(WHEEL)/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(WHEEL)/constraints.txt \
-		"$$(echo $(WHEEL)/*.whl)[examples,otel]" pytest pytest-asyncio aiomqtt
+		"$$(echo $(WHEEL)/*.whl)[examples,ldap,otel]" pytest pytest-asyncio aiomqtt
 	PYTHONDONTWRITEBYTECODE= INSTALLED_PYTHON=$(CURDIR)/$(WHEEL)/venv/bin/python \
 		$(BIN)/python -m pytest $(WHEEL_TESTS) -m "long or not long" -n 4 --dist loadfile --no-loadscope-reorder
 
