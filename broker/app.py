@@ -255,6 +255,28 @@ class Broker:
         self._shard = shard
         shard.group_expiry.generated_expires_ms = manager_settings.generated_group_expires_ms
         shard.on_failure(self._on_failure)
+        client = self._put_together(shard, access)
+        try:
+            starting.step("declaring the configured queues")
+            shard.start()
+            await self._vhosts.begin(self.settings.vhosts)
+            await declare_configured(self.settings, self._client_of)
+            shard.wake()
+            self.hub.spawn(delete_left(client.groups))
+            starting.step("taking the ports")
+            await self._listen(store)
+            self._links.begin()
+            shard.ending.check()
+        except BaseException:
+            await self._shut_down(shard)
+            raise
+        if self._telemetry is not None:
+            self._telemetry.start()
+        self._ticker = asyncio.create_task(self._tick(store))
+        self._keeper = asyncio.create_task(self._keep_small())
+
+    def _put_together(self, shard: Shard, access: Access) -> ShardClient:
+        """Make what clients are served with; give the way to the shard."""
         loop = asyncio.get_running_loop()
         client = ShardClient(shard)
         if self._telemetry is not None:
@@ -267,24 +289,7 @@ class Broker:
             self._hub, lambda vhost: default_policies(self.settings.default_policies, vhost)
         )
         self._links = Links(self._hub)
-        try:
-            starting.step("declaring the configured queues")
-            shard.start()
-            await self._vhosts.begin(self.settings.vhosts)
-            await declare_configured(self.settings, self._client_of)
-            shard.wake()
-            self._hub.spawn(delete_left(client.groups))
-            starting.step("taking the ports")
-            await self._listen(store)
-            self._links.begin()
-            shard.ending.check()
-        except BaseException:
-            await self._shut_down(shard)
-            raise
-        if self._telemetry is not None:
-            self._telemetry.start()
-        self._ticker = asyncio.create_task(self._tick(store))
-        self._keeper = asyncio.create_task(self._keep_small())
+        return client
 
     def _start_view(self, seconds: float) -> StartView:
         replayed = self._replayed
