@@ -264,6 +264,9 @@ def joined(
     for group in (_DEAD_LETTERS, _RETRY, _TIMEOUT):
         if not any(getattr(declared, name) for name in group):
             fields.update({name: wanted[name] for name in group if name in wanted})
+    if declared.dead_letter_by_key and not wanted.get("dead_letter_by_key", True):
+        # declared with an exchange alone: the routing key is a setting of its own
+        fields.update(dead_letter=wanted["dead_letter"], dead_letter_by_key=False)
     return QueuePolicy(**fields)
 
 

@@ -56,6 +56,24 @@ def test_overflow(declared, arguments, settings, held):
     assert found.overflow == held
 
 
+@pytest.mark.parametrize(
+    ("declared", "held"),
+    [
+        ({}, ("p", "d", False)),
+        (
+            {"dead_letter_exchange": "x", "dead_letter_by_key": True},
+            ("x", "d", False),
+        ),  # as RabbitMQ 4.3 has it
+        ({"dead_letter_exchange": "x", "dead_letter": "k"}, ("x", "k", False)),
+        ({"dead_letter": "other"}, ("", "other", False)),
+    ],
+)
+def test_routing_key_of_dead_letters_is_a_setting_of_its_own(declared, held):
+    settings = {"dead_letter_exchange": "p", "dead_letter": "d", "dead_letter_by_key": False}
+    found = joined(make_policy(**declared), {}, Effective(policy(settings), None), durable=True)
+    assert (found.dead_letter_exchange, found.dead_letter, found.dead_letter_by_key) == held
+
+
 def test_a_lifetime_is_that_of_durable_or_other_queues():
     effective = Effective(policy({"unused_ms": 5}), None)
     assert joined(make_policy(), {}, effective, durable=True).unused_max_ms == 5
