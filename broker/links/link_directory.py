@@ -100,13 +100,13 @@ class Links:
         found = [key for key in self._values if key.vhost == vhost and component in ("", key.component)]
         return [self._shown(key, with_secrets) for key in sorted(found)]
 
-    def find(self, component: str, vhost: str, name: str) -> Parameter:
+    def find(self, component: str, vhost: str, name: str, *, with_secrets: bool = False) -> Parameter:
         """Return one parameter; raises ParameterNotFound, InvalidArgument."""
         component_of(component)
         key = ParameterKey(component, vhost, name)
         if key not in self._values:
             raise ParameterNotFound(component, name)
-        return self._shown(key, False)
+        return self._shown(key, with_secrets)
 
     def _shown(self, key: ParameterKey, with_secrets: bool) -> Parameter:
         value = self._values[key]

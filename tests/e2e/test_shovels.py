@@ -111,7 +111,10 @@ def test_a_shovel_moves_what_is_there_and_what_comes_with_all_properties(
         "in",
         f"amqp://127.0.0.1:{old.amqp_port}",
     )
+    # as RabbitMQ: Terraform compares it with what it would set
     told = get(new, "/api/parameters/shovel/%2F/s").json()
+    assert told["value"]["src-uri"] == f"amqp://guest:guest@127.0.0.1:{old.amqp_port}"
+    told = get(new, "/api/v1/parameters/shovel/s").json()
     assert told["value"]["src-uri"] == f"amqp://guest:***@127.0.0.1:{old.amqp_port}"
     for path in ("/api/parameters", "/api/v1/parameters/shovel", "/links", "/api/v1/links"):
         assert "guest:guest" not in get(new, path).text

@@ -735,6 +735,18 @@ class Queues:
             if high > queue.settings.max_length:  # which one gives way is not promised
                 self.any_may_give_way(queue, item.group, now)
 
+    def perhaps_done(self, item: Item, now: float) -> None:
+        """Its acknowledgement was sent as the connection ended, and may not have been read."""
+        assert item.group is not None
+        self._pardon(item)
+        item.state, item.holder, item.changed, item.step = READY, None, now, self.step
+        if self._may_end(item, now):
+            is_over = item.expires is not None and now >= item.expires
+            self.may_die(item.group.queue, item, "expired" if is_over else "delivery_limit", now)
+        item.required = False
+        if item.either is not None:
+            item.either.required = False
+
     # ---- time
 
     def advance(self, now: float) -> None:

@@ -345,6 +345,8 @@ class World(ABC):
                 self.held[name][fields["packet_id"]] = item
             elif consumer.explicit:
                 self.held[name][-event.fields["packet_id"] - (self.next_number() << 16)] = item
+            elif fields["qos"] and mqtt.gone is not None:
+                self.queues.perhaps_done(item, time.time())
             else:
                 self.queues.done(item, time.time())
         if consumer.explicit:

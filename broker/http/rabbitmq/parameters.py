@@ -17,6 +17,7 @@ from broker.links.supervised_link import RUNNING, TERMINATED, LinkView
 from queue_manager.errors import InvalidArgument
 
 _SHOVEL: Final = "shovel"
+_OF_RABBITMQ: Final = (_SHOVEL, "federation-upstream", "federation-upstream-set")
 _LIMITS: Final = "vhost-limits"  # of virtual hosts: see `limit_names`
 
 calls: Final = Calls()
@@ -37,9 +38,12 @@ async def listed(asking: Asking) -> Response:
 
 @calls.add("GET", "/parameters/{component}/{vhost}/{name}")
 async def shown(asking: Asking) -> Response:
-    """Show one parameter."""
+    """Show one parameter to who may make it, with its passwords, as RabbitMQ does: tools compare them with
+    what they would set. What RabbitMQ does not have is shown without.
+    """
     check_maker(asking, is_operator=False)
-    return _shown(asking, asking.part("component"))
+    component = asking.part("component")
+    return _shown(asking, component, with_secrets=component in _OF_RABBITMQ)
 
 
 @calls.add("PUT", "/parameters/{component}/{vhost}/{name}")
@@ -62,10 +66,11 @@ async def deleted(asking: Asking) -> Response:
     return await _deleted(asking, asking.part("component"))
 
 
-def _shown(asking: Asking, component: str) -> Response:
+def _shown(asking: Asking, component: str, *, with_secrets: bool = False) -> Response:
     place = asking.place()
     try:
-        return answer(asdict(place.links.find(component, place.vhost, asking.part("name"))))
+        found = place.links.find(component, place.vhost, asking.part("name"), with_secrets=with_secrets)
+        return answer(asdict(found))
     except (ParameterNotFound, InvalidArgument):
         raise Problem(404, "not_found", "Not Found") from None
 
