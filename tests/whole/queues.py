@@ -932,13 +932,15 @@ class Queues:
         self.advance(now)
         queue.emptied()
         for group in queue.groups.values():
-            for item in group.items:
+            for item in list(group.items):
                 if item.state == READY:
                     if item.not_before and now <= item.not_before + LATE_S:
                         item.required = False  # it may have come a moment after the purge
                         if item.either is not None:
                             item.either.required = False
                         continue
+                    if item.either is None and item.expires is not None and item.expires < now + EARLY_S:
+                        self.may_die(queue, item, "expired", now)  # just before the purge
                     if item.sure():
                         item.state, item.changed = DONE, now
                     else:

@@ -192,6 +192,11 @@ class Stream(Queue):
             self.log += [""] * missing
             for pending in self.pending:
                 pending.required = False
+        elif 0 < missing <= sum(not p.required and p.message.body != body for p in self.pending):
+            self.holes |= set(range(len(self.log), offset))  # late, and before this reader came
+            self.log += [""] * missing
+            for group in [reader.group for reader in self.readers]:
+                group.high = max(group.high, offset)
         elif missing < len(self.pending) and any(len(group.readers) > 1 for group in self.members.values()):
             self.holes |= set(range(len(self.log), offset))  # read by another client, or about to be
             self.log += [""] * missing
