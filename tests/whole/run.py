@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -224,21 +225,29 @@ def _many(processes: int) -> tuple[Counter[str], int, int]:
     total: Counter[str] = Counter()
     ran = failed = 0
     try:
-        for worker in workers:
-            assert worker.stdout is not None
-            for line in worker.stdout:
-                if line.startswith("COUNTS "):
-                    counts, one_ran, one_failed = json.loads(line[7:])
-                    total.update(counts)
-                    ran += one_ran
-                    failed += one_failed
-                else:
-                    print(line, end="", flush=True)
-            failed += worker.wait() != 0
+        with ThreadPoolExecutor(processes) as threads:
+            found = list(threads.map(_follow, workers))
+        for counts, one_ran, one_failed in found:
+            total.update(counts)
+            ran += one_ran
+            failed += one_failed
     finally:
         for worker in workers:
             worker.terminate()
     return total, ran, failed
+
+
+def _follow(worker: subprocess.Popen[str]) -> tuple[dict[str, int], int, int]:
+    """Print what a worker tells as it comes; give its counts, sequences and mismatches."""
+    counts: dict[str, int] = {}
+    ran = failed = 0
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        if line.startswith("COUNTS "):
+            counts, ran, failed = json.loads(line[7:])
+        else:
+            print(line, end="", flush=True)
+    return counts, ran, failed + (worker.wait() != 0)
 
 
 if __name__ == "__main__":

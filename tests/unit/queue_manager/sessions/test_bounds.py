@@ -237,3 +237,14 @@ def test_policies_that_come_and_go_hold_at_once():
     queues.clear_policy(fewer)
     sessions.follow_policies()
     assert [*found, away.sessions.find("dev", away.clock.ms).bounds.messages_max] == [5, 2, 2, 8]
+
+
+def test_log_keeps_what_the_widest_of_its_readers_may_still_get(monkeypatch):
+    monkeypatch.setattr(limits, "SESSION_TRIM_SLACK_MESSAGES", 0)
+    away = Away(Bounds(8, 0, OLDEST), ("dev-1", "other"))
+    away.shard.manager.queues.set_policy(policy("few", "^dev-", queued_messages_max=3))
+    away.shard.manager.sessions.follow_policies()
+    bodies = [str(number).encode() for number in range(30)]
+    away.publish(bodies)
+    assert away.receive("other")[0] == bodies[-8:]
+    assert away.receive("dev-1")[0] == bodies[-3:]
