@@ -349,6 +349,18 @@ def test_subscriptions_to_queues_are_taken_up_again(mqtt, queue, name):
     assert back.take_one().payload == b"shared"
 
 
+def test_subscription_to_a_group_that_came_into_exclusive_use_is_not_taken_up_again(
+    mqtt, channel, queue, name
+):
+    client = lasting(mqtt, V5, name)
+    client.subscribe(f"$queue/{queue}", 1, user=[("consumer-group", "workers")])
+    client.drop()
+    channel.basic_consume(queue, print, exclusive=True, arguments={"x-consumer-group": "workers"})
+    back = lasting(mqtt, V5, name)
+    assert back.session_present
+    assert back.unsubscribe(f"$queue/{queue}") == 0x11, "no subscription existed"
+
+
 def test_what_a_leaving_member_gives_back_is_kept_for_members_whose_session_lasts(raw_mqtt, mqtt, name):
     """It was given before such a member joined, and comes again when that one comes back."""
     topic_filter, topic = f"$share/g/{name}/#", f"{name}/a"

@@ -78,7 +78,9 @@ class Amqp10Operations(AmqpOperations):
         self._feed_links(name)
         self._undo_all(name)
         del self.amqp10[name]
-        if not rude:
+        if rude:
+            self.left_unread(name)
+        else:
             self._unattempted(self.held[name].values())
         self.forget_channel(name, connection=True)
         self.wait_gone(name)

@@ -95,6 +95,8 @@ class AmqpOperations(World):
         else:
             client.close()
         self._feed_before_close(name)
+        if rude:
+            self.left_unread(name)
         self._undo(name)
         del self.amqp[name]
         self._gone(name)

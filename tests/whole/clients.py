@@ -27,6 +27,7 @@ from tests.e2e import raw_mqtt as mqtt
 from tests.e2e.raw_amqp import BODY, CAPABILITIES, HEADER, METHOD, PROTOCOL_HEADER, frame, method_frame
 
 ANSWER_TIMEOUT_S = 4.0
+DROPPED, DISCONNECTED = "dropped", "disconnected"  # how clients end their connections
 
 
 class Silent(Exception):
@@ -94,11 +95,15 @@ class Client(ABC):
         except OSError:
             pass
         self.socket.close()
-        self._end("dropped")
+        self._end(DROPPED)
 
     def _end(self, how: str) -> None:
         if self.gone is None:
             self.gone = how
+
+    def is_sent_away(self) -> bool:
+        """Whether the broker ended the connection."""
+        return self.gone not in (None, DROPPED, DISCONNECTED)
 
     @abstractmethod
     def _parse(self, data: bytes) -> None:
@@ -290,7 +295,8 @@ class Mqtt(Client):
 
     With `hold_release` PUBREL is not answered either: `unreleased` has the packet identifiers. The broker may
     use `alias_maximum` topic aliases; `packet_maximum`: the largest packet it takes.
-    `reason`: of CONNACK; `present`: whether it said "session present".
+    `reason`: of CONNACK; `present`: whether it said "session present". `read_until`: the broker has read what
+    was sent before this time.
     """
 
     def __init__(
@@ -320,6 +326,7 @@ class Mqtt(Client):
         self.answers: dict[tuple[int, int], bytes] = {}
         self._packets = PacketReader()
         self.pongs = 0
+        self.read_until = self._pinged_at = time.time()
         self.next_id = 0
         self.connack: bytes | None = None
         flags = 2 if clean else 0
@@ -457,6 +464,7 @@ class Mqtt(Client):
 
     def ping(self) -> Callable[[], bool]:
         """Send PINGREQ; the function given tells whether the answer is there."""
+        self._pinged_at = time.time()
         self.send(mqtt.packet(mqtt.PINGREQ, 0))
         wanted = self.pongs + 1
         return lambda: self.pongs >= wanted or self.gone is not None
@@ -470,7 +478,7 @@ class Mqtt(Client):
             body = bytes([4 if with_will else 0]) + mqtt.properties(self.version, props)
         self.send(mqtt.packet(mqtt.DISCONNECT, 0, body))
         self.socket.close()
-        self._end("disconnected")
+        self._end(DISCONNECTED)
 
     def _answer(self, kind: int, number: int) -> bytes:
         self.wait(lambda: (kind, number) in self.answers, f"answer {kind} to {number}")
@@ -504,6 +512,7 @@ class Mqtt(Client):
             self.connack = body
         elif kind == mqtt.PINGRESP:
             self.pongs += 1
+            self.read_until = self._pinged_at
         elif kind == mqtt.DISCONNECT:
             self._end(f"DISCONNECT {body[0] if body else 0:#x}")
         else:

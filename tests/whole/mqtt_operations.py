@@ -182,9 +182,20 @@ class MqttOperations(World):
         self.held[name] = {}
         if will is not None:
             self.wills.connected[name] = Will(**will)
-        if session.queue_filters:
-            for queue_name, options in list(session.queue_filters.items()):
-                self._consume(name, client, queue_name, *options)
+        for queue_name, (group, explicit, qos, pattern) in list(session.queue_filters.items()):
+            if self._in_exclusive_use(queue_name, group or name, pattern):  # another one came meanwhile
+                del session.queue_filters[queue_name], session.queue_topics[queue_name]
+            else:
+                self._consume(name, client, queue_name, group, explicit, qos, pattern)
+
+    def _in_exclusive_use(self, q: str, group: str, pattern: str) -> bool:
+        """Whether a subscription to the queue is refused, and one of a session that comes back is dropped."""
+        queue = self.queues.queues.get(q)
+        if queue is None:
+            return False
+        found = queue.groups.get(group if pattern == "#" else f"{group}@{pattern}")
+        is_taken = found is not None and any(consumer.exclusive for consumer in found.consumers)
+        return is_taken or queue.exclusive is not None
 
     def _feed_only(self, name: str, client: Mqtt) -> None:
         events = self.take_events(client)
@@ -287,8 +298,7 @@ class MqttOperations(World):
         if (name, q) in self.consumers:
             raise Skip
         queue = self.queues.queues.get(q)
-        refused = queue is not None and (queue.exclusive is not None or queue.settings.stream)
-        if refused:
+        if queue is not None and queue.settings.stream:
             raise Skip
         if queue is None:
             queue = self.queues.queues[q] = self.auto_created(q)
@@ -297,8 +307,7 @@ class MqttOperations(World):
         if group and client.version == 5:
             user = {"consumer-group": group, "ack": "explicit" if explicit else "puback"}
         topic = queue_filter(client.version, q, group, pattern)
-        held = queue.groups.get((group or name) if pattern == "#" else f"{group or name}@{pattern}")
-        if held is not None and any(consumer.exclusive for consumer in held.consumers):
+        if self._in_exclusive_use(q, group or name, pattern):
             raise Skip
         self._consume(name, client, q, group, explicit, qos, pattern)
         session.queue_filters[q] = (group, explicit, qos, pattern)

@@ -125,43 +125,46 @@ class Routes:
         )
 
     def route(self, exchange: str, keys: list[str], headers: dict[str, Any], queues: set[str]) -> Route:
-        """Where a message with these routing keys (its own, CC, BCC) goes; `queues` are those there are."""
+        """Where a message with these routing keys (its own, CC, BCC) goes; `queues` are those there are.
+
+        Every exchange on the way looks at all of the keys, also where only one of them led there, as with
+        RabbitMQ; an alternate exchange has what none of them brings anywhere.
+        """
         route = Route()
-        seen: set[tuple[str, str]] = set()
-        for key in keys:
-            self._pass(exchange, key, headers, queues, route, seen)
+        self._pass(exchange, keys, headers, queues, route, set())
         return route
 
     def _pass(
         self,
         name: str,
-        key: str,
+        keys: list[str],
         headers: dict[str, Any],
         queues: set[str],
         route: Route,
-        seen: set[tuple[str, str]],
+        seen: set[str],
     ) -> None:
         exchange = self.exchanges.get(name)
-        if exchange is None or (name, key) in seen:
+        if exchange is None or name in seen:
             return
-        seen.add((name, key))
+        seen.add(name)
         if exchange.kind == "default":
-            if key in queues:
-                route.queues.add(key)
+            route.queues |= queues.intersection(keys)
             return
         if name == "amq.topic":
-            route.topics.add(key.replace(".", "/"))
+            route.topics |= {key.replace(".", "/") for key in keys}
         taken = False
         for binding in self.bindings:
-            if binding.source != name or not self._takes(exchange.kind, binding, key, headers):
+            if binding.source != name:
+                continue
+            if not any(self._takes(exchange.kind, binding, key, headers) for key in keys):
                 continue
             taken = True
             if binding.to_queue:
                 route.queues.add(binding.target)
             else:
-                self._pass(binding.target, key, headers, queues, route, seen)
+                self._pass(binding.target, keys, headers, queues, route, seen)
         if not taken and exchange.alternate:
-            self._pass(exchange.alternate, key, headers, queues, route, seen)
+            self._pass(exchange.alternate, keys, headers, queues, route, seen)
 
     @staticmethod
     def _takes(kind: str, binding: Binding, key: str, headers: dict[str, Any]) -> bool:

@@ -444,6 +444,13 @@ class Sessions:
             if not any(member.connected for member in members):
                 group.pending = [copy for copy in group.pending if copy.qos and self.lasts(group)]
 
+    def ended_unread(self, session: Session, read_until: float) -> None:
+        """The broker ended the connection, and may not have read what was acknowledged since `read_until`."""
+        for at, copy in session.recent:
+            if at >= read_until:
+                again = replace(copy, required=False, any_options=True, again=True)
+                (session if copy.shared is None else copy.shared).pending.append(again)
+
     def _returned(self, copy: Copy) -> None:
         """A shared message that its member did not acknowledge goes to another one, or waits."""
         group = copy.shared
@@ -536,7 +543,8 @@ class Sessions:
                 copy.identifiers = []
         offered = list(self._as_member(session, body, topic))
         # one that comes with any QoS, or need not come, fits later, too
-        offered.sort(key=lambda pair: (pair[1].qos == 3, not pair[0].required))
+        # what was given before and acknowledged by nobody may come again with DUP: not for one without
+        offered.sort(key=lambda pair: (pair[1].qos == 3, not pair[0].required, pair[0].again))
         is_exact = any(wanted.qos == qos for _, wanted in offered)
         shared = [(kept, wanted) for kept, wanted in offered if not self._differs(wanted, fields)]
         # one that need not come fits later, too, and so does one that may come with any options

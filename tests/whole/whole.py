@@ -13,7 +13,7 @@ from tests.whole.amqp10_stream_operations import Amqp10StreamOperations
 from tests.whole.clients import ANSWER_TIMEOUT_S, Amqp, Client, Gone, Http, Mqtt, Silent
 from tests.whole.interruptions import Interruptions
 from tests.whole.policy_operations import PolicyOperations
-from tests.whole.queues import HELD, Either, Message, Mismatch
+from tests.whole.queues import HELD, UNWRITTEN_S, Either, Message, Mismatch
 from tests.whole.routes import BUILT_IN
 from tests.whole.store import left_in_store
 from tests.whole.stream_operations import StreamOperations
@@ -55,12 +55,14 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
             self._until(amqp, lambda: sum(number in amqp.confirmed for number in numbers) >= confirmed)
 
             def queued() -> None:
+                now = time.time()
                 for number, message in zip(numbers, messages, strict=True):
                     answer = amqp.confirmed.get(number)
+                    self.trace.append(f"{now:.4f}   {name} was answered {answer} for {message.body!r}")
+                    if not answer:  # it may have been delivered before it was stored
+                        message.stored_by = now + UNWRITTEN_S
                     if answer is not False:
-                        self.queues.append(
-                            queue, message, time.time(), required=bool(answer), loose=True, burst=True
-                        )
+                        self.queues.append(queue, message, now, required=bool(answer), loose=True, burst=True)
 
             return queued
         if name in self.mqtt:
@@ -73,6 +75,8 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
                     answer = mqtt.answers.get((PUBACK, number))
                     taken = answer is not None and (not answer or answer[0] < 0x80)
                     message = Message(body, topic, "amq.topic")
+                    if not taken:
+                        message.stored_by = time.time() + UNWRITTEN_S
                     self._spread(message, topic, 1, False, name, None, burst=True, required=taken)
 
             return heard
@@ -119,6 +123,7 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
         self.lose_amqp10(killed=kill)
         self._feed_mqtt()
         for mqtt_name, client in list(self.mqtt.items()):
+            self.ended_unread(mqtt_name, client)
             client.drop()
             del self.mqtt[mqtt_name]
             self.held[mqtt_name].clear()

@@ -19,10 +19,10 @@ from tests.e2e.broker_process import BrokerProcess
 from tests.whole.amqp10_client import Amqp10
 from tests.whole.clients import Amqp, Client, Event, Gone, Http, Mqtt, Silent, pump
 from tests.whole.policies import Policies
-from tests.whole.queues import EARLY_S, HELD, Consumer, Deaths, Item, Message, Mismatch, Queue, Queues
+from tests.whole.queues import DONE, EARLY_S, HELD, Consumer, Deaths, Item, Message, Mismatch, Queue, Queues
 from tests.whole.replies import Replies, WrongReply
 from tests.whole.routes import Routes
-from tests.whole.sessions import Sessions
+from tests.whole.sessions import Session, Sessions
 from tests.whole.settings import Settings
 
 Operation = tuple[str, str, dict[str, Any]]
@@ -64,6 +64,7 @@ class World(ABC):
         self.replies = Replies()
         self.consumers: dict[tuple[str, str], Consumer] = {}
         self.held: dict[str, dict[int, Item]] = {}
+        self.acknowledged: dict[str, list[tuple[float, Item]]] = {}
         self.returned: list[tuple[str, Event]] = []
         self.cancelled: list[tuple[str, str]] = []
         self.may_cancel: set[tuple[str, str]] = set()
@@ -162,6 +163,9 @@ class World(ABC):
 
     def owed(self) -> str | None:
         """What somebody should have been given by now."""
+        for name, mqtt in self.mqtt.items():
+            for packet_id in [packet_id for packet_id in self.held[name] if packet_id > 0 and not mqtt.hold]:
+                return f"PUBREL {packet_id} of a message of a queue to {name}"
         return self.queues.owed(time.time()) or self.sessions.owed() or self.replies.owed()
 
     def _ends(self, name: str) -> None:
@@ -317,6 +321,8 @@ class World(ABC):
                 raise Mismatch(f"{fields['body']!r} says the response topic {told}, not {wanted}")
         if event.kind == "released":
             self.sessions.released(session, fields["packet_id"], completed=not mqtt.hold_release)
+            if not mqtt.hold and fields["packet_id"] in self.held[name]:
+                self._completed(name, session, self.held[name].pop(fields["packet_id"]))
             return
         if not fields["topic"].startswith("$queue/"):
             try:
@@ -340,17 +346,43 @@ class World(ABC):
                 raise Mismatch(f"{fields['body']!r} says {user}, it is {queue}/{consumer.group.name}")
             event.fields["item"] = item
         if consumer.takes == "hold":
-            if mqtt.hold and fields["qos"]:
+            if fields["qos"] == 2 or (mqtt.hold and fields["qos"]):  # until PUBCOMP, which answers PUBREL
                 session.queue_in_flight += 1
                 self.held[name][fields["packet_id"]] = item
             elif consumer.explicit:
                 self.held[name][-event.fields["packet_id"] - (self.next_number() << 16)] = item
-            elif fields["qos"] and mqtt.gone is not None:
-                self.queues.perhaps_done(item, time.time())
             else:
-                self.queues.done(item, time.time())
+                self._acknowledged(name, item)
         if consumer.explicit:
             item.tag = (user["message-id"], user["group-id"], user["attempts"])
+
+    def _completed(self, name: str, session: Session, item: Item) -> None:
+        """PUBCOMP was sent for a message of a queue."""
+        session.queue_in_flight -= 1
+        consumer = item.holder
+        if item.state != HELD or consumer is None or consumer.client != name:
+            return  # its lease ended, or its queue is gone
+        if consumer.explicit:
+            self.held[name][-self.next_number() << 16] = item
+        else:
+            self._acknowledged(name, item)
+
+    def _acknowledged(self, name: str, item: Item) -> None:
+        """PUBACK, or PUBCOMP, was sent for a message of a queue."""
+        now = time.time()
+        self.queues.done(item, now)
+        self.acknowledged.setdefault(name, []).append((now, item))
+
+    def ended_unread(self, name: str, client: Mqtt) -> None:
+        """The broker ended the connection, and may not have read which messages of queues were acknowledged a
+        moment ago.
+        """
+        now = time.time()
+        for at, item in self.acknowledged.pop(name, []):
+            queue = item.group.queue if item.group else None
+            is_there = queue is not None and self.queues.queues.get(queue.name) is queue
+            if at >= client.read_until and item.state == DONE and is_there:
+                self.queues.perhaps_done(item, now)
 
     def expect_early(self, *, is_expected: bool) -> None:
         """A message may have died into a stream a little before its time as it is known here."""
@@ -415,6 +447,13 @@ class World(ABC):
                     self.may_cancel.add((consumer.client, consumer.tag))
         queue.ended()
 
+    def left_unread(self, name: str) -> None:
+        """The connection of an AMQP client ended without a last answer: see `Queues.left_unread`."""
+        now = time.time()
+        self.queues.advance(now)
+        for consumer in [consumer for key, consumer in self.consumers.items() if key[0] == name]:
+            self.queues.left_unread(consumer, now)
+
     def forget_channel(self, name: str, *, connection: bool = False) -> None:
         """The consumers of an AMQP client end, what it holds returns; with `connection` exclusive queues."""
         now = time.time()
@@ -441,6 +480,12 @@ class World(ABC):
     def lost_mqtt(self, name: str, *, will: bool = True) -> None:
         """The connection of an MQTT client has ended, by either side."""
         client = self.mqtt.pop(name)
+        session = self.sessions.sessions.get(name)
+        if client.is_sent_away():
+            self.ended_unread(name, client)
+            if session is not None:
+                self.sessions.ended_unread(session, client.read_until)
+        self.acknowledged.pop(name, None)
         client.drop()
         self.may_end.discard(name)
         now = time.time()
@@ -452,7 +497,6 @@ class World(ABC):
                 self.queues.leave(consumer, now)
                 self.left(consumer.queue)
         self.held[name].clear()
-        session = self.sessions.sessions.get(name)
         if session is not None:
             session.queue_in_flight = 0
         self.sessions.lose(name)
