@@ -22,13 +22,12 @@ from benchmarks import command_line
 from benchmarks.brokers import Broker, SluiceMQ, peer, started
 from benchmarks.load import amqp, mqtt, process_stat
 from benchmarks.load.target import Target
-from benchmarks.scenarios import QUORUM
+from benchmarks.scenarios import LARGE, QUORUM
 
 PLAIN, TLS = "plain", "TLS"
 WARM_UP_S: Final = 1.0
 QUICK_S: Final = 1.0
 CONNECTIONS: Final = 100
-LARGE: Final[dict[str, Any]] = {"size": 64 * 1024, "window": 100, "batch": 4, "prefetch": 200}
 
 
 class Figures(NamedTuple):
@@ -40,7 +39,7 @@ class Figures(NamedTuple):
 
 def run_amqp(target: Target, seconds: float, **load: Any) -> Figures:
     """Durable messages with confirms, one producer, one consumer."""
-    return _figures(amqp.run_together(target, amqp.AmqpLoad(seconds=seconds, queue_arguments=QUORUM, **load)))
+    return _figures(amqp.run_together(target, amqp.AmqpLoad(seconds=seconds, **load)))
 
 
 def run_mqtt(target: Target, seconds: float) -> Figures:
@@ -68,7 +67,7 @@ def _figures(report: dict[str, Any]) -> Figures:
 LOADS: Final[dict[str, Callable[[Target, float], Figures]]] = {
     "MQTT QoS 1, 100 bytes": run_mqtt,
     "MQTT connections": run_connections,
-    "AMQP durable, confirms, 100 bytes": partial(run_amqp, prefetch=10_000),
+    "AMQP durable, confirms, 100 bytes": partial(run_amqp, prefetch=10_000, queue_arguments=QUORUM),
     "AMQP durable, confirms, 64 KiB": partial(run_amqp, **LARGE),
 }
 
