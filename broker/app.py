@@ -57,6 +57,7 @@ from storage.store import Replay, Store
 
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
+    from broker.workers.worker_place import WorkerPlace
 
 _log: Final = structlog.get_logger("sluicemq")
 
@@ -82,9 +83,11 @@ class Broker:
         storage: str | None = None,
         clock: Clock | None = None,
         load: Callable[[], Settings] | None = None,
+        place: WorkerPlace | None = None,
     ) -> None:
         """Without `settings`: both protocols on free ports of 127.0.0.1, and messages in `storage` (a path, a
-        URL, by default "memory:"). `load` gives the settings as they are by now, for `reload`.
+        URL, by default "memory:"). `load` gives the settings as they are by now, for `reload`. With a `place`
+        it is one of several workers, and takes of the settings what is for it.
 
         Raises ValueError when `storage` cannot be one.
         """
@@ -97,7 +100,12 @@ class Broker:
             )
         elif storage is not None:
             raise ValueError("the storage stands in the settings")
+        if place is not None:
+            from broker.workers.worker_settings import loading, settings_of
+
+            settings, load = settings_of(place, settings), loading(place, load)
         self.settings = settings
+        self._place = place
         self._load = load
         self._followers: list[Callable[[Settings], None]] = []
         self.clock = clock or Clock()
@@ -109,7 +117,12 @@ class Broker:
         self._start_begun = 0.0
         self._replayed: Replay | None = None
         self._farewell = Farewell()
-        self._listeners = Listeners(settings.listeners.opened(), self.clock)
+        self._listeners = Listeners(
+            settings.listeners.opened(),
+            self.clock,
+            shares_ports=place is not None,
+            unix_sockets=None if place is None else place.unix_sockets,
+        )
         self._tls = TlsContexts({})
         self._drivers: Drivers
         self._http: Mapping[str, Requests] = {}
@@ -265,7 +278,8 @@ class Broker:
             self.hub.spawn(delete_left(client.groups))
             starting.step("taking the ports")
             await self._listen(store)
-            self._links.begin()
+            if self._place is None or self._place.is_first:
+                self._links.begin()
             shard.ending.check()
         except BaseException:
             await self._shut_down(shard)

@@ -65,10 +65,22 @@ class Listeners:
     `refused_count` and one line a second in the log tell.
     """
 
-    def __init__(self, settings: Mapping[str, ListenerSettings], clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, ListenerSettings],
+        clock: Clock,
+        *,
+        shares_ports: bool = False,
+        unix_sockets: Mapping[str, socket.socket] | None = None,
+    ) -> None:
+        """`shares_ports`: other processes of this broker have the same ports. `unix_sockets`, by listener,
+        are bound already, and lent.
+        """
         self.refused_count = 0
         self._settings = settings
         self._clock = clock
+        self._shares_ports = shares_ports
+        self._unix_sockets = unix_sockets or {}
         self._sockets: dict[str, list[socket.socket]] = {}
         self._open_to: dict[socket.socket, tuple[str, MakeProtocol]] = {}
         self._let_in: dict[socket.socket, str] = {}  # with the address
@@ -93,11 +105,14 @@ class Listeners:
         try:
             for name, listener in self._settings.items():
                 try:
-                    self._sockets[name] = await _bound(name, listener)
+                    self._sockets[name] = await _bound(name, listener, shares_port=self._shares_ports)
                 except AddressInUse as error:
                     if not isinstance(listener, HttpListenerSettings) or listener.is_port_wanted:
                         raise
                     _log.warning("listener.left_out", listener=name, reason=error.reason)
+                    continue
+                if name in self._unix_sockets:
+                    self._sockets[name].append(self._unix_sockets[name].dup())
         except BaseException:
             self.close()
             raise
@@ -165,7 +180,8 @@ class Listeners:
             for listening in self._sockets.pop(name, ()):
                 if self._open_to.pop(listening, None) is not None:
                     loop.remove_reader(listening)
-                unlink_unix(listening)
+                if name not in self._unix_sockets:
+                    unlink_unix(listening)
                 listening.close()
 
     async def let_in(self) -> None:
@@ -290,7 +306,7 @@ def _watch_for_silence(connection: socket.socket) -> None:
             connection.setsockopt(level, option, value)
 
 
-async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
+async def _bound(name: str, listener: ListenerSettings, *, shares_port: bool = False) -> list[socket.socket]:
     """Bind a socket for each address that the listener's `bind` stands for."""
     loop = asyncio.get_running_loop()
     try:
@@ -306,6 +322,8 @@ async def _bound(name: str, listener: ListenerSettings) -> list[socket.socket]:
             sockets.append(bound)
             bound.setblocking(False)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares_port:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:

@@ -1,0 +1,49 @@
+"""The settings of one worker, from those of its broker: here stands what is not for every worker.
+
+The first worker alone has the listeners for HTTP and MQ-Core, bridges, links (`Broker` begins those of the
+first one only) and the queues of the configuration. The storage of the first worker is what one worker alone
+has, so that turning workers on moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.workers.worker_place import WorkerPlace
+from config.settings import ClientListenerSettings, ListenerSettings, ListenersSettings, Settings
+from storage.shards import shard_path, shard_url
+
+_OF_FIRST_ONLY: Final = ("http", "https", "mqcore", "mqcores")
+
+
+def settings_of(place: WorkerPlace, settings: Settings) -> Settings:
+    """Return the settings that this worker goes by."""
+    update: dict[str, object] = {"listeners": _listeners_of(place, settings.listeners)}
+    if not place.is_first:
+        storage = settings.storage
+        update["storage"] = storage.model_copy(
+            update={
+                "url": shard_url(storage.url, place.number),
+                "journal_directory": shard_path(storage.journal_directory, place.number),
+            }
+        )
+        update["mqtt"] = settings.mqtt.model_copy(update={"bridges": ()})
+        update["queues"] = ()
+        update["vhosts"] = tuple([vhost.model_copy(update={"queues": ()}) for vhost in settings.vhosts])
+    return settings.model_copy(update=update)
+
+
+def loading(place: WorkerPlace, load: Callable[[], Settings] | None) -> Callable[[], Settings] | None:
+    """Return what reads the settings of this worker anew, where `load` reads those of its broker."""
+    return load and (lambda: settings_of(place, load()))
+
+
+def _listeners_of(place: WorkerPlace, listeners: ListenersSettings) -> ListenersSettings:
+    update: dict[str, ListenerSettings | None] = {}
+    for name, listener in listeners.opened().items():
+        if name in _OF_FIRST_ONLY and not place.is_first:
+            update[name] = None
+        elif isinstance(listener, ClientListenerSettings) and name in place.unix_sockets:
+            update[name] = listener.model_copy(update={"unix_socket": ""})  # it is bound already
+    return listeners.model_copy(update=update)
