@@ -533,8 +533,7 @@ class MqttOperations(World):
                 self.sessions.acknowledged(session, fields["packet_id"])
             return
         if client.hold_release and fields["qos"] == 2 and not refuse:
-            client.complete(fields["packet_id"])
-            client.wait(client.ping(), "PINGRESP")
+            return  # it is done with PUBCOMP
         session.queue_in_flight -= 1
         consumer = queue_item.holder
         del self.held[name][fields["packet_id"]]
@@ -555,15 +554,20 @@ class MqttOperations(World):
         name = found[0]
         held = self._releasing(name)
         number = held[i % len(held)]
-        self.mqtt[name].complete(number)
-        self.sessions.released(self.sessions.sessions[name], number, completed=True)
+        client, session = self.mqtt[name], self.sessions.sessions[name]
+        client.complete(number)
+        if number in self.held[name]:
+            self.completed(name, session, self.held[name].pop(number))
+            client.wait(client.ping(), "PINGRESP")
+        else:
+            self.sessions.released(session, number, completed=True)
 
     def _releasing(self, name: str) -> list[int]:
         """What the client may send PUBCOMP for."""
         if name not in self.mqtt:
             return []
         unreleased, session = self.mqtt[name].unreleased, self.sessions.sessions[name]
-        return [number for number in unreleased if number in session.releasing]
+        return [number for number in unreleased if number in session.releasing or number in self.held[name]]
 
     def _explicit(self, name: str) -> list[Item]:
         """What the client holds of explicit subscriptions."""

@@ -322,7 +322,7 @@ class World(ABC):
         if event.kind == "released":
             self.sessions.released(session, fields["packet_id"], completed=not mqtt.hold_release)
             if not mqtt.hold and fields["packet_id"] in self.held[name]:
-                self._completed(name, session, self.held[name].pop(fields["packet_id"]))
+                self.completed(name, session, self.held[name].pop(fields["packet_id"]))
             return
         if not fields["topic"].startswith("$queue/"):
             try:
@@ -356,7 +356,7 @@ class World(ABC):
         if consumer.explicit:
             item.tag = (user["message-id"], user["group-id"], user["attempts"])
 
-    def _completed(self, name: str, session: Session, item: Item) -> None:
+    def completed(self, name: str, session: Session, item: Item) -> None:
         """PUBCOMP was sent for a message of a queue."""
         session.queue_in_flight -= 1
         consumer = item.holder
