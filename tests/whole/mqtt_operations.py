@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.whole.clients import Mqtt
-from tests.whole.queues import HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue
+from tests.whole.queues import DONE, HELD, READY, UNWRITTEN_S, Consumer, Item, Message, Mismatch, Queue
 from tests.whole.routes import Route
 from tests.whole.sessions import Subscription
 from tests.whole.wills import Will, Wills
@@ -341,10 +341,14 @@ class MqttOperations(World):
             raise Skip
         session = self.sessions.sessions[name]
         del session.queue_filters[q]
+        began = time.time()
         code = client.unsubscribe(session.queue_topics.pop(q))
         if code:
             raise Mismatch(f"UNSUBACK {code:#x}")
         self._feed_mqtt()
+        for at, item in self.acknowledged.get(name, []):
+            if at >= began and item.group is consumer.group and item.state == DONE:
+                self.queues.perhaps_done(item, at)  # behind UNSUBSCRIBE, by which it returned
         del self.consumers[name, q]
         self.queues.leave(consumer, time.time())
         self.left(consumer.queue)
