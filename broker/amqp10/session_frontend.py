@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -30,7 +30,7 @@ from broker.clients.client_consumers import Consumers
 from broker.clients.when_durable import WhenDurable
 from broker.connections.connection_views import ChannelView
 from broker.engine.answers import Answer
-from broker.engine.traffic import Source
+from broker.engine.traffic import Consumer, Source
 from broker.publication.publish_addresses import check_publish
 from config import limits
 from protocols.amqp10 import constants as c
@@ -43,6 +43,8 @@ from queue_manager.address import is_queue_topic
 from queue_manager.errors import InternalExchange, InvalidArgument, QueueManagerError, QueueNotFound
 from queue_manager.patterns import MATCH_ALL
 from storage.errors import StorageError
+
+T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq.amqp")
 
@@ -237,6 +239,7 @@ class SessionFrontend:
 
     def _refuse(self, link: Link, error: AmqpError) -> None:
         session = self._session
+        self._links.pop(link, None)
         self._forget_node(link)
         self._subscriptions.pop(link, None)
         _log.warning(
@@ -367,15 +370,19 @@ class SessionFrontend:
         exclusive = properties.exclusive or not subscription.is_shared
         properties = replace(properties, group=jms_topics.GROUP, exclusive=exclusive)
         begin = partial(self._begin_subscriber, link, source, subscription, properties, filters)
-        made.then(partial(session.transport.guard, self._subscribed, link, begin))
+        self._expect(link, made, lambda _: begin())
 
-    def _subscribed(self, link: Link, begin: Callable[[], None], made: Answer[None]) -> None:
-        """Go on with the link of a subscription, whose queue is there, or cannot be had."""
+    def _expect(self, link: Link, answer: Answer[T], then: Callable[[T], None]) -> None:
+        """Go on with a link that is being attached by `then`, once the answer of the core is there."""
+        answer.then(partial(self._session.transport.guard, self._go_on, link, then))
+
+    def _go_on(self, link: Link, then: Callable[[T], None], answer: Answer[T]) -> None:
         if link.state != ATTACHING:
             return
         try:
-            made.result()
-            begin()
+            then(answer.result())
+            self._session.transport.want_flush()
+            self._session.hub.want_settle()
         except QueueManagerError as error:
             self._refuse(link, self._session.refused(error))
         except StorageError:
@@ -393,14 +400,17 @@ class SessionFrontend:
         client = session.client
         client.identity.check(Action.READ, Kind.QUEUE, subscription.name)
         queue = session.core.consuming.find(subscription.name, client.caller)
-        end = self._begin_consumer(link, queue, properties.pattern or MATCH_ALL, properties, filters)
-        accept = partial(self._accept_consumer, link, end, source, properties, filters, mode="copy")
-        if subscription.is_durable:
-            session.core.commits.wait_up_to(WhenDurable(lambda tokens: accept(), session.transport), 0)
-        else:
-            accept()
-        if link.credit:  # which came while an earlier subscription was ended
-            end.credit_changed()
+
+        def accept(end: ConsumerLink) -> None:
+            accept_now = partial(self._accept_consumer, link, end, source, properties, filters, mode="copy")
+            if subscription.is_durable:
+                session.core.commits.wait_up_to(
+                    WhenDurable(lambda tokens: accept_now(), session.transport), 0
+                )
+            else:
+                accept_now()
+
+        self._begin_consumer(link, queue, properties.pattern or MATCH_ALL, properties, filters, accept)
 
     def _attach_receiver(self, link: Link, source: p.Source, properties: LinkProperties) -> None:
         """Attach a link that receives from a queue."""
@@ -412,17 +422,32 @@ class SessionFrontend:
         if source.distribution_mode == "copy" and not is_stream:
             self._attach_browser(link, node.queue, pattern, properties, filters)
             return
-        end = self._begin_consumer(link, queue, pattern, properties, filters)
         mode = "copy" if is_stream else "move"
-        self._accept_consumer(link, end, source, properties, filters, mode=mode)
+
+        def accept(end: ConsumerLink) -> None:
+            self._accept_consumer(link, end, source, properties, filters, mode=mode)
+
+        self._begin_consumer(link, queue, pattern, properties, filters, accept)
 
     def _begin_consumer(
-        self, link: Link, queue: Source, pattern: str, properties: LinkProperties, filters: SourceFilters
-    ) -> ConsumerLink:
+        self,
+        link: Link,
+        queue: Source,
+        pattern: str,
+        properties: LinkProperties,
+        filters: SourceFilters,
+        accept: Callable[[ConsumerLink], None],
+    ) -> None:
+        """Begin to consume; `accept` attaches the link once its consumer is there."""
         end = ConsumerLink(self._session, link, self._unsettled, self._consumers, queue)
-        end.begin(pattern, properties, filters)
+
+        def begun(consumer: Consumer) -> None:
+            end.begun(consumer)
+            accept(end)
+
+        answer = end.begin(pattern, properties, filters)
         self._links[link] = end
-        return end
+        self._expect(link, answer, begun)
 
     def _accept_consumer(
         self,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from broker.access.login import Identity
 from broker.access.rights import Action, Kind
 from broker.connections.connection_views import ConsumerView
+from broker.engine.answers import Answer
 from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from queue_manager.address import local_name, vhost_of
-from queue_manager.errors import QueueNotFound
+from queue_manager.errors import QueueManagerError, QueueNotFound
 from queue_manager.quota_accounts import CONSUMERS, MESSAGES_OUT
+from storage.errors import StorageError
 
 
 def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
@@ -37,10 +40,13 @@ class ConsumerSink(Sink, Protocol):
 
 
 class Consumers:
-    """By name: what the client calls them. They count for the client's quotas, unless they only pull."""
+    """By name: what the client calls them. They count for the client's quotas, unless they only pull.
+
+    `_coming` are the answers that have yet to bring one, by its name.
+    """
 
     __slots__ = (
-        "_by_name", "_consuming", "_events", "_is_counted", "_is_paused", "_now_ms", "_settling",
+        "_by_name", "_coming", "_consuming", "_events", "_is_counted", "_is_paused", "_now_ms", "_settling",
         "_transport",
     )  # fmt: skip
 
@@ -53,12 +59,13 @@ class Consumers:
         self._now_ms = hub.clock.now_ms
         self._is_paused = transport.paused and not are_pullers
         self._by_name: dict[str, Consumer] = {}
+        self._coming: dict[str, Answer[Consumer]] = {}
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._by_name) + len(self._coming)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._by_name
+        return name in self._by_name or name in self._coming
 
     def __iter__(self) -> Iterator[Consumer]:
         return iter(self._by_name.values())
@@ -83,6 +90,24 @@ class Consumers:
         if self._is_counted:
             self._transport.share.add(CONSUMERS, change)
 
+    def expect(self, name: str, answer: Answer[Consumer], sink: ConsumerSink) -> None:
+        """Take the consumer that an answer brings as `take`, unless it was ended by then."""
+        self._coming[name] = answer
+        answer.then(partial(self._come, name, sink))
+
+    def _come(self, name: str, sink: ConsumerSink, answer: Answer[Consumer]) -> None:
+        is_wanted = self._coming.get(name) is answer
+        if is_wanted:
+            del self._coming[name]
+        try:
+            consumer = answer.result()
+        except (QueueManagerError, StorageError):
+            return  # whoever asked tells the client
+        if is_wanted:
+            self._transport.guard(self.take, name, consumer, sink)
+        else:
+            self._consuming.unsubscribe(consumer, self._now_ms())
+
     def take(self, name: str, consumer: Consumer, sink: ConsumerSink) -> None:
         """Take a consumer that was made with this sink, in the place of another of that name."""
         sink.attach(consumer)
@@ -98,9 +123,10 @@ class Consumers:
 
     def end(self, name: str, *, keep_claims: bool = False) -> bool:
         """End the consumer of that name, whether there is one; its claims return or stay with the client."""
+        is_coming = self._coming.pop(name, None) is not None
         consumer = self._by_name.pop(name, None)
         if consumer is None:
-            return False
+            return is_coming
         self._ended(name, consumer)
         self._consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
         return True
@@ -154,6 +180,7 @@ class Consumers:
     def end_all(self) -> None:
         """End them all; what one returns goes to none of the others."""
         self.pause()
+        self._coming.clear()
         now_ms = self._now_ms()
         ended, self._by_name = self._by_name, {}
         for name, consumer in ended.items():

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from broker.engine.answers import Answer
 from broker.engine.shard_ending import resolve
 from broker.engine.traffic import Claim, Consumer, Message, Source
 from broker.vhosts.hub import Hub
+from queue_manager.errors import QueueManagerError
+from storage.errors import StorageError
 
 CONSUMER_ID: Final = "mqcore"
 
@@ -42,6 +45,7 @@ class Station:
             is_told_offsets=tells_offsets,
         )
         self._waiter: Consumer | None = None
+        self._is_waiter_coming = False
         self._former: list[Consumer] = []  # waited, and hold claims still
         self._used_at = hub.clock.monotonic()
 
@@ -156,14 +160,29 @@ class Station:
         """Have credit for as many messages as requests wait, beside what is held: claims were settled."""
         wanted = sum([not poll.done() for poll in self._polls])
         if self._waiter is None:
-            if not wanted:
-                return
-            self._waiter = self._subscribed()
+            if wanted and not self._is_waiter_coming:
+                self._is_waiter_coming = True
+                self._subscribe().then(self._take_waiter)
+            return
         held = self._waiter.held_count
         if self._waiter.credit_max != held + wanted:
             self._client.consuming.set_credit(self._waiter, held + wanted)
 
-    def _subscribed(self) -> Consumer:
+    def _take_waiter(self, answer: Answer[Consumer]) -> None:
+        """Have credit by the consumer that an answer brings, or tell the requests why there is none."""
+        self._is_waiter_coming = False
+        try:
+            self._waiter = answer.result()
+        except (QueueManagerError, StorageError) as error:
+            for poll in self._polls:
+                if not poll.done():
+                    poll.set_exception(error)
+            return
+        self.count_credit()
+        self._step_down()
+        self._hub.want_settle()
+
+    def _subscribe(self) -> Answer[Consumer]:
         return self._client.consuming.subscribe(
             self._queue,
             self._group,

@@ -68,7 +68,7 @@ class Tail:
             key = _pattern_of(topic_filter)
             binding = BindingDefinition(source=EXCHANGE, destination=name, routing_key=key)
             await hub.client.exchanges.bind(binding, caller)
-            hub.client.consuming.subscribe(
+            await hub.client.consuming.subscribe(
                 hub.client.consuming.find(name, caller),
                 "",
                 MATCH_ALL,

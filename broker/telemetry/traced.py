@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.clock import Clock
+from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.client.commits import CommitClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient
@@ -162,7 +163,9 @@ class _TracedConsuming:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consuming, name)
 
-    def subscribe(self, queue: Source, group_name: str, pattern: str, sink: Sink, **options: Any) -> Consumer:
+    def subscribe(
+        self, queue: Source, group_name: str, pattern: str, sink: Sink, **options: Any
+    ) -> Answer[Consumer]:
         traced = _TracedSink(sink, self._notes)
         return self._consuming.subscribe(queue, group_name, pattern, traced, **options)
 

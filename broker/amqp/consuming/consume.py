@@ -20,6 +20,7 @@ from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology.bad_arguments import BadArgument
 from broker.clients.client_consumers import Consumers, find_or_create
 from broker.connections.connection_views import ChannelView
+from broker.engine.answers import Answer
 from broker.engine.client.message_flow import ConsumingClient
 from broker.engine.traffic import UNLIMITED, Consumer, Credit, Source
 from config import limits
@@ -121,7 +122,7 @@ class Consuming:
         queue, pattern = self._source(method.queue)
         wanted = _wanted(method, queue, client.vhost)
         sink = _sink_class(queue, wanted)(channel, self._unacked, self._consumers, tag, tag)
-        consumer = self._calls.subscribe(
+        answer = self._calls.subscribe(
             queue,
             wanted.group,
             pattern,
@@ -138,9 +139,13 @@ class Consuming:
             is_told_offsets=bool(wanted.group) or wanted.tells_offset,
             **wanted.filters.options(),
         )
-        self._consumers.take(tag, consumer, sink)
+        self._consumers.expect(tag, answer, sink)
+        self._held.expect(answer, partial(self._begun, method, tag), method.index)
+
+    def _begun(self, method: commands.Basic.Consume, tag: str, answer: Answer[Consumer]) -> None:
+        answer.result()
         if not method.nowait:
-            channel.send(commands.Basic.ConsumeOk(tag))
+            self._channel.send(commands.Basic.ConsumeOk(tag))
 
     def cancel(self, method: commands.Basic.Cancel) -> None:
         """End a consumer; what it was given stays with the client."""

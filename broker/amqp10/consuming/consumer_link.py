@@ -12,6 +12,7 @@ from broker.amqp10.consuming.filters import SourceFilters
 from broker.amqp10.consuming.link_properties import LinkProperties
 from broker.amqp10.settling.unsettled import Unsettled
 from broker.clients.client_consumers import Consumers, find_or_create
+from broker.engine.answers import Answer
 from broker.engine.traffic import UNLIMITED, Claim, Consumer, Source
 from protocols.amqp10 import constants as c
 from protocols.amqp10.link import Link
@@ -42,7 +43,7 @@ class ConsumerLink:
         self._consumer: Consumer | None = None
         self._is_active: bool | None = None  # None: nobody has to be the single active one
 
-    def begin(self, pattern: str, properties: LinkProperties, filters: SourceFilters) -> None:
+    def begin(self, pattern: str, properties: LinkProperties, filters: SourceFilters) -> Answer[Consumer]:
         """Begin to consume; raises QueueManagerError."""
         session = self._session
         queue = self._queue
@@ -52,7 +53,7 @@ class ConsumerLink:
             sink.tell_offsets()
         settings = session.hub.settings.queue_manager
         lease_ms = queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
-        consumer = self._calls.subscribe(
+        answer = self._calls.subscribe(
             queue,
             properties.group,
             pattern,
@@ -70,11 +71,22 @@ class ConsumerLink:
             on_activity=self._activity_changed,
             **filters.wanted.options(),
         )
-        self._consumers.take(self.name, consumer, sink)
+        self._consumers.expect(self.name, answer, sink)
+        return answer
+
+    def begun(self, consumer: Consumer) -> None:
+        """Go on with the consumer, which is there."""
         self._consumer = consumer
 
     def attached(self) -> None:
-        """Tell the client, whose link is attached now, whether it is the single active consumer."""
+        """Tell the client, whose link is attached now, whether it is the single active consumer; give what it
+        allows.
+        """
+        self._tell_activity()
+        if self.link.credit:  # which came before
+            self.credit_changed()
+
+    def _tell_activity(self) -> None:
         if self._is_active is not None:
             flag = {_ACTIVE: self._is_active}
             self._session.connection.send_flow(self.link, flag)
@@ -84,12 +96,12 @@ class ConsumerLink:
         if is_active is not self._is_active:
             self._is_active = is_active
             if self.link.is_attached:
-                self._session.transport.guard(self.attached)
+                self._session.transport.guard(self._tell_activity)
 
     def credit_changed(self) -> None:
         """Give as many messages as the client allows; all there are, if it drains the link."""
         consumer = self._consumer
-        if consumer is None or self.name not in self._consumers:
+        if consumer is None or not self.link.is_attached or self.name not in self._consumers:
             return
         credit = self._wanted.credit
         credit.set(self.link.credit)
@@ -104,8 +116,8 @@ class ConsumerLink:
 
     def close(self) -> None:
         """End: what is unsettled returns."""
-        if self._consumer is not None:
-            self.leave({self._consumer: self._unsettled.take_of(self._consumer)}, is_lost=False)
+        consumer = self._consumer
+        self.leave({} if consumer is None else {consumer: self._unsettled.take_of(consumer)}, is_lost=False)
 
     def leave(self, held: dict[Consumer | None, list[Claim]], *, is_lost: bool) -> None:
         """End: what the consumer has of what is `held` returns, as if it had not been given; `is_lost`: as an
@@ -113,6 +125,7 @@ class ConsumerLink:
         """
         consumer, self._consumer = self._consumer, None
         if consumer is None:
+            self._consumers.end(self.name)  # which is to come, if it is
             return
         consumer.pause()
         hub = self._session.hub

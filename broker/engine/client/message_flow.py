@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Protocol, cast
 
 from broker.engine import session_traffic, traffic
+from broker.engine.answers import answered
 from broker.engine.call_names import Address, Name, VhostName
 from broker.engine.client.queues import find
 from broker.engine.shard import Shard
@@ -194,6 +195,7 @@ class ConsumingClient:
         """Have a consumer that was there before a limit come under it; what it holds counts, too."""
         cast(CreditPool, credit).adopt(cast(Consumer, consumer))
 
+    @answered
     def subscribe(
         self,
         queue: traffic.Source,
@@ -217,7 +219,8 @@ class ConsumingClient:
         is_single_active: bool = False,
         on_activity: Callable[[bool], None] | None = None,
     ) -> traffic.Consumer:
-        """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams.
+        """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams. Its sink is
+        given nothing before the answer is there.
 
         `is_single_active`: one of the group at a time is to be given messages; `on_activity` is told whether
         it is this one, where there is a single active consumer, whatever asked for it.

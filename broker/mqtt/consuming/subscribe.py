@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from broker.access.rights import Action, Kind
 from broker.clients.client_consumers import find_or_create
 from broker.connections.connection_views import SubscriptionView
+from broker.engine.answers import Answer
 from broker.engine.session_traffic import SubscriptionOptions
-from broker.engine.traffic import UNLIMITED, RetainedMessage
+from broker.engine.traffic import UNLIMITED, Consumer, RetainedMessage
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.consuming.delivery import MqttConsumer, MqttStreamConsumer
@@ -45,13 +47,20 @@ from queue_manager.errors import InvalidAddress, InvalidArgument, QueueManagerEr
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.quota_accounts import SUBSCRIPTIONS
 from storage.envelope import EnvelopeTemplate
+from storage.errors import StorageError
+
+T = TypeVar("T")
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Subscriptions:
-    """The subscriptions of a client: plain filters are kept here, consumers by the client."""
+    """The subscriptions of a client: plain filters are kept here, consumers by the client.
+
+    `_late_count` are those whose consumers are to come: what the client asks behind them waits in `_held`,
+    and nothing is read from it.
+    """
 
     _client: MqttClient
     _outbound: Outbound
@@ -67,6 +76,9 @@ class Subscriptions:
     _codes: list[int] = field(default_factory=list, init=False)
     _reasons: list[str] = field(default_factory=list, init=False)
     _after: list[Callable[[], None]] = field(default_factory=list, init=False)
+    _late_count: int = field(default=0, init=False)
+    _held: deque[Callable[[], None]] = field(default_factory=deque, init=False)
+    _is_over: bool = field(default=False, init=False)
     _retained: RetainedSending = field(init=False)
 
     def __post_init__(self, turns: RetainedTurns) -> None:
@@ -92,31 +104,44 @@ class Subscriptions:
 
     def on_subscribe(self, event: SubscribeReceived) -> None:
         """Make the subscriptions that are asked for, and answer the last with a SUBACK."""
-        client = self._client
-        codes, reasons, after = self._codes, self._reasons, self._after
+        if self._late_count > 0:
+            self._held.append(partial(self.on_subscribe, event))
+            return
         for request in event.filters:
             if self._count() >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
-                codes.append(c.QUOTA_EXCEEDED)
-                reasons.append("too many subscriptions")
+                self._codes.append(c.QUOTA_EXCEEDED)
+                self._reasons.append("too many subscriptions")
                 continue
-            code, reason = self._subscribe(event, request, after)
+            self._codes.append(request.qos)
+            refuse = partial(self._refuse, len(self._codes) - 1, request.filter)
+            self._subscribe(event, request, self._after, refuse)
             self._note_count()
-            codes.append(code)
-            if reason:
-                reasons.append(f"{request.filter}: {reason}")
-                _log.warning(
-                    "mqtt.subscribe_refused",
-                    peer=client.transport.peer,
-                    client_id=client.client_id,
-                    filter=request.filter,
-                    reason=reason,
-                )
         if not event.is_last:
             return
+        if self._late_count > 0:
+            self._held.append(partial(self._end_subscribe, event.packet_id))
+        else:
+            self._end_subscribe(event.packet_id)
+
+    def _refuse(self, index: int, topic_filter: str, code: int, reason: str) -> None:
+        """Refuse the filter that has this place in its packet."""
+        self._codes[index] = code
+        self._reasons.append(f"{topic_filter}: {reason}")
+        client = self._client
+        _log.warning(
+            "mqtt.subscribe_refused",
+            peer=client.transport.peer,
+            client_id=client.client_id,
+            filter=topic_filter,
+            reason=reason,
+        )
+
+    def _end_subscribe(self, packet_id: int) -> None:
+        codes, reasons, after = self._codes, self._reasons, self._after
         self._codes, self._reasons, self._after = [], [], []
         told = "; ".join(reasons[: limits.MQTT_REASONS_TOLD_MAX])[: limits.MQTT_REASON_CHARACTERS_MAX]
         properties = Properties(reason_string=told) if reasons else NO_PROPERTIES
-        self._when_durable(partial(self._answer, event.packet_id, codes, properties, after))
+        self._when_durable(partial(self._answer, packet_id, codes, properties, after))
 
     def _answer(
         self,
@@ -139,7 +164,7 @@ class Subscriptions:
     def _count(self) -> int:
         if self._link is None:
             return len(self._plain) + len(self._client.consumers)
-        return len(self._link.session.subscriptions)
+        return len(self._link.session.subscriptions) + self._late_count
 
     def _check_room(self, topic_filter: str) -> None:
         """Raise LimitReached if a filter is one too many."""
@@ -156,6 +181,9 @@ class Subscriptions:
 
     def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
         """End subscriptions; what their consumers hold returns."""
+        if self._late_count > 0:
+            self._held.append(partial(self.on_unsubscribe, event))
+            return
         codes = self._codes
         for topic_filter in event.filters:
             found = self._client.consumers.end(topic_filter)
@@ -189,16 +217,18 @@ class Subscriptions:
         )
         user_properties = decode_properties(options.properties, c.SUBSCRIBE).user_properties
         event = SubscribeReceived(0, [request], user_properties, options.identifier or None)
-        code, reason = self._subscribe(event, request, [])
-        if code >= c.UNSPECIFIED_ERROR:
-            assert self._link is not None
-            self._link.unsubscribe(topic_filter)
-            _log.warning(
-                "mqtt.subscription_ended",
-                client_id=self._client.client_id,
-                filter=topic_filter,
-                reason=reason,
-            )
+        self._subscribe(event, request, [], partial(self._drop, topic_filter))
+
+    def _drop(self, topic_filter: str, code: int, reason: str) -> None:
+        """Have the session forget a subscription that cannot be had any more."""
+        assert self._link is not None
+        self._link.unsubscribe(topic_filter)
+        _log.warning(
+            "mqtt.subscription_ended",
+            client_id=self._client.client_id,
+            filter=topic_filter,
+            reason=reason,
+        )
 
     def wake(self) -> None:
         """Send more: the client takes it."""
@@ -210,6 +240,8 @@ class Subscriptions:
 
     def end(self) -> None:
         """End all: the client is gone."""
+        self._is_over = True
+        self._held.clear()
         self._retained.end()
         for subscription in self._plain.values():
             self._pubsub.unsubscribe(subscription)
@@ -219,9 +251,14 @@ class Subscriptions:
         self._note_count()
 
     def _subscribe(
-        self, event: SubscribeReceived, request: SubscriptionRequest, after: list[Callable[[], None]]
-    ) -> tuple[int, str]:
-        """Make one subscription: its reason code, and why it was refused ("" if it was not).
+        self,
+        event: SubscribeReceived,
+        request: SubscriptionRequest,
+        after: list[Callable[[], None]],
+        refuse: Callable[[int, str], None],
+    ) -> None:
+        """Make one subscription, or call `refuse` with the reason code and the reason, perhaps later (see
+        `_late_count`).
 
         What is to be sent behind the SUBACK is added to `after`.
         """
@@ -229,16 +266,46 @@ class Subscriptions:
             self._check_room(request.filter)
             share, topic_filter = split_shared(request.filter)
             if address.is_queue_topic(topic_filter):
-                self._subscribe_queue(event, request, share, topic_filter)
-                self._note(event, request, is_logged=False)
+                self._subscribe_queue(event, request, share, topic_filter, refuse)
             else:
                 self._system.check(self._client.identity, topic_filter)
                 self._subscribe_plain(event, request, share, topic_filter, after)
         except ProtocolError as error:
-            return error.code, error.reason
+            refuse(error.code, error.reason)
         except QueueManagerError as error:
-            return subscribe_code(error), error.reason
-        return request.qos, ""
+            refuse(subscribe_code(error), error.reason)
+
+    def _expect(
+        self, answer: Answer[T], then: Callable[[T], None], refuse: Callable[[int, str], None]
+    ) -> None:
+        """Go on by `then` or `refuse` once the answer of the core is there."""
+        if answer.is_done:
+            then(answer.result())
+            return
+        self._late_count += 1
+        if self._late_count == 1:
+            self._client.transport.reading.hold()
+        answer.then(partial(self._client.transport.guard, self._go_on, then, refuse))
+
+    def _go_on(
+        self, then: Callable[[T], None], refuse: Callable[[int, str], None], answer: Answer[T]
+    ) -> None:
+        client = self._client
+        if self._is_over or client.connection.closed:
+            return
+        try:
+            then(answer.result())
+        except QueueManagerError as error:
+            refuse(subscribe_code(error), error.reason)
+        except StorageError:
+            return  # it waits for ever: the broker ends, and says so to every client
+        self._late_count -= 1
+        if not self._late_count:
+            client.transport.reading.release()
+        while self._held and not self._late_count:
+            self._held.popleft()()
+        client.transport.want_flush()
+        client.hub.settle_turn()
 
     def _subscribe_plain(
         self,
@@ -330,7 +397,12 @@ class Subscriptions:
         return self._plain.get(name) or (self._link and self._link.session.subscriptions.get(name))
 
     def _subscribe_queue(
-        self, event: SubscribeReceived, request: SubscriptionRequest, share: str, topic_filter: str
+        self,
+        event: SubscribeReceived,
+        request: SubscriptionRequest,
+        share: str,
+        topic_filter: str,
+        refuse: Callable[[int, str], None],
     ) -> None:
         client = self._client
         parsed = self._permitted(topic_filter)
@@ -357,7 +429,7 @@ class Subscriptions:
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
         if not is_replacement:
             client.consumers.check_room()
-        consumer = client.core.consuming.subscribe(
+        answer = client.core.consuming.subscribe(
             queue,
             group,
             parsed.rest or MATCH_ALL,
@@ -374,11 +446,16 @@ class Subscriptions:
             is_told_offsets=client.connection.protocol_version == c.MQTT_5,
             **options.filters.options(),
         )
-        client.consumers.take(request.filter, consumer, sink)
+        client.consumers.expect(request.filter, answer, sink)
         if group.startswith(PASSING_GROUP_PREFIX):
-            self._temporary.note(queue.name, sink.consumer.group.group_id)
-        if is_replacement:
-            self._outbound.forget_ended()
+            self._temporary.expect(queue.name, answer)
+
+        def begun(consumer: Consumer) -> None:
+            if is_replacement:
+                self._outbound.forget_ended()
+            self._note(event, request, is_logged=False)
+
+        self._expect(answer, begun, refuse)
 
     def _permitted(self, topic_filter: str) -> address.Address:
         """Return the address of a queue that the client may subscribe to."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
 
 from broker.clients.consumer_filters import NAMES as FILTER_PROPERTIES
 from broker.clients.consumer_filters import Filters, filters_of
+from broker.engine.answers import Answer
 from broker.engine.client.groups import GroupClient
 from broker.engine.shard_ending import BrokerStopped
+from broker.engine.traffic import Consumer
 from broker.properties.single import aliased_value, single_values
 from broker.vhosts.hub import Hub
 from config import limits
@@ -19,6 +22,7 @@ from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.log.stream_start import NAME as START_PROPERTY
 from queue_manager.log.stream_start import StreamStart, parse_start
+from storage.errors import StorageError
 
 GROUP_PROPERTY: Final = "consumer-group"
 ACK_PROPERTY: Final = "ack"
@@ -122,22 +126,34 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class TemporaryGroups:
     """The groups that one client made, by queue and group ID."""
 
-    __slots__ = ("_hub", "_made")
+    __slots__ = ("_hub", "_is_over", "_made")
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._made: set[tuple[str, str]] = set()
+        self._is_over = False
 
     def name_for(self, client_id: str) -> str:
         """Return the name of the client's own group."""
         return PASSING_GROUP_PREFIX + client_id
 
-    def note(self, queue: str, group_id: str) -> None:
-        """Note that the client is in a group of its own."""
-        self._made.add((queue, group_id))
+    def expect(self, queue: str, answer: Answer[Consumer]) -> None:
+        """Note that the client is in a group of its own once the answer, which brings its consumer, is
+        there.
+        """
+        answer.then(partial(self._note, queue))
+
+    def _note(self, queue: str, answer: Answer[Consumer]) -> None:
+        try:
+            self._made.add((queue, answer.result().group.group_id))
+        except (QueueManagerError, StorageError):
+            return
+        if self._is_over:
+            self.end()
 
     def end(self) -> None:
         """End the client's groups: it is gone."""
+        self._is_over = True
         if self._made:
             self._hub.spawn(_delete(self._hub.client.groups, self._made))
             self._made = set()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.clients.client_consumers import Consumers
+from broker.engine.answers import Answer
 from queue_manager.quota_accounts import NO_SHARE
 
 
@@ -35,10 +36,10 @@ class Consuming:
         self.calls: list[tuple[str, Any]] = []
         self.watched: list[Any] = []  # to be paused when one of them ends
 
-    def subscribe(self, queue: Any, group: str, pattern: str, sink: Any, **options: Any) -> Any:
+    def subscribe(self, queue: Any, group: str, pattern: str, sink: Any, **options: Any) -> Answer[Any]:
         consumer = Consumer(options)
         self.calls.append(("subscribe", consumer))
-        return consumer
+        return Answer.given(consumer)
 
     def unsubscribe(self, consumer: Any, now_ms: int, *, keep_claims: bool = False) -> None:
         assert all(other.paused for other in self.watched)
@@ -67,14 +68,14 @@ def consumers(core: Consuming) -> Consumers:
         clock=SimpleNamespace(now_ms=lambda: 0),
         events=SimpleNamespace(is_wanted=False),
     )
-    transport: Any = SimpleNamespace(paused=False, share=NO_SHARE)
+    transport: Any = SimpleNamespace(paused=False, share=NO_SHARE, guard=lambda call, *given: call(*given))
     return Consumers(hub, transport)
 
 
 def subscribe(consumers: Consumers, name: str) -> Any:
     sink: Any = Sink()
     consuming: Any = consumers._consuming
-    consumers.take(name, consuming.subscribe(None, "g", "#", sink, consumer_id=name), sink)
+    consumers.expect(name, consuming.subscribe(None, "g", "#", sink, consumer_id=name), sink)
     return sink.consumer
 
 

@@ -11,47 +11,11 @@ import pytest
 from pamqp import commands
 
 from broker.app import Broker
-from broker.engine.answers import Answer
-from broker.engine.client.epochs import EpochClient
-from broker.engine.client.queues import QueueClient
-from broker.engine.client.streams import StreamClient
 from config.queue_settings import QueueSettings
 from protocols.amqp091.content import Properties, encode_properties
-from queue_manager.errors import QueueManagerError
 from tests.e2e.raw_amqp import RawAmqp, method_frame
 from tests.e2e.raw_mqtt import PUBACK, RawMqtt, publish, user_property
-
-DELAY_S = 0.02
-
-
-class Distant:
-    """Does what a part of the local client does, and has the answers come `DELAY_S` later, in order."""
-
-    def __init__(self, part: QueueClient | StreamClient | EpochClient) -> None:
-        self._part = part
-        self.late_count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._part, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            answer = method(*arguments, **named)
-            return self._later(answer) if isinstance(answer, Answer) else answer
-
-        return call
-
-    def _later(self, answer: Answer[Any]) -> Answer[Any]:
-        late: Answer[Any] = Answer()
-        self.late_count += 1
-
-        def come() -> None:
-            try:
-                late.resolve(answer.result())
-            except QueueManagerError as error:
-                late.fail(error)
-
-        asyncio.get_running_loop().call_later(DELAY_S, come)
-        return late
+from tests.unit.broker.distant import Distance, Distant
 
 
 @pytest.fixture
@@ -59,7 +23,7 @@ async def broker() -> AsyncIterator[Broker]:
     async with Broker(storage="memory:") as broker:
         client: Any = broker.hub.client
         for name in ("queues", "streams", "epochs"):
-            setattr(client, name, Distant(getattr(client, name)))
+            setattr(client, name, Distant(getattr(client, name), Distance()))
         yield broker
 
 

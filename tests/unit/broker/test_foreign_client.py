@@ -56,6 +56,7 @@ from tests.e2e.raw_mqtt import (
     publish,
     subscribe,
 )
+from tests.unit.broker.distant import Distance, distant_client
 
 STATED: dict[type, type] = {
     Claim: traffic.Claim,
@@ -191,9 +192,13 @@ class ForeignClient(ShardClient):
             setattr(self, name, Foreign(getattr(self, name)))
 
 
-@pytest.fixture
-async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
-    monkeypatch.setattr("broker.app.ShardClient", ForeignClient)
+@pytest.fixture(params=["near", "far", 1, 2])
+async def broker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+    client: type[ShardClient] = ForeignClient
+    if request.param != "near":
+        distance = Distance(None if request.param == "far" else request.param)
+        client = distant_client(distance, ForeignClient)
+    monkeypatch.setattr("broker.app.ShardClient", client)
     listeners = ListenersSettings(
         mqtt=MqttListenerSettings(port=0),
         amqp=AmqpListenerSettings(port=0),

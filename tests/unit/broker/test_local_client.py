@@ -158,7 +158,7 @@ class Sink:
 
 async def test_a_caller_may_go_after_its_exclusive_queue_deleted_itself(client: ShardClient) -> None:
     await client.queues.declare(declaration("q", durable=False, exclusive=True, auto_delete=True), "one")
-    consumer = client.consuming.subscribe(
+    consumer = await client.consuming.subscribe(
         client.consuming.find("q", "one"),
         "",
         "#",

@@ -1,0 +1,145 @@
+"""A client whose answers come later, as from another process; in order where they are about one queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from broker.engine.answers import Answer
+from broker.engine.client import ShardClient
+from broker.engine.shard import Shard
+from queue_manager.errors import QueueManagerError
+
+DELAY_S = 0.02
+
+
+class Distance:
+    """How long answers take. `late_count`: how many came late; `seed` None: all take as long."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._chance = None if seed is None else Random(seed)
+        self._free_at: dict[object, float] = {}
+        self.late_count = 0
+
+    def later(self, queue: object, call: Callable[[], None]) -> None:
+        """Call behind everything that was about this queue before."""
+        self.late_count += 1
+        loop = asyncio.get_running_loop()
+        delay_s = DELAY_S if self._chance is None else self._chance.choice((0, 0.001, DELAY_S))
+        at = max(self._free_at.get(queue, 0) + 1e-6, loop.time() + delay_s)
+        self._free_at[queue] = at
+        loop.call_at(at, call)
+
+
+class Gate:
+    """A sink that is given nothing before it is open, and nothing more once it is shut."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self._held: list[tuple[str, tuple[Any, ...]]] | None = []
+
+    def __getattr__(self, name: str) -> Callable[..., bool]:
+        return lambda *given: self._take(name, given)
+
+    def deliver(self, consumer: Any, messages: Any, claims: Any) -> bool:
+        return self._take("deliver", (consumer, list(messages), None if claims is None else list(claims)))
+
+    def _take(self, name: str, given: tuple[Any, ...]) -> bool:
+        if self._held is None:
+            return bool(getattr(self._sink, name)(*given))
+        self._held.append((name, given))
+        return True
+
+    def open(self) -> None:
+        """Give what came meanwhile."""
+        held, self._held = self._held, None
+        for name, given in held or ():
+            getattr(self._sink, name)(*given)
+
+    def shut(self) -> None:
+        """Give nothing of what came meanwhile."""
+        if self._held is not None:
+            self._held.clear()
+
+
+class Distant:
+    """Does what a part of a client does, and has its answers come later."""
+
+    def __init__(self, part: Any, distance: Distance) -> None:
+        self._part = part
+        self._distance = distance
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            answer = found(*arguments, **named)
+            return self._late(answer, _queue_of(arguments)) if isinstance(answer, Answer) else answer
+
+        return call
+
+    def _late(
+        self, answer: Answer[Any], queue: object, then: Callable[[], None] | None = None
+    ) -> Answer[Any]:
+        late: Answer[Any] = Answer()
+
+        def come() -> None:
+            try:
+                late.resolve(answer.result())
+            except QueueManagerError as error:
+                late.fail(error)
+            if then is not None:
+                then()
+
+        answer.then(lambda _: self._distance.later(queue, come))
+        return late
+
+
+class DistantConsuming(Distant):
+    """The part of a client that consumes."""
+
+    def __init__(self, part: Any, distance: Distance) -> None:
+        super().__init__(part, distance)
+        self._gates: dict[int, Gate] = {}
+
+    def subscribe(self, queue: Any, group: str, pattern: str, sink: Any, **options: Any) -> Answer[Any]:
+        gate = Gate(sink)
+        answer = self._part.subscribe(queue, group, pattern, gate, **options)
+
+        def note(answer: Answer[Any]) -> None:
+            try:
+                self._gates[id(answer.result())] = gate
+            except QueueManagerError:
+                pass
+
+        answer.then(note)
+        return self._late(answer, queue.name, gate.open)
+
+    def unsubscribe(self, consumer: Any, now_ms: int, *, keep_claims: bool = False) -> None:
+        gate = self._gates.pop(id(consumer), None)
+        if gate is not None:
+            gate.shut()
+        self._part.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
+
+
+def _queue_of(arguments: tuple[Any, ...]) -> object:
+    """Return the name of the queue that a call is about, as far as that can be seen."""
+    first = arguments[0] if arguments else None
+    group = getattr(first, "group", None)
+    return group.queue_name if group is not None else getattr(first, "name", first)
+
+
+def distant_client(distance: Distance, of: type[ShardClient] = ShardClient) -> type[ShardClient]:
+    """Return the class of clients that are so far from their shards while messages flow."""
+
+    class DistantClient(of):  # type: ignore[misc, valid-type]
+        def __init__(self, shard: Shard) -> None:
+            super().__init__(shard)
+            self.consuming: Any = DistantConsuming(self.consuming, distance)
+            self.settling: Any = Distant(self.settling, distance)
+
+    return DistantClient
