@@ -467,6 +467,7 @@ class AmqpOperations(World):
     ) -> None:
         now = time.time()
         unsure = [target for target, verdict in verdicts.items() if verdict == "either"]
+        refusing: list[tuple[Queue, bool]] = []
         for target, verdict in verdicts.items():
             queue = self.queues.queues[target]
             if verdict == "have":
@@ -477,7 +478,7 @@ class AmqpOperations(World):
             if verdict == "refuse":
                 queue.identities.had_no_room(message.identity)
                 if not delay_ms:
-                    self.queues.refused(queue, message, now)
+                    refusing.append((queue, True))
                 continue
             required = (verdict == "take" and room == "take") or (answer is True and not unknown)
             if required:
@@ -485,12 +486,13 @@ class AmqpOperations(World):
             else:
                 queue.identities.lost_track(message.identity)
                 if not delay_ms and answer is not True:
-                    self.queues.refused(queue, message, now, sure=False)
+                    refusing.append((queue, False))
             if delay_ms:
                 item = Item(message, (0, 0), now, required=required, not_before=sent + delay_ms / 1000)
                 queue.scheduled.append((now + delay_ms / 1000, item))
                 continue
             self.queues.append(queue, message, now, required=required, burst=burst)
+        self.queues.all_refused(refusing, message, now)
 
     def forget_returns(self, name: str, message: Message) -> None:
         """The message may have come back."""

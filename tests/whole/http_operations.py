@@ -94,13 +94,15 @@ class HttpOperations(World):
             routed = bool(verdicts) or max(heard, default=0) > 0
             if status == 200 and answer["routed"] != routed and (routed or -1 not in heard):
                 raise Mismatch(f"{message.body!r} says {answer}, the oracle says {verdicts} and {heard}")
+            now, refusing = time.time(), []
             for target, verdict in verdicts.items():
-                queue, now = self.queues.queues[target], time.time()
+                queue = self.queues.queues[target]
                 if verdict != "refuse":
                     sure = (verdict == "take" and room == "take") or status == 200
                     self.queues.append(queue, message, now, required=sure)
                 if verdict == "refuse" or (verdict == "either" and status != 200):
-                    self.queues.refused(queue, message, now, sure=verdict == "refuse")
+                    refusing.append((queue, verdict == "refuse"))
+            self.queues.all_refused(refusing, message, now)
 
     @staticmethod
     def _ready_for_a_get(queue: Queue) -> list[Item]:

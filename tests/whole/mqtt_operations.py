@@ -453,14 +453,16 @@ class MqttOperations(World):
             for one in (topic, *elsewhere)
         ]
         takers = max(found) or min(found)
+        refusing: list[tuple[Queue, bool]] = []
         for target, verdict in verdicts.items():
             if verdict == "refuse" or (verdict == "either" and reason == QUOTA and not refused):
-                self.queues.refused(self.queues.queues[target], message, now, sure=verdict == "refuse")
+                refusing.append((self.queues.queues[target], verdict == "refuse"))
                 continue
             sure = required and (verdict == "take" or reason == SUCCESS)
             if verdict == "either" and reason != SUCCESS:
-                self.queues.refused(self.queues.queues[target], message, now, sure=False)
+                refusing.append((self.queues.queues[target], False))
             self.queues.append(self.queues.queues[target], message, now, required=sure, burst=burst)
+        self.queues.all_refused(refusing, message, now)
         if reason is not None and version == 5 and reason != QUOTA:
             wanted = SUCCESS if takers or verdicts or retain else NO_SUBSCRIBERS
             if reason != wanted and takers != -1 and self.tells_nobody:

@@ -581,6 +581,13 @@ class Queues:
         item.state = DONE if is_taken or not queue.settings.durable else FAILED
         item.required = item.required and (is_taken or "either" not in verdicts)
 
+    def all_refused(self, queues: Iterable[tuple[Queue, bool]], message: Message, now: float) -> None:
+        """Some queues of a publish, each surely or perhaps, found no room: their copies go where dead letters
+        go once the others have the publish, and find the room that is left.
+        """
+        for queue, sure in queues:
+            self.refused(queue, message, now, sure=sure)
+
     def refused(self, queue: Queue, message: Message, now: float, *, sure: bool = True) -> None:
         """A publish found no room: where the queue says so, a copy goes where dead letters go."""
         if queue.settings.overflow != "reject-publish-dlx" or queue.no_publish:
