@@ -53,6 +53,7 @@ from config.settings_loader import ConfigError
 from storage.errors import StorageError
 from storage.fast_batch import fast_batch_status, is_fast_batch_on
 from storage.open import open_store, storage_holder_pid
+from storage.shards import refuse_left_shards
 from storage.store import Replay, Store
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class Broker:
             )
         elif storage is not None:
             raise ValueError("the storage stands in the settings")
+        if place is None and settings.workers not in (1, "auto"):
+            raise ValueError("workers: several are processes of `sluicemq serve`; this is one worker")
         if place is not None:
             from broker.workers.worker_settings import loading, settings_of
 
@@ -315,6 +318,9 @@ class Broker:
 
     async def _open_store(self, starting: StartLog, *, take_over: bool) -> Store:
         starting.step(f"opening the storage {self.settings.storage.url}")
+        if self._place is None or self._place.is_first:
+            count = 1 if self._place is None else self._place.count
+            await refuse_left_shards(self.settings.storage, count, starting.step)
         cluster = self.settings.cluster
         lease_ms = None if cluster is None else cluster.lease_ms
         opened = await open_store(

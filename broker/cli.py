@@ -99,6 +99,9 @@ def _serve(
     amqp: Annotated[int | None, typer.Option(help="AMQP port; 0 takes any free one.")] = None,
     http: Annotated[int | None, typer.Option(help="HTTP port; 0 takes any free one.")] = None,
     mqcore: Annotated[int | None, typer.Option(help="MQ-Core port; 0 takes any free one.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="How many processes share the work: a number, or auto.")
+    ] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Written (JSON: pid, ports) when the broker serves.")
     ] = None,
@@ -114,6 +117,7 @@ def _serve(
     gc.freeze()
     gc.enable()
     overrides = {
+        "workers": workers,
         "storage.url": storage,
         "listeners.mqtt.port": mqtt,
         "listeners.amqp.port": amqp,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
-import os
-import shlex
-import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,16 +19,14 @@ from broker.clock import Clock
 from broker.logs.log_processors import LogLevel, LogRepeats
 from broker.logs.printable import make_printable
 from broker.network.listening import ListenError
+from broker.outside import Outside, Process, tell_not_listening
 from broker.process.descriptors import open_files_limit, raise_limit
 from broker.process.loop_watch import LoopWatch
-from broker.process.service_manager import ServiceManager
-from broker.version import PRODUCT, VERSION
 from config import limits
 from config.settings import LogSettings, Settings
 from config.settings_loader import ConfigError
 from queue_manager.errors import QueueManagerError
 from storage.errors import StorageError, StoreInUse
-from storage.open import storage_holder
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -46,7 +41,40 @@ def run(
 
     SIGHUP has the settings read anew, by `load`.
     """
+    count = _worker_count(settings)
+    if count > 1:
+        return _run_workers(settings, load, ready_file, count, take_over=take_over)
     level = configure_logging(settings.log)
+    if not _prepare():
+        return EXIT_FAILED
+    return _run(Broker(settings, load=load), Process(settings, ready_file), level, take_over=take_over)
+
+
+def _worker_count(settings: Settings) -> int:
+    if settings.workers != "auto":
+        return settings.workers
+    from broker.process.usable_cores import usable_cores
+
+    return min(usable_cores(), limits.WORKERS_AUTO_MAX)
+
+
+def _run_workers(
+    settings: Settings, load: Callable[[], Settings], ready_file: Path | None, count: int, *, take_over: bool
+) -> int:
+    from broker.supervising import Common, refuse_take_over, supervise
+    from broker.workers.worker_mark import WorkerMark
+
+    if take_over:
+        return refuse_take_over()
+    mark = WorkerMark()
+    level = configure_logging(settings.log, mark)
+    if not _prepare():
+        return EXIT_FAILED
+    return supervise(Common(settings, load, ready_file, count, partial(_run, level=level), level, mark))
+
+
+def _prepare() -> bool:
+    """Have the process take what it may; whether that is enough."""
     _tune_threads()
     raise_limit()
     if open_files_limit() < limits.OPEN_FILES_MIN:
@@ -55,28 +83,28 @@ def run(
             f"{limits.OPEN_FILES_MIN} are needed at least",
             file=sys.stderr,
         )
-        return EXIT_FAILED
+        return False
+    return True
+
+
+def _run(broker: Broker, outside: Outside, level: LogLevel, *, take_over: bool = False) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(Broker(settings, load=load), level, ready_file, take_over=take_over))
+        return runner.run(_serve(broker, level, outside, take_over=take_over))
 
 
-async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, take_over: bool) -> int:
-    manager = ServiceManager()
+async def _serve(broker: Broker, level: LogLevel, outside: Outside, *, take_over: bool) -> int:
     broker.on_reload(level.follow)
-    stopping = _stop_signals(broker)
+    stopping = _stopping(broker, outside)
     exit_code = await _start(broker, stopping, take_over=take_over)
     if exit_code is not None:
         return exit_code
     tune_garbage_collection()
-    _announce(broker)
-    if ready_file is not None:
-        _write_ready_file(ready_file, broker)
-    _reload_at_sighup(broker)
+    _reload_when_told(broker, outside)
     watch = LoopWatch()
     watch.start()
     broker.tell_lag(lambda: watch.lag)
-    manager.ready(", ".join(f"{name} on port {port}" for name, port in broker.ports.items()))
-    alive = asyncio.create_task(_tell_alive(manager))
+    outside.serving(broker.ports, broker.storage_description)
+    alive = asyncio.create_task(_tell_alive(outside))
     waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(broker.failed.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in (*waits, alive):
@@ -84,7 +112,7 @@ async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, ta
     watch.stop()
     if watch.lag.stall_count:
         _log.info("loop.lag", **watch.lag._asdict())
-    manager.stopping("the store failed" if broker.failure is not None else "finishing what is open")
+    outside.stopping("the store failed" if broker.failure is not None else "finishing what is open")
     if broker.failure is not None:
         print(f"sluicemq: stopping, the store failed: {broker.failure.reason}", file=sys.stderr)
     try:
@@ -92,55 +120,59 @@ async def _serve(broker: Broker, level: LogLevel, ready_file: Path | None, *, ta
     except TimeoutError:
         print("sluicemq: the store did not close in time", file=sys.stderr)
         return EXIT_FAILED
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 - nobody is served any more
+    outside.stopped()
     return EXIT_FAILED if broker.failure is not None else EXIT_OK
 
 
-def _stop_signals(broker: Broker) -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets; the next one has the broker wait for no
-    client.
-    """
+def _stopping(broker: Broker, outside: Outside) -> asyncio.Event:
+    """Return an event that is set once the broker is told to stop; told again it waits for no client."""
     stopping = asyncio.Event()
 
-    def on_signal() -> None:
+    def stop() -> None:
         if stopping.is_set():
             broker.hurry()
         stopping.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    outside.on_stop(stop)
     return stopping
 
 
-def _reload_at_sighup(broker: Broker) -> None:
-    """Have SIGHUP read the settings anew; one signal after the other."""
+def _reload_when_told(broker: Broker, outside: Outside) -> None:
+    """Have the settings read anew each time that this is wanted; one time after the other."""
     wanted = asyncio.Event()
+    is_told = False
 
     async def reload() -> None:
+        nonlocal is_told
         while True:
             await wanted.wait()
             wanted.clear()
+            is_told = True
             try:
                 await broker.reload()
             except (ConfigError, QueueManagerError, StorageError) as error:
                 problems = error.problems if isinstance(error, ConfigError) else [error.reason]
                 _log.error("config.not_reloaded", problems=problems)
+            finally:
+                is_told = False
 
+    def on_reloaded(settings: Settings) -> None:
+        if not is_told:  # over HTTP, then
+            outside.reloaded()
+
+    broker.on_reload(on_reloaded)
     broker.hub.spawn(reload())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wanted.set)
+    outside.on_reload(wanted.set)
 
 
-async def _tell_alive(manager: ServiceManager) -> None:
-    while manager.alive_interval_s:
-        manager.alive()
-        await asyncio.sleep(manager.alive_interval_s)
+async def _tell_alive(outside: Outside) -> None:
+    while outside.alive_interval_s:
+        outside.alive()
+        await asyncio.sleep(outside.alive_interval_s)
 
 
 async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) -> int | None:
     """Start, unless told to stop before that is done; the exit code, or None once the broker serves."""
-    settings = broker.settings
     starting = asyncio.create_task(broker.start(take_over=take_over))
     stop = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +185,8 @@ async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) ->
     try:
         starting.result()
     except StoreInUse as error:
-        print(f"sluicemq: cannot start: {error.reason}; --take-over ends it", file=sys.stderr)
+        hint = "; --take-over ends it" if broker.settings.workers == 1 else ""
+        print(f"sluicemq: cannot start: {error.reason}{hint}", file=sys.stderr)
         return EXIT_FAILED
     except ConfigError as error:
         print(f"sluicemq: cannot start: {error}", file=sys.stderr)
@@ -162,9 +195,7 @@ async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) ->
         print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
         return EXIT_FAILED
     except ListenError as error:
-        holder = storage_holder(settings.storage)
-        hint = f" ({settings.storage.url} is in use by {holder})" if holder else ""
-        print(f"sluicemq: cannot listen: {error.reason}{hint}", file=sys.stderr)
+        tell_not_listening(error, broker.settings)
         return EXIT_FAILED
     return None
 
@@ -183,64 +214,10 @@ def _tune_threads() -> None:
     sys.setswitchinterval(0.0005)
 
 
-def _announce(broker: Broker) -> None:
-    _say(f"{PRODUCT} {VERSION} serving; storage: {broker.storage_description}")
-    listeners = broker.settings.listeners.opened()
-    names = {
-        "mqtt": "MQTT 3.1.1 and 5",
-        "mqtts": "the same over TLS",
-        "mqtt_ws": "over WebSocket",
-        "mqtt_wss": "over WebSocket, TLS",
-        "amqp": "AMQP 0.9.1 and 1.0",
-        "amqps": "the same over TLS",
-        "amqp_ws": "over WebSocket",
-        "amqp_wss": "over WebSocket, TLS",
-        "http": "HTTP",
-        "https": "the same over TLS",
-        "mqcore": "MQ-Core",
-        "mqcores": "the same over TLS",
-    }
-    for name, port in broker.ports.items():
-        _say(f"  {names[name]:<18} {listeners[name].bind}:{port}")
-    if broker.settings.log.format == "text":
-        _say("Try:")
-        if "amqp" in broker.ports:
-            _say(f"  {_python()} -m sluicemq.examples.amqp_worker --port {broker.ports['amqp']}    a worker")
-        if "mqtt" in broker.ports:
-            _say(f"  {_python()} -m sluicemq.examples.mqtt_device --port {broker.ports['mqtt']}    a device")
-        if "http" in broker.ports:
-            address = _browsable(listeners["http"].bind)
-            _say(f"  open http://{address}:{broker.ports['http']}/    the broker's page")
-        _say("Stop with Ctrl-C.")
-
-
-def _browsable(bind: str) -> str:
-    """Return an address as it stands in a URL, for a browser on this machine."""
-    if bind in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        return "localhost"
-    return f"[{bind}]" if ":" in bind else bind
-
-
-def _python() -> str:
-    """Return the interpreter this runs in, as one types it here."""
-    path = Path(sys.executable)
-    if path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    return shlex.quote(str(path))
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _write_ready_file(path: Path, broker: Broker) -> None:
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(json.dumps({"pid": os.getpid(), "ports": broker.ports}))
-    partial.replace(path)
-
-
-def configure_logging(settings: LogSettings) -> LogLevel:
-    """Write one line per event on standard error, as text or JSON; gives what changes the level."""
+def configure_logging(settings: LogSettings, *marks: structlog.typing.Processor) -> LogLevel:
+    """Write one line per event on standard error, as text or JSON, with what `marks` add; gives what changes
+    the level.
+    """
     level = LogLevel(settings.level)
     renderers: list[structlog.typing.Processor]
     if settings.format == "json":
@@ -251,6 +228,7 @@ def configure_logging(settings: LogSettings) -> LogLevel:
         processors=[
             level,
             LogRepeats(Clock()),
+            *marks,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

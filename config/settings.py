@@ -392,9 +392,19 @@ class TelemetrySettings(Section):
     """The share of the messages marked as sampled by their publishers that is traced."""
 
 
+def _read_workers(value: Any) -> Any:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)  # of a variable
+    if value != "auto" and (type(value) is not int or not 1 <= value <= limits.WORKERS_MAX):
+        raise ValueError(f"must be auto, or a number from 1 to {limits.WORKERS_MAX}")
+    return value
+
+
 class Settings(Section):
     """Everything a broker is told; `Settings()` is the default configuration with its listeners open."""
 
+    workers: Annotated[int | Literal["auto"], BeforeValidator(_read_workers)] = 1
+    """The processes that share the work; `auto`: one for each core there is."""
     storage: StorageSettings = StorageSettings()
     listeners: ListenersSettings = ListenersSettings(
         mqtt=MqttListenerSettings(), amqp=AmqpListenerSettings(), http=HttpListenerSettings()
@@ -429,6 +439,15 @@ class Settings(Section):
             raise ValueError(
                 "cluster: another broker cannot take over what storage.journal: local confirms, on a disk of"
                 " this machine"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _cluster_is_of_single_workers(self) -> "Settings":
+        if self.cluster is not None and self.workers != 1:
+            raise ValueError(
+                f"cluster: works with workers: 1 only, not {self.workers}: a lease is on one storage, and"
+                " each worker has one"
             )
         return self
 

@@ -159,7 +159,7 @@ class Listeners:
                 try:
                     listening.listen(limits.LISTEN_BACKLOG)
                 except OSError as error:
-                    raise _listen_error(name, listening.getsockname(), error) from error
+                    raise listen_error(name, listening.getsockname(), error) from error
         self.let_wait_in(makers)
 
     def let_wait_in(self, makers: Mapping[str, MakeProtocol]) -> None:
@@ -314,7 +314,7 @@ async def _bound(name: str, listener: ListenerSettings, *, shares_port: bool = F
             listener.bind, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        raise _listen_error(name, (listener.bind, listener.port), error) from error
+        raise listen_error(name, (listener.bind, listener.port), error) from error
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
@@ -329,9 +329,9 @@ async def _bound(name: str, listener: ListenerSettings, *, shares_port: bool = F
             try:
                 bound.bind(address)
             except OSError as error:
-                raise _listen_error(name, address, error) from error
+                raise listen_error(name, address, error) from error
         if listener.unix_path:
-            sockets.append(_bound_unix(name, listener.unix_path))
+            sockets.append(bound_unix(name, listener.unix_path))
     except BaseException:
         for bound in sockets:
             bound.close()
@@ -339,7 +339,8 @@ async def _bound(name: str, listener: ListenerSettings, *, shares_port: bool = F
     return sockets
 
 
-def _bound_unix(name: str, path: str) -> socket.socket:
+def bound_unix(name: str, path: str) -> socket.socket:
+    """Bind the Unix socket of a listener. Raises ListenError."""
     try:
         return bind_unix(path)
     except OSError as error:
@@ -348,7 +349,8 @@ def _bound_unix(name: str, path: str) -> socket.socket:
         raise ListenError(f"{name}: {path}: {error.strerror or error}") from error
 
 
-def _listen_error(name: str, address: tuple[object, ...], error: OSError) -> ListenError:
+def listen_error(name: str, address: tuple[object, ...], error: OSError) -> ListenError:
+    """Return the error that tells why a listener cannot have its address."""
     if error.errno == errno.EADDRINUSE:
         return AddressInUse(f"{name}: port {address[1]} of {address[0]} is in use", int(str(address[1])))
     return ListenError(f"{name}: port {address[1]} of {address[0]}: {error.strerror}")

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.workers.worker_place import WorkerPlace
 from config.settings import ClientListenerSettings, ListenerSettings, ListenersSettings, Settings
-from storage.shards import shard_path, shard_url
+from storage.shards import shard_settings
 
 _OF_FIRST_ONLY: Final = ("http", "https", "mqcore", "mqcores")
 
@@ -21,13 +21,7 @@ def settings_of(place: WorkerPlace, settings: Settings) -> Settings:
     """Return the settings that this worker goes by."""
     update: dict[str, object] = {"listeners": _listeners_of(place, settings.listeners)}
     if not place.is_first:
-        storage = settings.storage
-        update["storage"] = storage.model_copy(
-            update={
-                "url": shard_url(storage.url, place.number),
-                "journal_directory": shard_path(storage.journal_directory, place.number),
-            }
-        )
+        update["storage"] = shard_settings(settings.storage, place.number)
         update["mqtt"] = settings.mqtt.model_copy(update={"bridges": ()})
         update["queues"] = ()
         update["vhosts"] = tuple([vhost.model_copy(update={"queues": ()}) for vhost in settings.vhosts])
@@ -44,6 +38,12 @@ def _listeners_of(place: WorkerPlace, listeners: ListenersSettings) -> Listeners
     for name, listener in listeners.opened().items():
         if name in _OF_FIRST_ONLY and not place.is_first:
             update[name] = None
-        elif isinstance(listener, ClientListenerSettings) and name in place.unix_sockets:
-            update[name] = listener.model_copy(update={"unix_socket": ""})  # it is bound already
+        elif isinstance(listener, ClientListenerSettings) and _is_bound(name, listener, place):
+            update[name] = listener.model_copy(update={"unix_socket": ""})
     return listeners.model_copy(update=update)
+
+
+def _is_bound(name: str, listener: ClientListenerSettings, place: WorkerPlace) -> bool:
+    """Return whether the listener's Unix socket is there already, for all workers."""
+    bound = place.unix_sockets.get(name)
+    return bound is not None and bound.getsockname() == listener.unix_socket

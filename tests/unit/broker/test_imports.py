@@ -39,3 +39,21 @@ def test_start_imports_no_library_of_a_part_that_is_not_configured(start):
 def test_commands_that_ask_a_broker_import_neither_it_nor_its_store():
     imported = modules_after("import sluicemq.__main__")
     assert imported.isdisjoint({"queue_manager", "slatedb", "uvloop", *OPTIONAL})
+
+
+def test_one_worker_imports_nothing_of_several():
+    program = "import sys\nfrom broker import serve\n" + PLAIN_BROKER + "print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = done.stdout.split()
+    assert "broker.serve" in imported
+    of_several = ("broker.workers", "broker.supervising", "storage.read_only")
+    assert [name for name in imported if name.startswith(of_several)] == []
+
+
+def test_what_workers_are_forked_from_has_no_thread_and_no_loop():
+    program = (
+        "import asyncio, os\nfrom broker import serve, supervising\n"
+        "print(len(os.listdir('/proc/self/task')), asyncio._get_running_loop())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 None\n"

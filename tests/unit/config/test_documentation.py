@@ -35,7 +35,7 @@ def _key_rows() -> dict[str, list[str]]:
             covered = {key for key in keys if re.fullmatch(pattern, key)}
             assert covered, name
             rows |= dict.fromkeys(covered, cells)
-        elif re.match(
+        elif name == "workers" or re.match(
             r"(storage|cluster|listeners|mqtt|queue_manager|queues|access|log|telemetry)[.\[]", name
         ):
             rows[name] = cells
@@ -43,7 +43,7 @@ def _key_rows() -> dict[str, list[str]]:
 
 
 def _documented_keys() -> set[str]:
-    keys = {schema.dotted(path) for path, key in schema.paths() if len(path) > 1}
+    keys = {schema.dotted(path) for path, key in schema.paths() if len(path) > 1 or key.section is None}
     for path, key in schema.paths(QueueSettings):
         if key.section is None:
             keys.add("queues[]." + schema.dotted(path))

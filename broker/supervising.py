@@ -1,0 +1,123 @@
+"""A broker of several workers: what they have in common is taken here, and given to each."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from broker.admin.reloading import merged
+from broker.app import Broker
+from broker.logs.log_processors import LogLevel
+from broker.network.listening import ListenError
+from broker.network.reserved_ports import ReservedPorts
+from broker.outside import Outside, announce, status_text, tell_not_listening, write_ready_file
+from broker.process.service_manager import ServiceManager
+from broker.workers.supervised import Supervised
+from broker.workers.supervisor import EXIT_FAILED, Serving, Supervisor
+from broker.workers.worker_mark import WorkerMark
+from broker.workers.worker_place import WorkerPlace
+from config import limits
+from config.settings import Settings
+from config.settings_loader import ConfigError
+
+Run = Callable[[Broker, Outside], int]
+"""Runs a broker until it is told to stop; gives the exit code."""
+
+
+def supervise(common: Common) -> int:
+    """Have a broker of several workers run until SIGTERM, SIGINT or a failure; gives the exit code."""
+    directories = tempfile.gettempdir()
+    if len(directories) > limits.WORKER_DIRECTORY_BYTES_MAX:
+        return _cannot_start(f"{directories} is too long a path for sockets of workers; TMPDIR names another")
+    try:
+        ports = ReservedPorts(common.settings.listeners)
+    except ListenError as error:
+        tell_not_listening(error, common.settings)
+        return EXIT_FAILED
+    run_directory = Path(tempfile.mkdtemp(prefix="sluicemq-"))  # for this user alone
+    try:
+        return common.supervised_at(ports, run_directory).run()
+    finally:
+        ports.give_back()
+        shutil.rmtree(run_directory, ignore_errors=True)
+        if common.ready_file is not None:
+            common.ready_file.unlink(missing_ok=True)
+
+
+class Common:
+    """What there is once in a broker of `count` workers: settings, ready file, announcement."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Settings],
+        ready_file: Path | None,
+        count: int,
+        run: Run,
+        level: LogLevel,
+        mark: WorkerMark,
+    ) -> None:
+        """`load` reads the settings anew, `run` runs a worker; what it logs has the `mark`."""
+        self.settings = settings
+        self.ready_file = ready_file
+        self._count = count
+        self._run = run
+        self._load = load
+        self._level = level
+        self._mark = mark
+        self._ports: ReservedPorts
+        self._manager = ServiceManager()
+        self._is_announced = False
+
+    def supervised_at(self, ports: ReservedPorts, run_directory: Path) -> Supervisor:
+        """Return the supervisor of the workers that listen at these ports."""
+        self._ports = ports
+        places = [
+            WorkerPlace(number, self._count, run_directory, ports.unix_sockets)
+            for number in range(self._count)
+        ]
+        return Supervisor(
+            places, self._work, self._on_serving, self._reload, ports.leave_ports, self._manager
+        )
+
+    def _work(self, place: WorkerPlace, outside: Supervised) -> int:
+        self._mark.number = place.number
+        broker = Broker(self._at_ports(self.settings), load=self._loaded, place=place)
+        return self._run(broker, outside)
+
+    def _at_ports(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"listeners": self._ports.in_settings(settings.listeners)})
+
+    def _loaded(self) -> Settings:
+        return self._at_ports(self._load())
+
+    def _reload(self) -> None:
+        """Read the settings anew for workers that are started again; each tells itself what is wrong."""
+        try:
+            self.settings = merged(self.settings, self._load())
+        except ConfigError:
+            return
+        self._level.follow(self.settings)
+
+    def _on_serving(self, workers: Sequence[Serving]) -> None:
+        first = workers[0]
+        if self.ready_file is not None:
+            pids = [worker.pid for worker in workers]
+            write_ready_file(self.ready_file, {"ports": first.ports, "workers": pids})
+        if not self._is_announced:
+            self._is_announced = True
+            announce(self.settings, first.ports, f"{first.storage}; {self._count} workers")
+            self._manager.ready(status_text(first.ports))
+
+
+def refuse_take_over() -> int:
+    """Say that several workers cannot take a storage over; gives the exit code."""
+    return _cannot_start("--take-over works with workers: 1 only; stop the other broker")
+
+
+def _cannot_start(reason: str) -> int:
+    print(f"sluicemq: cannot start: {reason}", file=sys.stderr)
+    return EXIT_FAILED

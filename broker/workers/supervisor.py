@@ -1,0 +1,301 @@
+"""The supervisor: forks the workers of a broker, starts again who dies, and passes on what it is told.
+
+It has neither threads nor an event loop, since it forks whenever a worker died: it only waits, for signals
+and for what workers report. To each worker leads a channel, a pair of sockets. Over it go `STOP` and
+`RELOAD`, not as signals, since a terminal or service manager that signals all processes of a broker would be
+heard twice; and that it breaks tells a worker that its supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+import structlog
+
+from broker.process.service_manager import ServiceManager
+from broker.workers.supervised import RELOAD, RELOADED, SERVING, STOP, Supervised
+from broker.workers.worker_place import WorkerPlace
+from config import limits
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+
+_HEARD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+_log: Final = structlog.get_logger("sluicemq.workers")
+
+Work = Callable[[WorkerPlace, Supervised], int]
+"""Does the work of a worker, in its process, until told to stop; gives the exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A worker that serves: what it reported."""
+
+    pid: int
+    ports: dict[str, int]
+    storage: str
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker, and the process that it is at present."""
+
+    place: WorkerPlace
+    pid: int = 0
+    """0: it does not run, and is started at `due`."""
+    channel: socket.socket | None = None
+    serving: Serving | None = None
+    due: float = 0.0
+    began_serving: float = 0.0
+    heard: float = 0.0
+    """When it last reported."""
+    pause_s: float = limits.WORKER_RESTART_PAUSE_MIN_S
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The workers at `places`, each of which does `work`.
+
+    `on_serving` is called whenever all of them serve, `on_reload` when settings are to be read anew; the
+    `manager` is told how the broker is. `leave` closes, in a worker, what is the supervisor's.
+    """
+
+    places: Sequence[WorkerPlace]
+    work: Work
+    on_serving: Callable[[Sequence[Serving]], None]
+    on_reload: Callable[[], None]
+    leave: Callable[[], None]
+    manager: ServiceManager
+    _workers: list[_Worker] = field(init=False)
+    _selector: selectors.BaseSelector = field(init=False)
+    _woken: socket.socket = field(init=False)
+    _waking: socket.socket = field(init=False)
+    _stop_due: float | None = None
+    _next_alive: float = 0.0
+    _code: int = EXIT_OK
+
+    def run(self) -> int:
+        """Have the workers work until SIGTERM or SIGINT, or until one cannot start; gives the exit code.
+
+        SIGHUP has all of them read their settings anew.
+        """
+        self._workers = [_Worker(place) for place in self.places]
+        self._selector = selectors.DefaultSelector()
+        self._hear_signals()
+        try:
+            while self._is_needed():
+                self._start_due()
+                self._wait()
+                self._bury()
+                self._tell_alive()
+        finally:
+            self._selector.close()
+            self._restore_signals()
+        return self._code
+
+    def _is_needed(self) -> bool:
+        return self._stop_due is None or any(worker.pid for worker in self._workers)
+
+    # signals
+
+    def _hear_signals(self) -> None:
+        self._woken, self._waking = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waking.setblocking(False)
+        for number in _HEARD:
+            signal.signal(number, _note)
+        signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+
+    def _restore_signals(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self._woken.close()
+        self._waking.close()
+
+    def _on_signals(self) -> None:
+        with suppress(BlockingIOError):
+            for number in self._woken.recv(limits.WORKER_REPORT_BYTES_MAX):
+                if number in (signal.SIGTERM, signal.SIGINT):
+                    self._stop()
+                elif number == signal.SIGHUP:
+                    self.on_reload()
+                    self._tell_all(RELOAD)
+
+    def _stop(self, code: int = EXIT_OK) -> None:
+        """Have all workers stop; those that are stopping wait for no client any more."""
+        self._code = max(self._code, code)
+        if self._stop_due is None:
+            self._stop_due = time.monotonic() + limits.WORKER_STOP_TIMEOUT_S
+            self.manager.stopping("finishing what is open" if code == EXIT_OK else "a worker cannot start")
+        self._tell_all(STOP)
+
+    def _tell_all(self, what: bytes, besides: _Worker | None = None) -> None:
+        for worker in self._workers:
+            if worker.channel is not None and worker is not besides:
+                with suppress(OSError):  # it has just died, or is too busy to listen
+                    worker.channel.send(what)
+
+    # workers
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            if not worker.pid and worker.due <= now and self._stop_due is None:
+                self._start(worker)
+
+    def _start(self, worker: _Worker) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)  # the worker has our handlers until it begins
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._be(worker, theirs)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        theirs.close()
+        ours.setblocking(False)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        worker.pid, worker.channel, worker.serving = pid, ours, None
+        worker.heard = time.monotonic()
+
+    def _be(self, worker: _Worker, channel: socket.socket) -> NoReturn:
+        """Be that worker, in its process."""
+        code = EXIT_FAILED
+        try:
+            self._restore_signals()
+            self._selector.close()
+            for other in self._workers:
+                if other.channel is not None:
+                    other.channel.close()
+            self.leave()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            supervised = Supervised(worker.place, channel, self.manager.alive_interval_s)
+            code = self.work(worker.place, supervised)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _wait(self) -> None:
+        for key, _ in self._selector.select(self._until_next()):
+            if key.data is None:
+                self._on_signals()
+            else:
+                self._on_report(key.data)
+
+    def _until_next(self) -> float | None:
+        """Return the seconds until something is due, if anything is."""
+        if self._stop_due is not None:
+            due = [self._stop_due]
+        else:
+            due = [worker.due for worker in self._workers if not worker.pid]
+            if self.manager.alive_interval_s:
+                due.append(self._next_alive)
+        return max(min(due) - time.monotonic(), 0.0) if due else None
+
+    def _on_report(self, worker: _Worker) -> None:
+        assert worker.channel is not None
+        try:
+            report = worker.channel.recv(limits.WORKER_REPORT_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            report = b""
+        if not report:  # it ended, which SIGCHLD tells
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
+            worker.channel = None
+            return
+        worker.heard = time.monotonic()
+        told: dict[str, Any] = json.loads(report)
+        if told["report"] == SERVING:
+            worker.serving = Serving(worker.pid, told["ports"], told["storage"])
+            worker.began_serving = worker.heard
+            serving = [other.serving for other in self._workers if other.serving is not None]
+            if len(serving) == len(self._workers) and self._stop_due is None:
+                self.on_serving(serving)
+        elif told["report"] == RELOADED:
+            self.on_reload()
+            self._tell_all(RELOAD, besides=worker)
+
+    def _bury(self) -> None:
+        """See who died."""
+        for worker in self._workers:
+            if worker.pid:
+                pid, status = os.waitpid(worker.pid, os.WNOHANG)
+                if pid:
+                    self._on_death(worker, os.waitstatus_to_exitcode(status))
+        if self._stop_due is not None and time.monotonic() >= self._stop_due:
+            self._kill_left()
+
+    def _on_death(self, worker: _Worker, code: int) -> None:
+        pid, worker.pid = worker.pid, 0
+        served, worker.serving = worker.serving is not None, None
+        if worker.channel is not None:
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
+            worker.channel = None
+        if self._stop_due is not None:
+            if code != EXIT_OK:
+                self._code = EXIT_FAILED
+            return
+        number = worker.place.number
+        if code > 0 and not served:  # it said why
+            _log.error("worker.not_started", worker=number)
+            self._stop(EXIT_FAILED)
+            return
+        now = time.monotonic()
+        if served and now - worker.began_serving >= limits.WORKER_SERVED_LONG_S:
+            worker.pause_s = limits.WORKER_RESTART_PAUSE_MIN_S
+        worker.due = now + worker.pause_s
+        _log.error("worker.died", worker=number, pid=pid, why=_why(code), again_in_s=worker.pause_s)
+        worker.pause_s = min(worker.pause_s * 2, limits.WORKER_RESTART_PAUSE_MAX_S)
+
+    def _kill_left(self) -> None:
+        """End workers that did not stop in time."""
+        for worker in self._workers:
+            if worker.pid:
+                _log.error("worker.not_stopped", worker=worker.place.number, pid=worker.pid)
+                os.kill(worker.pid, signal.SIGKILL)
+                os.waitpid(worker.pid, 0)
+                self._on_death(worker, -signal.SIGKILL)
+
+    def _tell_alive(self) -> None:
+        """Tell the service manager's watchdog that the loops of all workers turn."""
+        interval_s = self.manager.alive_interval_s
+        now = time.monotonic()
+        if not interval_s or now < self._next_alive or self._stop_due is not None:
+            return
+        self._next_alive = now + interval_s
+        if all(now - worker.heard < 2 * interval_s for worker in self._workers if worker.serving is not None):
+            self.manager.alive()
+
+
+def _note(number: int, frame: object) -> None:
+    """Do nothing: the wake-up descriptor tells of the signal."""
+
+
+def _why(code: int) -> str:
+    """Describe how a process ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
