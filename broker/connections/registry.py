@@ -65,6 +65,7 @@ class Connections:
     transports: dict[Peer, None] = field(default_factory=dict, init=False)
     _flushes: dict[Peer, None] = field(default_factory=dict, init=False)
     _answers: dict[Peer, None] = field(default_factory=dict, init=False)
+    _before_write: list[Callable[[], None]] = field(default_factory=list, init=False)
     _held_back: list[Peer] = field(default_factory=list, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _settle_wanted: bool = field(default=False, init=False)
@@ -125,6 +126,11 @@ class Connections:
             self._schedule_end()
             self._announce()
 
+    def before_write(self, call: Callable[[], None]) -> None:
+        """Call that once, at the end of the loop turn, before output is written. It raises nothing."""
+        self._before_write.append(call)
+        self._schedule_end()
+
     def want_flush(self, transport: Peer) -> None:
         """Write this transport's output at the end of the loop turn."""
         self._flushes[transport] = None
@@ -149,6 +155,10 @@ class Connections:
             if self._settle_wanted:
                 self._settle_wanted = False
                 self._settle_left()
+            if self._before_write:
+                calls, self._before_write = self._before_write, []
+                for call in calls:
+                    call()
             self._write()
         finally:
             # one publish may be for thousands: others have their turn in between

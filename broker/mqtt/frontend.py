@@ -10,6 +10,7 @@ from broker.connections.registry import Goodbye
 from broker.mqtt.admission import Admission
 from broker.mqtt.connection.mqtt_client import MqttClient, Rate
 from broker.mqtt.consuming.subscribe import Subscriptions
+from broker.mqtt.lone_packets import LonePackets
 from broker.mqtt.publishing import publish
 from broker.mqtt.sessions.session_link import SessionLink
 from broker.mqtt.settling.outbound import Outbound
@@ -97,6 +98,8 @@ class MqttFrontend(Frontend):
             ev.UnsubscribeReceived: subscriptions.on_unsubscribe,
         }
         outbound.tell_room(subscriptions.wake)
+        if self._publishes is None:
+            client.transport.take_lone = LonePackets(self.connection, self._publisher, outbound).take
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:

@@ -35,7 +35,8 @@ class Transport(asyncio.Protocol):
 
     Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
     peer reads too slowly. `reading` says whether anything is read from it, `output` what it has not taken.
-    `share`: whose quotas hold for the client, once it was let in.
+    `share`: whose quotas hold for the client, once it was let in. `take_lone`: takes a small chunk if that
+    needs nothing but an answer, which it returns; None: the chunk is for the connection.
     The rest is one method for whatever the loop, the broker (`Peer`) or the front-end may want.
     Implements `broker.network.proxy_protocol.Proxied` and `Peer`.
     """
@@ -56,6 +57,7 @@ class Transport(asyncio.Protocol):
     paused: bool = field(default=False, init=False)
     peer: str = field(default="", init=False)
     share: Share = field(default=NO_SHARE, init=False)
+    take_lone: Callable[[bytes, float], bytes | None] | None = field(default=None, init=False)
     frontend: Frontend = field(init=False)
     output: Output = field(init=False)
     reading: Reading = field(init=False)
@@ -107,6 +109,21 @@ class Transport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Decode all bytes from the peer, act, have the answers written this turn."""
+        if (
+            self.take_lone is not None
+            and len(data) <= limits.LONE_CHUNK_BYTES_MAX
+            and not (self._flush_wanted or self.paused or self.share.is_paced or self.output.pending_bytes)
+        ):
+            try:
+                answer = self.take_lone(data, self._monotonic())
+            except Exception:
+                self._fail()
+                self.want_answer()
+                return
+            if answer is not None:
+                if answer:
+                    self.transport.write(answer)
+                return
         frontend = self.frontend
         connection = frontend.connection
         events = connection.receive(data, self._monotonic())
@@ -261,6 +278,7 @@ class Transport(asyncio.Protocol):
         self._dissolved = True
         self._flush_wanted = True  # for good: nobody is left to write to
         self.frontend.dissolve()
+        self.take_lone = None
         del self.frontend
 
     def pause_writing(self) -> None:

@@ -66,6 +66,7 @@ class Hub:
         self.peers = self._connections.peers
         self.check_deadlines = self._connections.check_deadlines
         self.hold_back = self._connections.hold_back
+        self.before_write = self._connections.before_write
         self.want_flush = self._connections.want_flush
         self.want_answer = self._connections.want_answer
         self.has_work = client.turns.has_work  # for `settle_turn`; asked for each chunk

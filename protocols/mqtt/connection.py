@@ -38,9 +38,7 @@ _CLOSED: Final = 3
 
 _FROM_SERVER: Final = frozenset({c.CONNACK, c.SUBACK, c.UNSUBACK, c.PINGRESP})
 _PINGRESP: Final = b"\xd0\x00"
-_PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
-_LONE_ACK_BYTES: Final = 4
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -88,13 +86,13 @@ class MqttConnection(AnsweringConnection):
         state = self._state
         if state == _LIVE and not self._buffer:
             self._last_received = now
-            if len(data) == _LONE_ACK_BYTES and data.startswith(_PUBACK_HEAD):
+            if len(data) == c.LONE_ACK_BYTES and data.startswith(c.PUBACK_HEAD):
                 packet_id = data[2] << 8 | data[3]
                 if packet_id:
                     return [events.AckRun(c.PUBACK, [packet_id], c.SUCCESS)]
-            run = self._publishes.take_single(data)
-            if run is not None and self._window.admit_one():
-                return [run]
+            lone = self._publishes.take_single(data)
+            if lone is not None and self._window.admit_one():
+                return [events.run_of(lone)]
             return self._decode(data)
         if state == _CLOSED or not data:
             return []
@@ -109,6 +107,19 @@ class MqttConnection(AnsweringConnection):
             self._buffer = bytearray()
             self.unfinished_bytes = 0
         return self._decode(data)
+
+    def take_lone(self, data: bytes, now: float) -> events.LonePublish | int | None:
+        """Take `data` if it is exactly one publish of QoS 1 and like the last, or one PUBACK, of which this
+        gives the packet identifier; None: it is for `receive`.
+
+        The publish has to be answered at once: it does not count for the Receive Maximum.
+        """
+        if self._state != _LIVE or self._buffer:
+            return None
+        self._last_received = now
+        if len(data) == c.LONE_ACK_BYTES and data.startswith(c.PUBACK_HEAD):
+            return (data[2] << 8 | data[3]) or None
+        return self._publishes.take_single(data) if self._window.has_room() else None
 
     def receive_eof(self) -> list[Any]:
         """Take the end of the transport; gives `ConnectionLost` unless it has been given before."""

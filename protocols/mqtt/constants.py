@@ -27,6 +27,9 @@ DISCONNECT: Final = 14
 AUTH: Final = 15
 WILL: Final = 0  # no packet: the will's own property block inside CONNECT
 
+LONE_ACK_BYTES: Final = 4  # of an acknowledgement without reason code or properties
+PUBACK_HEAD: Final = bytes((PUBACK << 4, 2))  # of one
+
 # The low four bits of the first byte that each packet must carry, section 2.1.3 (PUBLISH uses them all).
 FLAGS_BY_TYPE: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
 

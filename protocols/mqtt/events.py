@@ -1,7 +1,7 @@
 """The events of a connection for its front-end, in the order the client caused them."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from protocols.mqtt.hot import payloads_at
 from protocols.mqtt.packets import Connect, SubscriptionRequest
@@ -87,6 +87,18 @@ class PublishRun:
         return PublishRun(
             self.shape, count, ids, None, wire, self.stride_bytes, self.packet_id_offset, offset
         )
+
+
+LonePublish: TypeAlias = tuple[PublishShape, bytes, int, int]
+"""A single publish of QoS 1: its shape, its bytes as they came, where in them its packet identifier lies, and
+where its payload begins. A tuple, for there is one for each message.
+"""
+
+
+def run_of(lone: LonePublish) -> PublishRun:
+    """Return a single publish as a run."""
+    shape, wire, at, payload_offset = lone
+    return PublishRun(shape, 1, [wire[at] << 8 | wire[at + 1]], None, wire, len(wire), at, payload_offset)
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,6 @@ from protocols.mqtt.wire import encode_varint
 _SCALAR_MAX: Final = 8  # packets compared one by one before columns pay
 _WINDOW_MIN: Final = 64
 _ACK_WINDOW_MIN: Final = 16
-_ACK_BYTES: Final = 4
 _CODED_ACK_BYTES: Final = 5
 _ack: Final = Struct(">HH").pack  # first byte and remaining length, packet identifier
 _BLOCK: Final = 64  # payloads cut out by one call
@@ -119,18 +118,18 @@ def ack_run_length(data: bytes, start: int, end: int) -> int:
     """Count the four-byte acknowledgements with the first byte at `start` that follow one another; 0 for
     none.
     """
-    room = (end - start) // _ACK_BYTES
+    room = (end - start) // c.LONE_ACK_BYTES
     head = data[start : start + 2]
     if not room or head[1] != 2:
         return 0
-    if not data.startswith(head, start + _ACK_BYTES):
+    if not data.startswith(head, start + c.LONE_ACK_BYTES):
         return 1
     count = 0
     window = _ACK_WINDOW_MIN
     while count < room:
         wanted = min(window, room - count)
-        position = start + count * _ACK_BYTES
-        equal = _equal_columns(data, position, wanted, _ACK_BYTES, head)
+        position = start + count * c.LONE_ACK_BYTES
+        equal = _equal_columns(data, position, wanted, c.LONE_ACK_BYTES, head)
         count += equal
         if equal < wanted:
             break
@@ -233,4 +232,4 @@ def encode_ack_run(packet_type: int, packet_ids: Sequence[int], reason_code: int
     count = len(packet_ids)
     if count == 1:
         return _ack(first, packet_ids[0])
-    return restamp_packet_ids(_ack(first, 0) * count, _ACK_BYTES, 2, packet_ids)
+    return restamp_packet_ids(_ack(first, 0) * count, c.LONE_ACK_BYTES, 2, packet_ids)

@@ -53,10 +53,14 @@ class InboundWindow:
 
     def admit_one(self) -> bool:
         """Count one more publish of QoS 1 if it fits the Receive Maximum; whether it does."""
-        if self._maximum and self._open >= self._maximum:
+        if not self.has_room():
             return False
         self._open += 1
         return True
+
+    def has_room(self) -> bool:
+        """Return whether one more publish of QoS 1 or 2 fits the Receive Maximum."""
+        return not self._maximum or self._open < self._maximum
 
     def room(self) -> int:
         """Return how many more publishes of QoS 1 or 2 fit the Receive Maximum."""

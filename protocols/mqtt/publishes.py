@@ -8,7 +8,7 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.aliases import InboundAliases
 from protocols.mqtt.codec import check_flags
-from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.events import LonePublish, PublishRun, PublishShape
 from protocols.mqtt.handshake import check_response_topic
 from protocols.mqtt.hot import encode_publish_tail, packet_ids_at, payloads_at, run_length
 from protocols.mqtt.offer import Offer
@@ -112,7 +112,7 @@ class PublishDecoder:
             return PublishRun(shape, len(payloads), ids, payloads, data[start:stop])
         return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
 
-    def take_single(self, data: bytes) -> PublishRun | None:
+    def take_single(self, data: bytes) -> LonePublish | None:
         """Take `data` as one publish, if it is exactly one of QoS 1 and like the last, but for the size of
         its payload, perhaps; else None.
 
@@ -124,10 +124,9 @@ class PublishDecoder:
         at = len(prefix)
         if not data.startswith(prefix) or (self._tail and not data.startswith(self._tail, at + 2)):
             return None
-        packet_id = data[at] << 8 | data[at + 1]
-        if not packet_id:  # `take` says what is wrong with that
+        if not (data[at] or data[at + 1]):  # the packet identifier is 0: `take` says what is wrong with that
             return None
-        return PublishRun(self._shape, 1, [packet_id], None, data, self._stride, at, self._payload_offset)
+        return self._shape, data, at, self._payload_offset
 
     def take_each(
         self, data: bytes, start: int, end: int, before: PublishShape, count_max: int

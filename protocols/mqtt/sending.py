@@ -24,7 +24,6 @@ from protocols.sans_io_connection import Connection
 
 _Answer = Auth | ConnAck | Disconnect | PubAck | PubRec | PubRel | PubComp | SubAck | UnsubAck
 
-_PUBACK_HEAD: Final = bytes((c.PUBACK << 4, 2))
 _ALWAYS_INFORMED: Final = (c.CONNACK, c.DISCONNECT)
 
 
@@ -84,7 +83,7 @@ class AnsweringConnection(Connection):
         if count != 1:
             self._send_run(c.PUBACK, packet_ids)
         elif not self.closed:
-            self.output.append(_PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
+            self.output.append(c.PUBACK_HEAD + packet_ids[0].to_bytes(2, "big"))
 
     def send_pubrec_run(self, packet_ids: list[int]) -> None:
         """Answer success for QoS 2 publishes; duplicates are answered here from now on."""

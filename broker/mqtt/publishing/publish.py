@@ -142,14 +142,14 @@ class TopicTarget:
 
     def publish(self, publisher: Publisher, run: PublishRun) -> None:
         """See `Target.publish`: what is stored is answered once it is durable."""
-        targets = self._targets
-        if targets is None or not targets.is_current:
-            self._direct = None
-        elif self._direct is not None and self._direct_version.is_current:
-            for subscriber in self._direct:
+        direct = self.direct()
+        if direct is not None:
+            for subscriber in direct:
                 subscriber.pass_on(run)
             publisher.accept(run.packet_ids, self._shape.qos)
             return
+        targets = self._targets
+        self._direct = None
         now_ms = publisher.hub.clock.now_ms()
         try:
             if targets is None or not targets.is_current:
@@ -171,6 +171,13 @@ class TopicTarget:
         else:
             self._refuse(publisher, run, outcome)
 
+    def direct(self) -> list[Subscriber] | None:
+        """Return the subscribers if nothing is to be done but to pass publishes on to them, as of now."""
+        targets = self._targets
+        if targets is None or not targets.is_current or not self._direct_version.is_current:
+            return None
+        return self._direct
+
     def _publish_singly(self, publisher: Publisher, run: PublishRun) -> None:
         for single in singles(run):
             self.publish(publisher, single)
@@ -183,16 +190,17 @@ class TopicTarget:
         if audience is not None:
             audience.came(run)
             if not targets.queues:
-                self._note_direct(audience)
+                self._note_direct(publisher, audience)
                 return tell(audience, run.payloads)
         assert plan is not None
         outcome = publisher.core.publishing.publish(plan, run.payloads, now_ms)
         return outcome, plan.durable
 
-    def _note_direct(self, audience: Audience) -> None:
-        version = audience.version
-        self._direct = audience.direct if audience.is_direct else None
-        self._direct_version = version
+    def _note_direct(self, publisher: Publisher, audience: Audience) -> None:
+        self._direct_version = audience.version
+        if audience.is_direct:
+            self._direct = audience.direct
+            publisher.publishes_directly = True
 
     def _accept(self, publisher: Publisher, run: PublishRun, *, is_stored: bool) -> None:
         shape = self._shape

@@ -12,7 +12,7 @@ from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import Subscription
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
-from protocols.mqtt.events import PublishRun
+from protocols.mqtt.events import LonePublish, PublishRun
 from protocols.mqtt.packets import Connect
 from queue_manager.errors import AccessRefused
 
@@ -43,6 +43,9 @@ class LoggedFilter:
 
     def pass_on(self, run: PublishRun) -> None:
         """See `Subscriber`: nothing goes to a log as it came by wire."""
+
+    def pass_on_lone(self, lone: LonePublish) -> None:
+        """See `pass_on`."""
 
     def forward(self, run: PublishRun, subscription: Subscription) -> None:
         """See `Subscriber`: publishes of QoS 0 go to sessions that are connected."""

@@ -25,7 +25,7 @@ from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.aliases import OutboundAliases, encode_alias
 from protocols.mqtt.connection import MqttConnection
-from protocols.mqtt.events import AckRun, PublishRun
+from protocols.mqtt.events import AckRun, LonePublish, PublishRun, run_of
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -60,6 +60,7 @@ class Outbound:
     _unchecked_bytes: int = field(default=0, init=False)
     _held: deque[tuple[PublishRun, Subscription | None]] | None = field(default=None, init=False)
     _held_bytes: int = field(default=0, init=False)
+    _gathered: list[LonePublish] = field(default_factory=list, init=False)
     _unsent_bytes_max: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,8 +133,50 @@ class Outbound:
         """Go on: the client reads again."""
         self._is_stall_noted = False
 
+    def pass_on_lone(self, lone: LonePublish) -> None:
+        """See `Subscriber`: what many devices said in this turn is sent together."""
+        gathered = self._gathered
+        gathered.append(lone)
+        count = len(gathered)
+        if count == 1:
+            self._client.hub.before_write(self._end_gathering)
+        elif count == limits.LONE_PUBLISHES_GATHERED_MAX:
+            self._send_gathered()
+
+    def _end_gathering(self) -> None:
+        self._client.transport.guard(self._send_gathered)
+
+    def _send_gathered(self) -> None:
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered = []
+        connection = self._connection
+        unchecked_bytes = self._unchecked_bytes + sum([len(lone[1]) for lone in gathered])
+        if (
+            unchecked_bytes > limits.ROOM_CHECK_BYTES
+            or self._waiting
+            or self.window.free() < len(gathered)
+            or connection.closed
+            or connection.client_maximum_packet_size < limits.LONE_CHUNK_BYTES_MAX
+            or self._transport.share.is_paced
+        ):
+            for lone in gathered:
+                self.pass_on(run_of(lone))
+            return
+        self._unchecked_bytes = unchecked_bytes
+        ids = iter(self.window.take(len(gathered)))
+        connection.output.append(
+            b"".join(
+                [wire[:at] + next(ids).to_bytes(2, "big") + wire[at + 2 :] for _, wire, at, _ in gathered]
+            )
+        )
+        self._want_flush()
+
     def pass_on(self, run: PublishRun) -> None:
         """See `Subscriber`: byte for byte, but for packet identifiers."""
+        if self._gathered:
+            self._send_gathered()
         connection = self._connection
         if connection.closed:
             return
@@ -148,9 +191,9 @@ class Outbound:
             if self._held is not None:
                 self._add_held(run, None)
                 return
-            self._unchecked_bytes = 0
             if not self._has_room(run.count):
                 return
+            self._unchecked_bytes = 0
         stride = run.stride_bytes
         if (stride or size) > connection.client_maximum_packet_size:
             self._resend(run)
@@ -233,6 +276,7 @@ class Outbound:
 
     def hold(self) -> None:
         """Have plain messages wait for older ones that are sent in steps."""
+        self._send_gathered()
         if self._held is None:
             self._held = deque()
             self._unchecked_bytes = _HELD_BYTES  # has it looked at: others pay nothing for it
@@ -266,6 +310,7 @@ class Outbound:
 
     def send(self, outgoing: Outgoing) -> None:
         """Send messages, or keep those that the client's Receive Maximum has no room for."""
+        self._send_gathered()
         if outgoing.qos == 0:
             self._write(outgoing)
             return
@@ -281,6 +326,7 @@ class Outbound:
         """Send deliveries of a queue; those that found their places taken meanwhile, by what their group gave
         up while it was asked for them, go back.
         """
+        self._send_gathered()
         claims = outgoing.claims
         if claims is None:
             self._write(outgoing)
@@ -316,6 +362,13 @@ class Outbound:
             self.note_room()
 
     # what the client says
+
+    def take_lone_ack(self, packet_id: int) -> bool:
+        """Take a PUBACK that does nothing but free the place of a message; False: it is for `on_acks`."""
+        if self.claims or self._shared or self._places or self._waiting or self._session is not None:
+            return False
+        self.window.in_use.discard(packet_id)
+        return True
 
     def on_acks(self, event: AckRun) -> None:
         """Take PUBACK, PUBREC or PUBCOMP of what was sent; a PUBREL ends the exchange of what was
@@ -448,6 +501,7 @@ class Outbound:
         """Write messages alike, of one size; False: they are too large for the client. Topics have aliases
         where it allows some.
         """
+        self._send_gathered()
         connection = self._connection
         version = connection.protocol_version
         aliases = self._aliases

@@ -26,10 +26,11 @@ class Publisher:
 
     `core` is the way to the core, `pubsub` has the subscribers; `session` is the publisher's, if that
     outlives the connection. `subscriber`: the client as a subscriber, since "no local" subscriptions of its
-    own are not for its publishes.
+    own are not for its publishes. `publishes_directly`: there was a topic with nobody but subscribers to pass
+    its publishes on to.
     """
 
-    __slots__ = ("core", "hub", "identity", "pubsub", "session")
+    __slots__ = ("core", "hub", "identity", "publishes_directly", "pubsub", "session")
 
     client: MqttClient | None = None
     subscriber: Subscriber | None = None
@@ -40,6 +41,7 @@ class Publisher:
         self.pubsub = pubsub
         self.identity = identity
         self.session = session
+        self.publishes_directly = False
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
         """Answer publishes with success; `note` is for who reads reason strings."""

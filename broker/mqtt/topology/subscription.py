@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 from broker.engine.session_traffic import Session
-from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.events import LonePublish, PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
 
 _SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
@@ -38,6 +38,9 @@ class Subscriber(Protocol):
 
     def pass_on(self, run: PublishRun) -> None:
         """Send publishes on as they came."""
+
+    def pass_on_lone(self, lone: LonePublish) -> None:
+        """Send a single publish on as it came, at the end of the loop turn."""
 
     def forward(self, run: PublishRun, subscription: Subscription) -> None:
         """Send publishes on as the subscription wants them."""

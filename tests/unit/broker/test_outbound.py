@@ -1,5 +1,6 @@
 """broker.mqtt.settling.outbound: what a client that acknowledges late, or takes only small packets, costs."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,9 @@ from broker.process.counters import Counters
 from config import limits
 from config.settings import Settings
 from protocols.mqtt import constants as c
+from protocols.mqtt.client import PacketReader
 from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.hot import encode_publish
 from queue_manager.claims.claim import IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim
 from queue_manager.quota_accounts import NO_SHARE
 
@@ -29,6 +32,7 @@ class Client:
             share=NO_SHARE,
             want_flush=lambda: None,
             flush=self.connection.output.clear,
+            guard=lambda call: call(),
             peer="",
         )
         self.unsendable: list[Any] = []
@@ -42,11 +46,25 @@ class Client:
             client=SimpleNamespace(settling=settling),
             clock=SimpleNamespace(now_ms=lambda: 0),
             settings=Settings(mqtt=settings),
+            before_write=lambda call: self.at_end.append(call),
         )
+        self.at_end: list[Callable[[], None]] = []
         self.core, self.clock = self.hub.client, self.hub.clock
         self.client_id = "c"
         self.outbound = Outbound(self)
         self.outbound.limit(receive_maximum, 0)
+
+    def end_turn(self):
+        for call in self.at_end:
+            call()
+        self.at_end.clear()
+
+    def sent(self):
+        """Packet identifiers and payloads, in order; the topic is one letter, and there are no properties."""
+        return [
+            (body[3] << 8 | body[4], body[6:])
+            for first, body in PacketReader().feed(b"".join(self.connection.output))
+        ]
 
     def sent_count(self):
         return len(self.connection.output)
@@ -54,6 +72,12 @@ class Client:
 
 def make_claim(state=IN_FLIGHT):
     return Claim(SETTLED_MESSAGE, 0, None, 1, state, None, 0)
+
+
+def lone(payload):
+    wire = encode_publish(c.MQTT_5, b"t", 1, False, False, 9, b"", payload)
+    offset = len(wire) - len(payload)
+    return PublishShape(0x32, "t", b""), wire, offset - 3, offset
 
 
 def outgoing(payloads, claims=None, **options):
@@ -165,3 +189,81 @@ def test_publishes_that_have_no_wire_of_their_own_are_passed_on(client, qos):
     client.outbound.pass_on(PublishRun(shape, 1, ids, [b"body"]))
     client.outbound.pass_on(PublishRun(shape, 1, [], [b"body"]))
     assert [packet.endswith(b"body") for packet in client.connection.output] == [True, True]
+
+
+def test_lone_publishes_of_a_turn_are_sent_together_at_its_end():
+    client = Client(packet_bytes_max=1 << 28)
+    for payload in (b"a", b"bb", b""):
+        client.outbound.pass_on_lone(lone(payload))
+    assert client.sent_count() == 0
+    client.end_turn()
+    assert client.sent_count() == 1
+    assert client.sent() == [(1, b"a"), (2, b"bb"), (3, b"")]
+    assert client.outbound.window.in_use == {1, 2, 3}
+
+
+def test_what_is_sent_after_lone_publishes_comes_behind_them(client):
+    shape, wire, at, offset = lone(b"run")
+    run = PublishRun(shape, 1, [9], None, wire, len(wire), at, offset)
+    client.outbound.pass_on_lone(lone(b"1"))
+    client.outbound.send(outgoing([b"2"]))
+    client.outbound.pass_on_lone(lone(b"3"))
+    client.outbound.pass_on(run)
+    client.outbound.pass_on_lone(lone(b"4"))
+    client.outbound.send_claimed(outgoing([b"5"], [make_claim()]))
+    client.end_turn()
+    assert [payload for _, payload in client.sent()] == [b"1", b"2", b"3", b"run", b"4", b"5"]
+
+
+def test_lone_publishes_beyond_the_receive_maximum_wait_in_order(client):
+    client.outbound.send(outgoing([b"x"] * 8))
+    for number in range(5):
+        client.outbound.pass_on_lone(lone(b"%d" % number))
+    client.end_turn()
+    assert [payload for _, payload in client.sent()][8:] == [b"0", b"1"]
+    client.outbound.pass_on_lone(lone(b"5"))
+    client.end_turn()
+    client.outbound.finished([1, 2, 3, 4])
+    assert [payload for _, payload in client.sent()][10:] == [b"2", b"3", b"4", b"5"]
+
+
+def test_a_lone_publish_too_large_for_the_client_is_passed_over(client):
+    for payload in (b"a", b"x" * 1_000, b"b"):
+        client.outbound.pass_on_lone(lone(payload))
+    client.end_turn()
+    assert [payload for _, payload in client.sent()] == [b"a", b"b"]
+    assert client.hub.counters.dropped_too_large == 1
+
+
+def test_no_lone_publish_is_sent_after_the_end(client):
+    client.outbound.pass_on_lone(lone(b"a"))
+    client.connection.closed = True
+    client.end_turn()
+    assert client.sent_count() == 0
+
+
+def test_many_lone_publishes_are_sent_before_the_turn_ends():
+    client = Client(receive_maximum=1_000, packet_bytes_max=1 << 28)
+    for _ in range(limits.LONE_PUBLISHES_GATHERED_MAX):
+        client.outbound.pass_on_lone(lone(b"a"))
+    assert len(client.sent()) == limits.LONE_PUBLISHES_GATHERED_MAX
+
+
+def test_small_messages_for_a_client_that_reads_nothing_are_dropped():
+    client = Client(receive_maximum=65_535, packet_bytes_max=1 << 28, max_unsent_bytes=1 << 16)
+    client.transport.output.buffered_bytes = lambda: 1 << 17
+    for _ in range(10):
+        for _ in range(200):
+            client.outbound.pass_on_lone(lone(b"x" * 100))
+        client.end_turn()
+    assert client.hub.counters.dropped_slow_consumer == 2_000 - len(client.sent())
+    assert len(b"".join(client.connection.output)) <= limits.ROOM_CHECK_BYTES
+
+
+def test_a_lone_acknowledgement_frees_a_place_only_where_that_is_all_it_does(client):
+    client.outbound.pass_on_lone(lone(b"a"))
+    client.end_turn()
+    assert client.outbound.take_lone_ack(1)
+    assert client.outbound.window.free() == 10
+    client.outbound.send_claimed(outgoing([b"x"], [make_claim()]))
+    assert not client.outbound.take_lone_ack(2)
