@@ -59,6 +59,7 @@ from storage.store import Replay, Store
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
     from broker.workers.worker_place import WorkerPlace
+    from broker.workers.workers import Workers
 
 _log: Final = structlog.get_logger("sluicemq")
 
@@ -135,6 +136,7 @@ class Broker:
         self._hub: Hub | None = None
         self._vhosts: VhostDirectory
         self._links: Links
+        self._workers: Workers | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -275,10 +277,16 @@ class Broker:
         try:
             starting.step("declaring the configured queues")
             shard.start()
+            if self._workers is not None:
+                starting.step("finding the other workers")
+                await self._workers.meet(self.hub.want_settle)
             await self._vhosts.begin(self.settings.vhosts)
             await declare_configured(self.settings, self._client_of)
             shard.wake()
             self.hub.spawn(delete_left(client.groups))
+            if self._workers is not None:
+                starting.step("waiting for the first worker")
+                await self._workers.begin()
             starting.step("taking the ports")
             await self._listen(store)
             if self._place is None or self._place.is_first:
@@ -296,10 +304,17 @@ class Broker:
         """Make what clients are served with; give the way to the shard."""
         loop = asyncio.get_running_loop()
         client = ShardClient(shard)
+        if self._place is not None:
+            from broker.workers.workers import Workers
+
+            self._workers = Workers(self._place, client, self.clock)
+            client = self._workers.client
         if self._telemetry is not None:
             client = self._telemetry.trace(client)
         self._hub = Hub(self.settings, client, access, self.clock, loop)
         self._hub.banning.restore()
+        if self._workers is not None:
+            self._workers.on_progress(self._hub.progressed)
         EventExchange(loop, self.clock, client, self._hub.counters)
         access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(
@@ -368,6 +383,8 @@ class Broker:
             self._hub.stop_tasks()
             await self._farewell.say(self._hub, self._http.values(), confirms=self.failure is None)
             await self._hub.access.close()
+        if self._workers is not None:
+            self._workers.stop()
         await asyncio.wait_for(shard.close(), limits.DRAIN_TIMEOUT_S)
         if self._telemetry is not None:
             await self._telemetry.stop()

@@ -613,3 +613,12 @@ ACCESS_COVER_STATES_MAX: Final = 2_000  # of a pattern's automaton; one with mor
 ACCESS_COVER_STEPS_MAX: Final = 20_000  # of comparing it with a binding with wildcards
 HOSTS_KNOWN_MAX: Final = 1_024  # addresses and names of which it is kept whether they are this machine's
 ACCESS_DECISIONS_KEPT_MAX: Final = 4_096  # of one connection
+
+# workers
+LINK_OUTPUT_BYTES_HIGH: Final = 8 * MIB  # unwritten to another worker before its consumers pause
+LINK_PLANS_MAX: Final = 4_096  # kinds of publishes that another worker is told of once
+WORKERS_MEET_TIMEOUT_S: Final = 60  # for all workers to be there at a start
+WORKER_CONNECT_INTERVAL_MS: Final = 50
+OUTBOX_UNCONFIRMED_MAX: Final = 256  # messages on their way to a queue of another worker
+OUTBOX_RETRY_MS: Final = 1_000  # before one that was refused is sent again
+OUTBOX_LEASE_MS: Final = 60_000  # before what was sent and not confirmed is sent again

@@ -24,6 +24,7 @@ CALL_VERBS: Final = frozenset(
 CONTROL_VERBS: Final = frozenset({"$ack", "$nack", "$reject", "$commit", "$extend", *CALL_VERBS})
 
 
+OUTBOX_PREFIX: Final = "amq.outbox."  # of queues that hold what queues of other workers are owed
 PASSING_GROUP_PREFIX: Final = "%client-"
 """Groups of these names go with the client that made them. Names made of client identifiers escape '%'."""
 

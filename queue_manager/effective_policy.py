@@ -127,6 +127,9 @@ class Effective(NamedTuple):
         return told
 
 
+NO_POLICIES: Final = Effective(None, None)
+
+
 NONE: Final = Effective(None, None)
 LEAST_KEYS: Final = frozenset(
     (

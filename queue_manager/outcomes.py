@@ -14,6 +14,7 @@ REFUSED_IN_PART: Final = 7  # some queues are full, the others took it (`Publish
 REFUSED_PAUSED: Final = 8  # as REFUSED_DEPTH, of queues that are paused for publishers
 REFUSED_SESSION: Final = 9  # a session that lasts has no room, and publishers are to be told
 REFUSED_QUOTA: Final = 10  # as REFUSED_DEPTH, by a quota of a virtual host or user
+REFUSED_LOST: Final = 11  # the worker that has the queue ended before it said whether it took it
 FULL: Final = (REFUSED_DEPTH, REFUSED_IN_PART, REFUSED_PAUSED, REFUSED_QUOTA)
 
 REASONS: Final = {
@@ -27,6 +28,7 @@ REASONS: Final = {
     REFUSED_PAUSED: "the queue is paused for publishers",
     REFUSED_SESSION: "the session of a subscriber has no room",
     REFUSED_QUOTA: "a quota of bytes stored is used up",
+    REFUSED_LOST: "the worker that has the queue ended before it confirmed the message",
 }
 
 

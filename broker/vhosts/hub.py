@@ -72,6 +72,7 @@ class Hub:
         self.has_work = client.turns.has_work  # for `settle_turn`; asked for each chunk
         self.want_settle = self._connections.want_settle
         self.banning = Banning(client, access, clock, self._connections, self.events)
+        self.progressed = self._connections.committed  # more is durable: who was held back may go on
         self.spawn = self._connections.spawn
         self.stop_tasks = self._connections.stop_tasks
         access.exchange_types.is_topic = self._is_topic

@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable
 
 from config import limits
 from queue_manager.address import PREFIX, address_of, canonical, queue_of
 from queue_manager.patterns import compile_pattern
 from queue_manager.queue.queue import Queue
-from queue_manager.validity import Version
+from queue_manager.routing.route import ForeignQueue, Route, by_shard
 
 _Predicate = Callable[[str], bool]
-
-
-class Route(Version):
-    """The queues of one topic or name, as of one version of the bindings.
-
-    `topics_of`: the virtual host whose topics of MQTT it meets, as it leads through the exchange where those
-    are; None: it does not.
-    """
-
-    __slots__ = ("durable_count", "queues", "topics_of")
-
-    def __init__(self, queues: tuple[Queue, ...], topics_of: str | None = None) -> None:
-        super().__init__()
-        self.queues = queues
-        self.topics_of = topics_of
-        self.durable_count = sum(queue.durable for queue in queues)
-
-    def __bool__(self) -> bool:
-        return bool(self.queues)
-
-
-def joined(routes: Collection[Route]) -> Route:
-    """Return all queues of some routes, each once; never current."""
-    queues = dict.fromkeys(queue for route in routes for queue in route.queues)
-    topics_of = next((route.topics_of for route in routes if route.topics_of is not None), None)
-    route = Route(tuple(queues), topics_of)
-    route.expire()
-    return route
-
-
-def open_to(route: Route, publisher: str) -> Route:
-    """Return the queues of a route that take messages from a publisher; not current if some do not."""
-    queues = tuple(queue for queue in route.queues if queue.policy.not_from != publisher)
-    if len(queues) == len(route.queues):
-        return route
-    left = Route(queues, route.topics_of)
-    left.expire()
-    return left
-
-
-NOWHERE: Final = Route(())
-NOWHERE.expire()
 
 
 class Bindings:
@@ -65,19 +22,19 @@ class Bindings:
     """
 
     def __init__(self) -> None:
-        self._by_name: dict[str, list[tuple[_Predicate, Queue]]] = {}
-        self._others: list[tuple[_Predicate, Queue]] = []
+        self._by_name: dict[str, list[tuple[_Predicate, Queue | ForeignQueue]]] = {}
+        self._others: list[tuple[_Predicate, Queue | ForeignQueue]] = []
         self._routes: dict[str | None, dict[str, Route]] = {}  # by literal name, then by topic
         self._route_count = 0
         self._to_queue: dict[Queue, Route] = {}
 
-    def add(self, queue: Queue) -> None:
+    def add(self, queue: Queue | ForeignQueue) -> None:
         """Bind a queue's topics."""
         for topic in queue.topics:
             self._list_of(topic).append((_topic_predicate(topic), queue))
             self._changed(topic)
 
-    def remove(self, queue: Queue) -> None:
+    def remove(self, queue: Queue | ForeignQueue) -> None:
         """Unbind a queue."""
         for topic in queue.topics:
             bindings = self._list_of(topic)
@@ -86,6 +43,9 @@ class Bindings:
             if not bindings and name is not None:
                 self._by_name.pop(name, None)
             self._changed(topic)
+        if isinstance(queue, ForeignQueue):
+            queue.route.expire()
+            return
         route = self._to_queue.pop(queue, None)
         if route is not None:
             route.expire()
@@ -103,14 +63,15 @@ class Bindings:
         routes = self._routes.get(name)
         route = None if routes is None else routes.get(topic)
         if route is None:
-            found: dict[Queue, None] = {}
+            found: dict[Queue | ForeignQueue, None] = {}
             asked = canonical(topic)
             if name is not None:
                 found.update(
                     (queue, None) for matches, queue in self._by_name.get(name, ()) if matches(asked)
                 )
             found.update((queue, None) for matches, queue in self._others if matches(asked))
-            route = Route(tuple(found))
+            queues, foreign = by_shard(found)
+            route = Route(queues, None, foreign)
             self._keep(name, topic, route)
         return route
 
@@ -120,7 +81,7 @@ class Bindings:
         self._routes.setdefault(name, {})[topic] = route
         self._route_count += 1
 
-    def _list_of(self, topic: str) -> list[tuple[_Predicate, Queue]]:
+    def _list_of(self, topic: str) -> list[tuple[_Predicate, Queue | ForeignQueue]]:
         name = _literal_name(topic)
         return self._others if name is None else self._by_name.setdefault(name, [])
 

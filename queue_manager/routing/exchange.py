@@ -10,8 +10,8 @@ from queue_manager.address import local_name, sibling, vhost_of
 from queue_manager.errors import InvalidArgument, NotText
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange_types.types_by_name import make_matcher
+from queue_manager.routing.route import ForeignQueue, Route, by_shard
 from storage.records import TO_EXCHANGE, TO_QUEUE, BindingKey
 
 TOPICS: Final = "amq.topic"
@@ -70,25 +70,25 @@ class Exchange:
         self.bindings: dict[BindingKey, Binding] = {}
         self.incoming: dict[Binding, Exchange] = {}
         self._routes: dict[str, Route] = {}
-        self._by_queues: dict[tuple[str | None, tuple[Queue, ...]], Route] = {}
+        self._by_queues: dict[tuple[str | None, tuple[Queue | ForeignQueue, ...]], Route] = {}
 
     def follow(self, alternate: str | None) -> None:
         """Have the alternate exchange that a policy asks for, unless it was declared with one."""
         wanted = alternate if self.definition.alternate is None else self.definition.alternate
         self.alternate = None if wanted is None else sibling(self.name, wanted)
 
-    def binding_to(self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]) -> Binding:
-        """Return a binding to be added; raises InvalidArgument for arguments that cannot be kept."""
+    def binding_to(self, destination: Destined, key: str, arguments: Mapping[str, object]) -> Binding:
+        """Return a binding to be added; raises InvalidArgument for arguments that cannot be kept. One to a
+        queue of another shard is kept there.
+        """
         kind = TO_EXCHANGE if isinstance(destination, Exchange) else TO_QUEUE
-        is_durable = self.durable and destination.durable
+        is_durable = self.durable and destination.durable and not isinstance(destination, ForeignQueue)
         try:
             return Binding(self.name, destination, kind, key, arguments, is_durable=is_durable)
         except ValueError as error:
             raise InvalidArgument(f"arguments of the binding: {error}") from None
 
-    def find(
-        self, destination: Queue | Exchange, key: str, arguments: Mapping[str, object]
-    ) -> Binding | None:
+    def find(self, destination: Destined, key: str, arguments: Mapping[str, object]) -> Binding | None:
         """Return the binding to this destination with this key and these arguments; raises
         InvalidArgument.
         """
@@ -110,13 +110,14 @@ class Exchange:
         """Return the route of a key, if it is known."""
         return self._routes.get(key)
 
-    def route_to(self, queues: tuple[Queue, ...], topics_of: str | None) -> Route:
+    def route_to(self, found: tuple[Queue | ForeignQueue, ...], topics_of: str | None) -> Route:
         """Return the route to these queues; see `Route.topics_of`."""
-        route = self._by_queues.get((topics_of, queues))
+        route = self._by_queues.get((topics_of, found))
         if route is None:
             if len(self._by_queues) >= limits.ROUTE_CACHE_ENTRIES_MAX:
                 self.expire_routes()
-            route = self._by_queues[topics_of, queues] = Route(queues, topics_of)
+            queues, foreign = by_shard(found)
+            route = self._by_queues[topics_of, found] = Route(queues, topics_of, foreign)
         return route
 
     def keep(self, key: str, route: Route) -> None:
@@ -131,3 +132,7 @@ class Exchange:
             route.expire()
         self._by_queues.clear()
         self._routes.clear()
+
+
+Destined = Queue | ForeignQueue | Exchange
+"""Where a binding of an exchange leads."""

@@ -21,11 +21,12 @@ from queue_manager.errors import (
 from queue_manager.queue.queue import Queue
 from queue_manager.quota_accounts import BINDINGS, EXCHANGES
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.bindings import NOWHERE, Route
-from queue_manager.routing.exchange import ALTERNATE, TOPICS, Exchange, ExchangeDefinition
+from queue_manager.routing.exchange import ALTERNATE, TOPICS, Destined, Exchange, ExchangeDefinition
 from queue_manager.routing.exchange_routes import ExchangeRoutes
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
 from queue_manager.routing.exchange_types.types_by_name import DIRECT, FANOUT, HEADERS, TOPIC
+from queue_manager.routing.follower import Follower, NoFollower
+from queue_manager.routing.route import NOWHERE, ForeignQueue, Route
 from queue_manager.routing.watched_names import WatchedNames
 from queue_manager.shard.context import Context
 from queue_manager.shard.event_notes import EVENT_EXCHANGE
@@ -52,10 +53,11 @@ class Exchanges:
         self._context = context
         self._policies = policies
         self._exchanges: dict[str, Exchange] = {}
-        self._to_queue: dict[Queue, dict[Binding, Exchange]] = {}
+        self._to_queue: dict[Queue | ForeignQueue, dict[Binding, Exchange]] = {}
         self.routes = ExchangeRoutes(self._exchanges)
         self._binding_count = 0
         self.watched = WatchedNames()
+        self.follower: Follower = NoFollower()
         self._predeclare(DEFAULT_VHOST)
         events = ExchangeDefinition(EVENT_EXCHANGE, TOPIC, durable=True, internal=True)
         self._events = Exchange(events, is_predeclared=True)
@@ -161,7 +163,7 @@ class Exchanges:
     def bind(
         self,
         source: Exchange,
-        destination: Queue | Exchange,
+        destination: Destined,
         key: str,
         arguments: Mapping[str, object],
         user: str | None = None,
@@ -206,6 +208,8 @@ class Exchanges:
         self.routes.expire(source)
         if source is self._events:
             self._context.events.is_wanted = True
+        if isinstance(binding.destination, Queue):
+            self.follower.bound(binding)
 
     def _drop(self, source: Exchange, binding: Binding, user: str | None = None) -> None:
         source.remove(binding)
@@ -214,13 +218,15 @@ class Exchanges:
             self._context.events.is_wanted = bool(self._events.bindings)
         incoming = self._incoming(binding)
         del incoming[binding]
-        if not incoming and isinstance(binding.destination, Queue):
+        if not incoming and isinstance(binding.destination, Queue | ForeignQueue):
             del self._to_queue[binding.destination]
         self._binding_count -= 1
         self._context.quotas.remove(BINDINGS, vhost_of(source.name), binding.user)
         if binding.is_durable:
             self._context.commit.delete(binding_record.key(*binding.identity))
         self.routes.expire(source)
+        if isinstance(binding.destination, Queue):
+            self.follower.unbound(binding)
 
     def _drop_all(self, incoming: dict[Binding, Exchange]) -> None:
         """Drop bindings to what is gone, and the exchanges that were there only for them."""
@@ -234,7 +240,7 @@ class Exchanges:
         destination = binding.destination
         if isinstance(destination, Exchange):
             return destination.incoming
-        assert isinstance(destination, Queue)
+        assert isinstance(destination, Queue | ForeignQueue)
         return self._to_queue.setdefault(destination, {})
 
     def _end_if_unused(self, exchange: Exchange) -> None:
@@ -244,22 +250,22 @@ class Exchanges:
 
     # queues
 
-    def bindings_to(self, queue: Queue) -> list[Binding]:
+    def bindings_to(self, queue: Queue | ForeignQueue) -> list[Binding]:
         """Return the bindings that lead to a queue."""
         return list(self._to_queue.get(queue, ()))
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: Queue | ForeignQueue) -> None:
         """Forget a queue that is gone, and what was bound to it."""
         self._drop_all(self._to_queue.get(queue, {}))
 
-    def take_bindings(self, queue: Queue) -> list[tuple[Exchange, Binding]]:
+    def take_bindings(self, queue: Queue | ForeignQueue) -> list[tuple[Exchange, Binding]]:
         """Take away what leads to a queue in whose place another comes; see `give_bindings`."""
         taken = [(source, binding) for binding, source in self._to_queue.get(queue, {}).items()]
         for source, binding in taken:
             self._drop(source, binding)
         return taken
 
-    def give_bindings(self, taken: list[tuple[Exchange, Binding]], queue: Queue) -> None:
+    def give_bindings(self, taken: list[tuple[Exchange, Binding]], queue: Queue | ForeignQueue) -> None:
         """Have lead to `queue` what led to another."""
         for source, binding in taken:
             self.bind(source, queue, binding.key, binding.arguments, binding.user)

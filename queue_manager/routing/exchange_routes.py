@@ -9,9 +9,9 @@ from queue_manager.address import local_name
 from queue_manager.errors import LimitReached
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
-from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange import Exchange
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+from queue_manager.routing.route import ForeignQueue, Route, by_shard
 
 
 class ExchangeRoutes:
@@ -56,13 +56,13 @@ class ExchangeRoutes:
             return route
         walk = _Walk(keys, headers)
         walk.go(exchange, self._exchanges)
-        queues = tuple(walk.queues)
         if walk.varies:
-            route = Route(queues, walk.topics_of)
+            queues, foreign = by_shard(walk.queues)
+            route = Route(queues, walk.topics_of, foreign)
             route.expire()
             return route
         self._keeping.add(exchange)
-        route = exchange.route_to(queues, walk.topics_of)
+        route = exchange.route_to(tuple(walk.queues), walk.topics_of)
         if is_single and not walk.read_headers:
             exchange.keep(keys[0], route)
         return route
@@ -92,7 +92,7 @@ class _Walk:
         self._keys = keys
         self._headers = headers
         self._read: Headers = NO_HEADERS
-        self.queues: dict[Queue, None] = {}
+        self.queues: dict[Queue | ForeignQueue, None] = {}
         self.topics_of: str | None = None
         self.read_headers = False
         self.varies = False
@@ -110,7 +110,7 @@ class _Walk:
                 if isinstance(binding.destination, Exchange):
                     onward.append(binding.destination)
                 else:
-                    assert isinstance(binding.destination, Queue)
+                    assert isinstance(binding.destination, Queue | ForeignQueue)
                     self.queues[binding.destination] = None
             if not is_taken and exchange.alternate is not None:
                 alternate = exchanges.get(exchange.alternate)

@@ -9,7 +9,7 @@ from config import limits
 from queue_manager.audience import STORED, UNHEARD, Audience, TopicSpaces
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.queue.queue import Queue
-from queue_manager.routing.bindings import NOWHERE, Route
+from queue_manager.routing.route import NOWHERE, Route
 from storage.envelope import EnvelopeTemplate
 
 

@@ -19,10 +19,10 @@ from queue_manager.outcomes import (
     UNROUTED,
 )
 from queue_manager.queue.queue import Queue
-from queue_manager.routing.bindings import Route
 from queue_manager.routing.judgement import NOTHING_AHEAD, Ahead, Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.queue_directory import QueueDirectory
+from queue_manager.routing.route import Route
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate

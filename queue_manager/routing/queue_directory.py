@@ -6,9 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from config import limits
 from config.name_rules import why_reserved
-from queue_manager.address import is_reserved, local_name, qualified_name, vhost_of
+from queue_manager.address import OUTBOX_PREFIX, is_reserved, local_name, qualified_name, vhost_of
 from queue_manager.audience import Audience, TopicSpaces
-from queue_manager.effective_policy import CLASSIC, QUORUM, STREAM, Effective, Policies, Policy, joined
+from queue_manager.effective_policy import (
+    CLASSIC,
+    NO_POLICIES,
+    QUORUM,
+    STREAM,
+    Effective,
+    Policies,
+    Policy,
+    joined,
+)
 from queue_manager.errors import (
     InUse,
     InvalidAddress,
@@ -26,11 +35,13 @@ from queue_manager.policy import QueuePolicy
 from queue_manager.queue.part import Part
 from queue_manager.queue.queue import EphemeralMemory, Queue
 from queue_manager.quota_accounts import QUEUES
-from queue_manager.routing.bindings import NOWHERE, Bindings, Route
+from queue_manager.routing.bindings import Bindings
 from queue_manager.routing.exchange import TOPICS
 from queue_manager.routing.exchange_directory import Exchanges
 from queue_manager.routing.exchange_types.base import NO_HEADERS, Headers
+from queue_manager.routing.follower import Follower, NoFollower
 from queue_manager.routing.maker import QueueMaker
+from queue_manager.routing.route import NOWHERE, ForeignQueue, Route
 from queue_manager.routing.watched_names import Removing, WatchedNames
 from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
@@ -90,8 +101,10 @@ class QueueDirectory:
         self.dead_letters = DeadLetterBook()
         self.topics = TopicSpaces()
         self._queues: dict[str, Queue] = {}
+        self.foreign: dict[str, ForeignQueue] = {}  # what other shards have, by name
         self._parts: dict[str, Part] = {}  # by the names of their logs
         self.stored_bytes = StoredBytes(context, self._queues.values)
+        self.follower: Follower = NoFollower()
         self.removing = Removing(context)
         self.watched = WatchedNames()
         self._unused: dict[Queue, int] = {}
@@ -121,7 +134,10 @@ class QueueDirectory:
         none.
         """
         queue = self._queues.get(name)
-        return NOWHERE if queue is None else self.bindings.to_queue(queue)
+        if queue is None:
+            foreign = self.foreign.get(name)
+            return NOWHERE if foreign is None else foreign.route
+        return self.bindings.to_queue(queue)
 
     def targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
         if exchange:
@@ -132,12 +148,14 @@ class QueueDirectory:
                 route = self.exchanges.routes.through(through, keys, lambda: self._headers_of(template))
             except LimitReached:
                 return ()
+            found: list[Target] = [*route.queues, *route.foreign]
             if route.topics_of is not None:
                 audience = self.topics.audience(route.topics_of, keys, template)
                 if audience is not None and audience.is_there():
-                    return [*route.queues, TopicSubscribers(self.topics, route.topics_of, keys, audience)]
-            return route.queues
-        return [self._queues[name] for name in dict.fromkeys(keys) if name in self._queues]
+                    found.append(TopicSubscribers(self.topics, route.topics_of, keys, audience))
+            return found
+        named = [self._queues.get(name) or self.foreign.get(name) for name in dict.fromkeys(keys)]
+        return [queue for queue in named if queue is not None]
 
     def read_headers_by(self, headers_of: HeadersOf) -> None:
         """Have the headers of messages read so."""
@@ -198,6 +216,7 @@ class QueueDirectory:
         self._follow_policies(queue)
         queue.begin()
         self.adopt(queue)
+        self.follower.queue_changed(queue)
         queue.watch_use()
         if self._context.events.is_wanted:
             self._context.events.note("queue.created", _told(queue, definition), definition.user)
@@ -246,11 +265,37 @@ class QueueDirectory:
         self.bindings.remove(queue)
         queue.redefine(definition, policy)
         self.bindings.add(queue)
+        self.follower.queue_changed(queue)
+
+    # of other shards
+
+    def follow(self, follower: Follower) -> None:
+        """Have changes of queues, and of what leads to them, followed."""
+        self.follower = self.exchanges.follower = follower
+
+    def take_foreign(self, queue: ForeignQueue) -> None:
+        """Route to a queue of another shard, in the place of what was known of it."""
+        known = self.foreign.get(queue.name)
+        bound = [] if known is None else self.exchanges.take_bindings(known)
+        if known is not None:
+            self.bindings.remove(known)
+        self.foreign[queue.name] = queue
+        self.bindings.add(queue)
+        self.exchanges.give_bindings(bound, queue)
+
+    def forget_foreign(self, queue: ForeignQueue) -> None:
+        """Route to a queue of another shard no more: it is gone."""
+        del self.foreign[queue.name]
+        self.bindings.remove(queue)
+        self.exchanges.forget(queue)
+        self.watched.deleted(queue.name)
 
     # policies
 
     def policies_of(self, queue: Queue) -> Effective:
         """Return the policies that hold for a queue."""
+        if local_name(queue.name).startswith(OUTBOX_PREFIX):
+            return NO_POLICIES  # what it holds was confirmed: nothing may take it away
         kind = STREAM if queue.is_stream else QUORUM if is_quorum(queue.arguments) else CLASSIC
         return self.policies.of(queue.name, kind)
 
@@ -283,6 +328,7 @@ class QueueDirectory:
                     queue
                 )  # so that what was derived from its policy is not current any more
                 self.bindings.add(queue)
+                self.follower.queue_changed(queue)
         self.exchanges.follow_policies(vhost)
 
     def find_or_create(self, name: str, owner: object, now_ms: int, user: str | None = None) -> Queue:
@@ -323,6 +369,7 @@ class QueueDirectory:
         self.bindings.remove(queue)
         self.exchanges.forget(queue)
         queue.delete(now_ms)
+        self.follower.queue_gone(queue)
         self.watched.deleted(queue.name)
         if self._context.events.is_wanted:
             headers = {"name": local_name(queue.name), "vhost": vhost_of(queue.name), "type": _type_of(queue)}

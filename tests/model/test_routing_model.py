@@ -17,9 +17,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from queue_manager.errors import ExchangeNotFound, PreconditionFailed, QueueBusy
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
-from queue_manager.routing.bindings import Route
 from queue_manager.routing.exchange import TOPICS, Exchange, ExchangeDefinition
 from queue_manager.routing.exchange_directory import PREDECLARED
+from queue_manager.routing.route import Route
 from queue_manager.shard.event_notes import EVENT_EXCHANGE
 from queue_manager.spec_records import QueueDefinition
 from storage.records import binding as binding_record

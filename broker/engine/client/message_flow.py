@@ -26,11 +26,11 @@ from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
-from queue_manager.routing.bindings import Route, joined, open_to
 from queue_manager.routing.exchange_types.base import Headers
 from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.publisher import is_remembered
+from queue_manager.routing.route import Route, joined, open_to
 from queue_manager.sessions.session import Session
 from storage.envelope import EnvelopeTemplate
 

@@ -33,9 +33,9 @@ from queue_manager.group.group import Group
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.retained_messages import RetainedMessage
-from queue_manager.routing.bindings import Route
 from queue_manager.routing.judgement import Judgement
 from queue_manager.routing.plan import PublishPlan
+from queue_manager.routing.route import Route
 from queue_manager.sessions.common import Losses
 from queue_manager.sessions.filter_log import FilterLog
 from queue_manager.sessions.merging import Matched

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from config import limits
 from queue_manager.queue.queue import Queue
-from queue_manager.routing.bindings import Bindings, Route
+from queue_manager.routing.bindings import Bindings
 from queue_manager.routing.plan import PublishPlan
+from queue_manager.routing.route import Route
 from tests.model.oracle import binding_matches
 
 TOPICS = ["$queue/a", "$queue/a/x", "$queue/ab/x", "a/x", "b/x/y", "x", "/x", "$other/x", "$queue/b/x/y"]

@@ -1,0 +1,586 @@
+"""The serving end of a link: another worker's calls, on the shard of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from broker.clock import Clock
+from broker.engine.answers import Answer
+from broker.engine.client import ShardClient
+from broker.engine.traffic import Claim, Consumer, Group, Message, PublishPlan, Targets
+from broker.workers import link_frames as f
+from broker.workers.link_wire import LinkWire
+from broker.workers.remote_consumers import RemoteGroup
+from queue_manager.errors import QueueManagerError
+from queue_manager.outcomes import ACCEPTED, UNROUTED
+from storage.envelope import EnvelopeTemplate, decode_envelope, vary
+from storage.errors import StorageError
+
+_log: Final = structlog.get_logger("sluicemq.workers")
+
+_CHANGES: Final = frozenset(
+    (
+        "declare", "configure", "delete", "purge", "bind", "unbind", "pause", "resume", "set", "clear",
+        "commit", "rewind", "store_offset", "forget", "keep",
+    )
+)  # fmt: skip
+"""Calls whose results the other worker is told when they are durable."""
+
+
+class Service:
+    """What links of other workers are served with.
+
+    `parts` are what may be called, by name. `want_settle` has the shard's turn ended; `greeted` is called
+    with each worker that has connected.
+    """
+
+    def __init__(self, client: ShardClient, clock: Clock, parts: Mapping[str, Any]) -> None:
+        self.client = client
+        self.clock = clock
+        self.parts = parts
+        self.want_settle: Callable[[], None] = lambda: None
+        self.served: dict[Served, None] = {}
+
+
+class Served(LinkWire):
+    """The link of one other worker, at the worker that is asked.
+
+    `_taken_count` are the publishes so far, `_waiting_count` the commits that are to be told of.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
+        super().__init__(loop)
+        self.number = -1
+        self._service = service
+        self.client = service.client
+        self._now_ms = service.clock.now_ms
+        self._plans: dict[int, _ServedPlan] = {}
+        self._taken_count = 0
+        self._waiting_count = 0
+        self._consumers: dict[int, Consumer] = {}
+        self._sinks: dict[int, LinkSink] = {}
+        self._claims: dict[int, Claim] = {}
+        self._numbers: dict[Claim, int] = {}
+        self._next_claim = 1
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._service.served[self] = None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Take back what the other worker holds: it is gone."""
+        self.transport = None
+        self._service.served.pop(self, None)
+        for task in self._tasks:
+            task.cancel()
+        now_ms = self._now_ms()
+        consuming = self.client.consuming
+        for consumer in self._consumers.values():
+            consumer.pause()
+        if self._claims:
+            self.client.settling.requeue(list(self._claims.values()), now_ms, delay_ms=0)
+        for consumer in self._consumers.values():
+            consuming.unsubscribe(consumer, now_ms)
+        self._claims.clear()
+        self._numbers.clear()
+        self._consumers.clear()
+        self._service.want_settle()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        for consumer in self._consumers.values():
+            consumer.pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        for number, consumer in self._consumers.items():
+            if not self._sinks[number].is_paused:
+                consumer.resume()
+                self.client.consuming.wake(consumer)
+        self._service.want_settle()
+
+    # frames
+
+    def take(self, kind: int, data: bytes, at: int, end: int) -> None:
+        if kind == f.PUBLISH:
+            self._publish(data, at)
+        elif kind == f.SETTLE:
+            self._settle(data, at)
+        elif kind == f.CONSUMER:
+            _, _, number, what, value = f.CONSUMER_FRAME.unpack_from(data, at)
+            self._told(number, what, value)
+        elif kind == f.PUBLISH_VARIED:
+            self._publish_varied(data, at)
+        elif kind == f.BARRIER:
+            self._barrier(f.BARRIER_FRAME.unpack_from(data, at)[2])
+        else:
+            self._take_rare(kind, f.unpickled(data, at, end))
+
+    def taken(self) -> None:
+        self._service.want_settle()
+
+    def _take_rare(self, kind: int, fields: Any) -> None:
+        if kind == f.CALL:
+            self._call(*fields)
+        elif kind == f.PLAN:
+            self._plan(*fields)
+        elif kind in (f.SUBSCRIBE, f.PULLER):
+            self._answer(fields[0], Answer.of(partial(self._consume, kind, *fields[1:])))
+        elif kind == f.AMEND:
+            self._amend(*fields)
+        elif kind == f.FIND_CLAIM:
+            self._answer(fields[0], Answer.of(partial(self._find_claim, *fields[1:])))
+        elif kind == f.HELLO:
+            self.number = fields[0]
+
+    # calls
+
+    def _call(
+        self, number: int, part: str, method: str, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        result = Answer.of(lambda: getattr(self._service.parts[part], method)(*arguments, **named))
+        if not result.is_done:
+            raise AssertionError("a call comes to something")
+        try:
+            value = result.result()
+        except QueueManagerError as error:
+            self._tell(number, error)
+            return
+        if inspect.isawaitable(value) and not isinstance(value, Answer):
+            task = self._loop.create_task(self._await(number, value))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        answer = value if isinstance(value, Answer) else Answer.given(value)
+        answer.then(partial(self._called, number, method in _CHANGES))
+
+    async def _await(self, number: int, value: Any) -> None:
+        try:
+            self._tell(number, await value)
+        except (QueueManagerError, StorageError) as error:
+            self._tell(number, error)
+        self._service.want_settle()
+
+    def _called(self, number: int, is_change: bool, answer: Answer[Any]) -> None:
+        if is_change:
+            self.client.commits.wait(_Told(lambda: self._answer(number, answer)), 0)
+            self._service.want_settle()
+        else:
+            self._answer(number, answer)
+
+    def _answer(self, number: int, answer: Answer[Any]) -> None:
+        try:
+            self._tell(number, answer.result())
+        except (QueueManagerError, StorageError) as error:
+            self._tell(number, error)
+
+    def _tell(self, number: int, value: Any) -> None:
+        self.send(f.pickled(f.RESULT, number, value))
+
+    # publishing
+
+    def _plan(
+        self,
+        number: int,
+        queues: Sequence[str],
+        topic: str,
+        kind: int,
+        properties: bytes,
+        persistent: bool,
+        options: Any,
+        exchange: str,
+    ) -> None:
+        publishing = self.client.publishing
+        plan = publishing.plan(topic, kind, properties, persistent, options, exchange)
+        self._plans[number] = _ServedPlan(plan, queues)
+
+    def _publish(self, data: bytes, at: int) -> None:
+        _, _, number, count, size = f.PUBLISH_HEAD.unpack_from(data, at)
+        bodies, _ = f.take_bodies(data, at + f.PUBLISH_HEAD.size, count, size)
+        self._take(self._plans[number], bodies, None)
+
+    def _publish_varied(self, data: bytes, at: int) -> None:
+        _, _, number, count, size = f.PUBLISH_HEAD.unpack_from(data, at)
+        at += f.PUBLISH_HEAD.size
+        (own_size,) = struct.unpack_from("<I", data, at)
+        persistent = [flag != 0 for flag in data[at + 4 : at + 4 + count]]
+        properties, at = f.take_bodies(data, at + 4 + count, count, own_size)
+        bodies, _ = f.take_bodies(data, at, count, size)
+        served = self._plans[number]
+        self._take(served, bodies, vary(served.plan.template, properties, persistent))
+
+    def _take(
+        self, served: _ServedPlan, bodies: list[bytes], templates: list[EnvelopeTemplate] | None
+    ) -> None:
+        """Publish messages; what is refused of them is told by its number."""
+        first = self._taken_count + 1
+        self._taken_count += len(bodies)
+        publishing = self.client.publishing
+        served.aim(publishing)
+        plan = served.plan
+        now_ms = self._now_ms()
+        outcome = self._outcome(plan, bodies, now_ms, templates)
+        if outcome not in (ACCEPTED, UNROUTED) and len(bodies) > 1:  # part of them may fit
+            for index, body in enumerate(bodies):
+                own = None if templates is None else templates[index : index + 1]
+                self._refuse(first + index, self._outcome(plan, [body], now_ms, own))
+        else:
+            self._refuse(first, outcome)
+        self._confirm(plan.durable)
+
+    def _outcome(
+        self, plan: PublishPlan, bodies: list[bytes], now_ms: int, templates: list[EnvelopeTemplate] | None
+    ) -> int:
+        try:
+            return self.client.publishing.publish(plan, bodies, now_ms, templates)
+        except QueueManagerError as error:
+            _log.warning("worker.publish_refused", worker=self.number, reason=error.reason)
+            return UNROUTED
+
+    def _refuse(self, number: int, outcome: int) -> None:
+        if outcome not in (ACCEPTED, UNROUTED):
+            self.send(f.REFUSED_FRAME.pack(f.REFUSED_FRAME.size, f.REFUSED, number, outcome))
+
+    def _barrier(self, number: int) -> None:
+        self._taken_count += 1
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            self.client.settling.write_soon(consumer.group)
+        self._confirm(True)
+
+    def _confirm(self, durable: bool) -> None:
+        if durable or self._waiting_count:
+            self._waiting_count += self.client.commits.wait_up_to(self, self._taken_count)
+        else:
+            self.send(f.ACK_FRAME.pack(f.ACK_FRAME.size, f.ACK, self._taken_count))
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `queue_manager.shard.commit.Waiter`: everything up to the last token is durable."""
+        self._waiting_count -= 1
+        if self.is_up:
+            self.send(f.ACK_FRAME.pack(f.ACK_FRAME.size, f.ACK, tokens[-1]))
+
+    # consuming
+
+    def _consume(self, kind: int, number: int, queue: str, *asked: Any) -> RemoteGroup:
+        consuming = self.client.consuming
+        source = consuming.find(queue)
+        sink = LinkSink(self, number)
+        if kind == f.PULLER:
+            consumer_id, options = asked
+            sink.is_puller = True
+            consumer = consuming.puller(source, sink, consumer_id, **options)
+        else:
+            group, pattern, options = asked
+            if options.pop("is_activity_told"):
+                options["on_activity"] = lambda active: self._news(number, active=active)
+            if options.pop("has_link_credit"):
+                sink.credit = consuming.link_credit(lambda: self._news(number, dried=True))
+                options["pool"] = sink.credit
+            answer: Any = consuming.subscribe(source, group, pattern, sink, **options)
+            consumer = answer.result() if isinstance(answer, Answer) else answer
+        sink.is_stream = source.policy.stream
+        self._consumers[number] = consumer
+        self._sinks[number] = sink
+        if self.is_full:
+            consumer.pause()
+        return self._group(consumer, durable=getattr(source, "durable", False))
+
+    def _group(self, consumer: Consumer, *, durable: bool) -> RemoteGroup:
+        group: Group = consumer.group
+        primary_group = self.client.consuming.primary_group(consumer)
+        return RemoteGroup(group.name, group.group_id, group.queue_name, primary_group, durable)
+
+    def _news(self, number: int, **news: Any) -> None:
+        self.send(f.pickled(f.TOLD, number, news))
+
+    def _told(self, number: int, what: int, value: int) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is None:
+            if what in (f.PULL, f.PULL_NO_ACK):
+                self._tell(value >> 32, 0)
+            return
+        consuming, sink = self.client.consuming, self._sinks[number]
+        if what in (f.PULL, f.PULL_NO_ACK):
+            self._pull(consumer, value >> 32, value & 0xFFFFFFFF, no_ack=what == f.PULL_NO_ACK)
+        elif what == f.PAUSE:
+            sink.is_paused = True
+            consumer.pause()
+        elif what == f.RESUME:
+            sink.is_paused = False
+            if not self.is_full:
+                consumer.resume()
+                consuming.wake(consumer)
+        elif what == f.WAKE:
+            consuming.wake(consumer)
+        elif what == f.CREDIT:
+            consuming.set_credit(consumer, value)
+        elif what == f.LINK_CREDIT:
+            assert sink.credit is not None
+            sink.credit.set(max(0, value - sink.given_count))
+            consuming.wake(consumer)
+        elif what == f.DRAIN:
+            assert sink.credit is not None
+            sink.credit.drain()
+        elif what == f.LATE:
+            consumer.came_late()
+        elif what == f.PACE:
+            consumer.pace(value)
+        else:
+            self._end(number, consumer, keep_claims=what == f.END_KEEPING)
+
+    def _end(self, number: int, consumer: Consumer, *, keep_claims: bool) -> None:
+        del self._consumers[number]
+        self._sinks.pop(number)
+        if not keep_claims:
+            holder = self.client.settling.holder
+            for claim_number in [n for n, claim in self._claims.items() if holder(claim) is consumer]:
+                self._numbers.pop(self._claims.pop(claim_number), None)
+        self.client.consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
+
+    def _pull(self, consumer: Consumer, number: int, count: int, *, no_ack: bool) -> None:
+        pulled: Any = self.client.consuming.pull(consumer, no_ack, self._now_ms(), count)
+        if isinstance(pulled, Answer):
+            pulled.then(partial(self._answer, number))
+        elif pulled is None:
+            again = partial(self._pull, consumer, number, count, no_ack=no_ack)
+            self.client.consuming.when_loaded(consumer, lambda now_ms: again())
+        else:
+            self._tell(number, pulled)
+
+    def hold(self, claims: Sequence[Claim]) -> int:
+        """Give numbers to claims; the first."""
+        first = self._next_claim
+        self._next_claim = end = first + len(claims)
+        self._claims.update(zip(range(first, end), claims, strict=True))
+        self._numbers.update(zip(claims, range(first, end), strict=True))
+        return first
+
+    def revoke(self, consumer: int, claims: Sequence[Claim], *, ends_late: bool) -> None:
+        """Tell the other worker of claims whose leases ended."""
+        numbers = [number for claim in claims if (number := self._numbers.pop(claim, None)) is not None]
+        for number in numbers:
+            del self._claims[number]
+        self.send(f.pickled(f.REVOKED, consumer, numbers, ends_late))
+
+    def cancel(self, consumer: int, reason: str) -> None:
+        """Tell the other worker that a consumer ended."""
+        self._consumers.pop(consumer, None)
+        self._sinks.pop(consumer, None)
+        self.send(f.pickled(f.CANCELLED, consumer, reason))
+
+    def _settle(self, data: bytes, at: int) -> None:
+        _, _, how, is_spared, delay, count = f.SETTLE_HEAD.unpack_from(data, at)
+        at += f.SETTLE_HEAD.size
+        numbers: Sequence[int]
+        if count:
+            numbers = struct.unpack_from(f"<{count}Q", data, at)
+        else:
+            first, count = f.RANGE.unpack_from(data, at)
+            numbers = range(first, first + count)
+        settling, now_ms = self.client.settling, self._now_ms()
+        if how == f.EXTEND:
+            for number in numbers:
+                if number in self._claims:
+                    settling.extend(self._claims[number], delay, now_ms)
+            return
+        pop = self._claims.pop
+        claims = [claim for number in numbers if (claim := pop(number, None)) is not None]
+        for claim in claims:
+            self._numbers.pop(claim, None)
+        delay_ms = None if delay < 0 else delay
+        if not claims:
+            return
+        if how == f.DONE:
+            settling.ack(claims, now_ms)
+        elif how == f.REQUEUE:
+            settling.requeue(claims, now_ms, delay_ms=delay_ms, is_spared=bool(is_spared))
+        elif how == f.REJECT:
+            settling.reject(claims, now_ms)
+        elif how == f.RELEASE:
+            settling.release(claims, now_ms, delay_ms=delay_ms)
+        else:
+            settling.unclaim(claims, now_ms)
+
+    def _amend(self, numbers: Sequence[int], envelopes: Sequence[bytes]) -> None:
+        for number, envelope in zip(numbers, envelopes, strict=True):
+            claim = self._claims.get(number)
+            if claim is not None:
+                _, _, template = decode_envelope(envelope)
+                self.client.settling.amend([claim], partial(_instead, template))
+
+    def _find_claim(self, queue: str, group_id: str, offset: int) -> tuple[int, int, RemoteGroup]:
+        source = self.client.consuming.find(queue)
+        found: Any = self.client.settling.find_claim(source, group_id, offset)
+        claim: Claim = found.result() if isinstance(found, Answer) else found
+        number = self._numbers.get(claim) or self.hold([claim])
+        group = self.client.settling.durable_group_of(claim)
+        told = RemoteGroup(group_id, group_id, queue, "", group is not None)
+        return number, claim.attempts, told
+
+
+def _instead(changed: EnvelopeTemplate, template: EnvelopeTemplate) -> EnvelopeTemplate:
+    return changed
+
+
+class _ServedPlan:
+    """A plan of another worker's publishers, aimed at queues of this one."""
+
+    __slots__ = ("_names", "_targets", "plan")
+
+    def __init__(self, plan: PublishPlan, names: Sequence[str]) -> None:
+        self.plan = plan
+        self._names = names
+        self._targets: list[Targets] = []
+
+    def aim(self, publishing: Any) -> None:
+        """Aim it anew if one of the queues is gone, or came."""
+        targets = self._targets
+        if targets and all(target.is_current for target in targets):
+            return
+        self._targets = targets = [publishing.named(name) for name in self._names]
+        publishing.aim(self.plan, targets[0] if len(targets) == 1 else publishing.joined(targets))
+
+
+class _Told:
+    """A waiter that makes one call."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def committed(self, tokens: list[int]) -> None:
+        self._call()
+
+
+class LinkSink:
+    """The sink of one consumer of another worker. Implements `broker.engine.traffic.Sink`.
+
+    `given_count` are the messages it was given, by which the other worker counts credit.
+    """
+
+    __slots__ = (
+        "_number", "_served", "_told", "consumer", "credit", "given_count", "is_paused", "is_puller",
+        "is_stream",
+    )  # fmt: skip
+
+    def __init__(self, served: Served, number: int) -> None:
+        self._served = served
+        self._number = number
+        self._told: dict[str, int] = {}
+        self.credit: Any = None
+        self.given_count = 0
+        self.is_paused = False
+        self.is_puller = False
+        self.is_stream = False
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `Sink`: what is alike goes as a run."""
+        served = self._served
+        if not served.is_up:
+            return False
+        if self.is_puller or self.is_stream:
+            self._tell_news(consumer)
+        self.given_count += len(messages)
+        first_claim = 0 if claims is None or consumer.no_ack else served.hold(claims)
+        is_new = claims is None or claims[0].attempts == 1
+        if is_new and _are_alike(messages):
+            self._deliver_run(messages, first_claim)
+        else:
+            self._deliver(consumer, messages, claims, first_claim)
+        return True
+
+    def _deliver_run(self, messages: Sequence[Message], first_claim: int) -> None:
+        first = messages[0]
+        envelope = first.envelope()
+        bodies = [message.body or b"" for message in messages]
+        size, follows = f.sizes_of(bodies)
+        served = self._served
+        length = f.RUN_HEAD.size + len(envelope) + follows
+        count = len(messages)
+        served.output.append(
+            f.RUN_HEAD.pack(
+                length,
+                f.DELIVER_RUN,
+                self._number,
+                first_claim,
+                first.message_id,
+                count,
+                size,
+                len(envelope),
+            )
+        )
+        served.output.append(envelope)
+        f.put_bodies(served.output, bodies, size)
+        served.want_flush()
+
+    def _deliver(
+        self,
+        consumer: Consumer,
+        messages: Sequence[Message],
+        claims: Sequence[Claim] | None,
+        first_claim: int,
+    ) -> None:
+        count = len(messages)
+        attempts = [1] * count if claims is None else [claim.attempts for claim in claims]
+        failed = [-1] * count
+        if claims is not None and attempts[0] > 1:
+            failed_attempts = self._served.client.consuming.failed_attempts
+            failed = [-1 if (n := failed_attempts(consumer, claim)) is None else n for claim in claims]
+        output: list[bytes] = [
+            struct.pack(f"<{count}Q", *[message.message_id for message in messages]),
+            struct.pack(f"<{count}I", *attempts),
+            struct.pack(f"<{count}i", *failed),
+        ]
+        f.put_bodies(output, [message.envelope() for message in messages], 0)
+        f.put_bodies(output, [message.body or b"" for message in messages], 0)
+        length = f.DELIVER_HEAD.size + sum(map(len, output))
+        head = f.DELIVER_HEAD.pack(length, f.DELIVER, self._number, first_claim, count)
+        self._served.output += [head, *output]
+        self._served.want_flush()
+
+    def _tell_news(self, consumer: Consumer) -> None:
+        """Tell, before a delivery, what the other worker shows with it."""
+        consuming = self._served.client.consuming
+        if self.is_puller:
+            news = {"ready": consuming.ready_count(consumer)}
+        else:
+            news = {"gap": consuming.take_gap(consumer), "committed": consuming.primary_committed(consumer)}
+        if news != self._told:
+            self._told = news
+            self._served.send(f.pickled(f.TOLD, self._number, news))
+
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """See `Sink`."""
+        ends_late = self._served.client.consuming.ends_late(consumer)
+        self._served.revoke(self._number, claims, ends_late=ends_late)
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `Sink`."""
+        self._served.cancel(self._number, reason)
+
+
+def _are_alike(messages: Sequence[Message]) -> bool:
+    """Return whether messages were published alike and together, one behind the other."""
+    first = messages[0]
+    if len(messages) == 1:
+        return True
+    last = messages[-1]
+    span = len(messages) - 1
+    template, at_ms = first.template, first.received_at_ms
+    return (
+        last.offset - first.offset == span
+        and last.message_id - first.message_id == span
+        and all(one.template is template and one.received_at_ms == at_ms for one in messages)
+    )

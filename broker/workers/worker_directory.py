@@ -1,0 +1,246 @@
+"""The directory: which worker has which queue, and what leads there. Each worker tells the others of its own
+queues; what it was told is in the routing of its own shard, as foreign queues and bindings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from broker.engine.answers import Answer
+from broker.engine.shard import Shard
+from queue_manager.address import is_reserved
+from queue_manager.api import BindingDefinition
+from queue_manager.errors import ExchangeNotFound, InvalidArgument, LimitReached
+from queue_manager.policy import QueuePolicy
+from queue_manager.queue.queue import Queue
+from queue_manager.routing.binding import Binding
+from queue_manager.routing.route import ForeignQueue, Pass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFact:
+    """A queue that is there, as it is now."""
+
+    name: str
+    durable: bool
+    policy: QueuePolicy
+    topics: tuple[str, ...]
+    is_exclusive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGone:
+    """A queue that is there no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFact:
+    """A binding to a queue that is there; or not, any more."""
+
+    binding: BindingDefinition
+    is_there: bool = True
+
+
+Fact: TypeAlias = QueueFact | QueueGone | BindingFact
+
+
+class Told(Protocol):
+    """A link over which facts are told."""
+
+    def call(self, part: str, method: str, *arguments: object) -> Answer[None]:
+        """Call a part of the other worker."""
+
+
+class Directory:
+    """What this worker tells of its queues, and what others told it of theirs.
+
+    `note` and `note_all` are called by the others, by their numbers.
+    """
+
+    def __init__(self, shard: Shard, number: int, pass_on: Pass) -> None:
+        self._queues = shard.manager.queues
+        self._number = number
+        self._pass_on = pass_on
+        self._changed: list[Fact] = []
+        self._links: list[Told] = []
+        self._reserved: dict[str, int] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self._queues.follow(self)
+
+    # what is told
+
+    def queue_changed(self, queue: Queue) -> None:
+        """See `Follower`."""
+        self._note(_fact_of(queue))
+
+    def queue_gone(self, queue: Queue) -> None:
+        """See `Follower`."""
+        self._note(QueueGone(queue.name))
+
+    def bound(self, binding: Binding) -> None:
+        """See `Follower`."""
+        self._note(BindingFact(_definition(binding)))
+
+    def unbound(self, binding: Binding) -> None:
+        """See `Follower`."""
+        self._note(BindingFact(_definition(binding), is_there=False))
+
+    def _note(self, fact: Fact) -> None:
+        self._changed.append(fact)
+        if len(self._changed) == 1:
+            self.on_change()
+
+    def tell(self) -> Answer[None]:
+        """Tell the others what changed; the answer is there when all of them know."""
+        facts, self._changed = self._changed, []
+        if not facts or not self._links:
+            return Answer.given(None)
+        return all_answered([link.call("directory", "note", self._number, facts) for link in self._links])
+
+    def begin(self, link: Told) -> Answer[None]:
+        """Tell another worker everything, and from now on each change."""
+        self._links.append(link)
+        facts: list[Fact] = [_fact_of(queue) for queue in self._queues]
+        facts += [
+            BindingFact(_definition(binding))
+            for queue in self._queues
+            for binding in self._queues.exchanges.bindings_to(queue)
+        ]
+        return link.call("directory", "note_all", self._number, facts)
+
+    def end(self, link: Told) -> None:
+        """Tell another worker nothing more: it is gone."""
+        if link in self._links:
+            self._links.remove(link)
+
+    # what is heard
+
+    def note_all(self, shard: int, facts: Sequence[Fact]) -> None:
+        """Note everything that another worker has."""
+        named = {fact.name for fact in facts if isinstance(fact, QueueFact)}
+        for queue in self.of_shard(shard):
+            if queue.name not in named:
+                self._forget(queue)
+        bound = {
+            (one.source, one.destination, one.routing_key, repr(one.arguments))
+            for one in (fact.binding for fact in facts if isinstance(fact, BindingFact))
+        }
+        for queue in self.of_shard(shard):
+            for binding in self._queues.exchanges.bindings_to(queue):
+                if (binding.source, queue.name, binding.key, repr(binding.arguments)) not in bound:
+                    self._queues.exchanges.unbind(self._queues.exchanges.find(binding.source), binding)
+        self.note(shard, facts)
+
+    def note(self, shard: int, facts: Iterable[Fact]) -> None:
+        """Note what changed at another worker, in order."""
+        for fact in facts:
+            if isinstance(fact, QueueFact):
+                self._reserved.pop(fact.name, None)
+                self._take(shard, fact)
+            elif isinstance(fact, QueueGone):
+                queue = self._queues.foreign.get(fact.name)
+                if queue is not None and queue.shard == shard:
+                    self._forget(queue)
+            else:
+                self._bind(fact)
+
+    def _take(self, shard: int, fact: QueueFact) -> None:
+        self._queues.take_foreign(
+            ForeignQueue(
+                fact.name,
+                shard=shard,
+                durable=fact.durable,
+                policy=fact.policy,
+                topics=fact.topics,
+                is_exclusive=fact.is_exclusive,
+                pass_on=self._pass_on,
+            )
+        )
+
+    def _forget(self, queue: ForeignQueue) -> None:
+        self._queues.forget_foreign(queue)
+
+    def _bind(self, fact: BindingFact) -> None:
+        told = fact.binding
+        queue = self._queues.foreign.get(told.destination)
+        exchanges = self._queues.exchanges
+        if queue is None:
+            return
+        try:
+            source = exchanges.find(told.source)
+            if fact.is_there:
+                exchanges.bind(source, queue, told.routing_key, told.arguments)
+                return
+            found = source.find(queue, told.routing_key, told.arguments)
+        except (ExchangeNotFound, InvalidArgument, LimitReached):
+            return  # the exchange is going, which is told by itself
+        if found is not None:
+            exchanges.unbind(source, found)
+
+    def of_shard(self, shard: int) -> list[ForeignQueue]:
+        """Return the queues that another worker has."""
+        return [queue for queue in self._queues.foreign.values() if queue.shard == shard]
+
+    def get(self, name: str) -> ForeignQueue | None:
+        """Return the queue of that name, if another worker has it."""
+        return self._queues.foreign.get(name)
+
+    # names
+
+    def reserve(self, name: str, worker: int) -> int:
+        """Say which worker makes the queue of a name: the first that asks, unless it is there."""
+        if name in self._queues:
+            return self._number
+        queue = self._queues.foreign.get(name)
+        if queue is not None:
+            return queue.shard
+        return self._reserved.setdefault(name, worker)
+
+    def release(self, name: str, worker: int) -> None:
+        """Let others make the queue of a name: that worker did not."""
+        if self._reserved.get(name) == worker:
+            del self._reserved[name]
+
+    def release_all(self, worker: int) -> None:
+        """Do as `release`, for all names: the worker is gone."""
+        for name in [name for name, by in self._reserved.items() if by == worker]:
+            del self._reserved[name]
+
+
+def is_own_name(name: str) -> bool:
+    """Return whether the broker made a name up, so that nobody else makes a queue of it."""
+    return is_reserved(name)
+
+
+def all_answered(answers: Sequence[Answer[None]]) -> Answer[None]:
+    """Return an answer that is there when all of these are, whatever they came to."""
+    done: Answer[None] = Answer()
+    left = len(answers)
+
+    def one(answer: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.resolve(None)
+
+    for answer in answers:
+        answer.then(one)
+    return done if answers else Answer.given(None)
+
+
+def _fact_of(queue: Queue) -> QueueFact:
+    return QueueFact(queue.name, queue.durable, queue.policy, queue.topics, queue.owner is not None)
+
+
+def _definition(binding: Binding) -> BindingDefinition:
+    return BindingDefinition(
+        source=binding.source,
+        destination=binding.destination.name,
+        destination_type="queue",
+        routing_key=binding.key,
+        arguments=binding.arguments,
+    )

@@ -1,0 +1,192 @@
+"""A worker among the others: its links to them, and theirs to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from broker.clock import Clock
+from broker.engine.client import ShardClient
+from broker.version import VERSION
+from broker.workers import link_frames as f
+from broker.workers.asking_link import Link
+from broker.workers.outbox import Outbox
+from broker.workers.serving_link import Served, Service
+from broker.workers.sharded_client import ShardedClient
+from broker.workers.sharded_queues import HOME
+from broker.workers.worker_directory import Directory
+from broker.workers.worker_place import WorkerPlace
+from config import limits
+from storage.errors import StorageError
+
+_log: Final = structlog.get_logger("sluicemq.workers")
+
+
+class Workers:
+    """The other workers. Implements `broker.workers.sharded_queues.Neighbours`.
+
+    `client` is the way to all shards. `meet` returns once all workers are there.
+    """
+
+    def __init__(self, place: WorkerPlace, local: ShardClient, clock: Clock) -> None:
+        self.number = place.number
+        self.count = place.count
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self.directory = Directory(local.shard, place.number, lambda *owed: self._outbox.pass_on(*owed))
+        self.directory.on_change = self._tell_soon
+        self._links = {number: Link(self._loop, number) for number in range(place.count)}
+        self.client = ShardedClient(local, self)
+        self._outbox = Outbox(local, local.shard, self)
+        self._progress: list[Callable[[], None]] = []
+        self._service = Service(
+            local,
+            clock,
+            {
+                "queues": self.client.own_queues,
+                "exchanges": self.client.exchanges,
+                "own_exchanges": self.client.own_exchanges,
+                "groups": local.groups,
+                "messages": local.messages,
+                "streams": local.streams,
+                "epochs": local.epochs,
+                "directory": self.directory,
+                "workers": self,
+            },
+        )
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heard: set[int] = set()
+        self._changed = asyncio.Event()
+        self._are_begun = asyncio.Event()
+
+    def link(self, number: int) -> Link:
+        """See `Neighbours`."""
+        return self._links[number]
+
+    def links(self) -> list[Link]:
+        """See `Neighbours`."""
+        return [link for link in self._links.values() if link.is_up]
+
+    def _tell_soon(self) -> None:
+        self._loop.call_soon(self.directory.tell)
+
+    @property
+    def _others(self) -> set[int]:
+        return set(range(self.count)) - {self.number}
+
+    async def meet(self, want_settle: Callable[[], None]) -> None:
+        """Be there for the others, and return once this worker knows what they have.
+
+        Raises StorageError if one of them does not come.
+        """
+        self._service.want_settle = want_settle
+        path = self._socket_of(self.number)
+        path.unlink(missing_ok=True)
+        self._server = await self._loop.create_unix_server(
+            lambda: Served(self._loop, self._service), str(path)
+        )
+        for number in self._others:
+            self._tasks.append(self._loop.create_task(self._keep(number)))
+        try:
+            async with asyncio.timeout(limits.WORKERS_MEET_TIMEOUT_S):
+                while not self._knows_all():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            missing = sorted(self._others - self._heard)
+            raise StorageError(f"workers {missing} did not come in time") from None
+        self._outbox.begin()
+
+    def _knows_all(self) -> bool:
+        return self._heard >= self._others and {link.number for link in self.links()} >= self._others
+
+    async def begin(self) -> None:
+        """Let the others take clients, at the first worker; wait for that, at the others."""
+        if self.number == HOME:
+            self._are_begun.set()
+            for link in self.links():
+                link.call("workers", "begun")
+        else:
+            async with asyncio.timeout(limits.WORKERS_MEET_TIMEOUT_S):
+                await self._are_begun.wait()
+
+    def begun(self) -> None:
+        """Note that the first worker is ready for clients. Called by it."""
+        self._are_begun.set()
+
+    def stop(self) -> None:
+        """Leave the others."""
+        for task in self._tasks:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        for link in self._links.values():
+            if link.transport is not None:
+                link.transport.close()
+        for served in list(self._service.served):
+            if served.transport is not None:
+                served.transport.close()
+
+    def _socket_of(self, number: int) -> Path:
+        return self._place.run_directory / f"worker-{number}.sock"
+
+    async def _keep(self, number: int) -> None:
+        """Keep a link to another worker, anew when that was started again."""
+        path = str(self._socket_of(number))
+        while True:
+            lost = asyncio.Event()
+            link = Link(self._loop, number)
+            link.on_lost = partial(self._lost, lost)
+            link.on_progress = self._tell_progress
+            try:
+                await self._loop.create_unix_connection(partial(_same, link), path)
+            except OSError:
+                await asyncio.sleep(limits.WORKER_CONNECT_INTERVAL_MS / 1000)
+                continue
+            await self._greet(link)
+            await lost.wait()
+
+    async def _greet(self, link: Link) -> None:
+        """Tell a worker what this one has; then it may be asked."""
+        link.send(f.pickled(f.HELLO, self.number, VERSION))
+        try:
+            if self.number == HOME:
+                await link.call("own_exchanges", "take_all", *self.client.own_exchanges.all())
+            await self.directory.begin(link)
+            await link.call("workers", "met", self.number)
+        except StorageError:
+            return
+        self._links[link.number] = link
+        self._changed.set()
+        self._outbox.link_is_up()
+        if self.number == HOME and self._are_begun.is_set():
+            link.call("workers", "begun")
+
+    def met(self, number: int) -> None:
+        """Note that another worker has told what it has. Called by it."""
+        self._heard.add(number)
+        self._changed.set()
+
+    def _lost(self, lost: asyncio.Event, link: Link) -> None:
+        self.directory.end(link)
+        self.directory.release_all(link.number)
+        lost.set()
+        _log.warning("worker.lost", worker=link.number)
+
+    def on_progress(self, call: Callable[[], None]) -> None:
+        """Have `call` called when another worker confirmed something."""
+        self._progress.append(call)
+
+    def _tell_progress(self) -> None:
+        for call in self._progress:
+            call()
+
+
+def _same(link: Link) -> Link:
+    return link
