@@ -174,7 +174,10 @@ class Amqp10Operations(AmqpOperations):
             raise Mismatch(f"{fields['body']!r} to {name}/{link.name} is settled: {fields['settled']}")
         told = fields["annotations"].get("x-opt-deaths") or []
         deaths = tuple((one["queue"], str(one["reason"])) for one in told)
-        item = self.queues.delivered(consumer, fields["body"], event.at, fields["tag"], deaths)
+        attempt = fields["header"].delivery_count + 1
+        item = self.queues.delivered(
+            consumer, fields["body"], event.at, fields["tag"], deaths, attempt=attempt
+        )
         link.fed += 1
         self._check_told(item, deaths, fields)
         if consumer.takes == "hold":

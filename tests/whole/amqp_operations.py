@@ -647,7 +647,10 @@ class AmqpOperations(World):
         takes = "done" if no_ack else "hold"
         reader = Consumer(name, "(get)", queue, group, takes, lambda: 1)
         deaths = deaths_told(event.fields["headers"])
-        item = self.queues.delivered(reader, event.fields["body"], event.at, event.fields["tag"], deaths)
+        attempt = self.attempt_told(event.fields)
+        item = self.queues.delivered(
+            reader, event.fields["body"], event.at, event.fields["tag"], deaths, attempt=attempt
+        )
         self.check_delivery(item, event.fields)
         if not no_ack:
             self.held[name][event.fields["tag"]] = item

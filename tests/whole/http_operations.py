@@ -245,9 +245,10 @@ class HttpOperations(World):
         if status != 200:
             raise Mismatch(f"GET /{q}/messages answered {status} {body!r}")
         reader = Consumer("H", "(mq)", queue, group, "hold", lambda: 1)
-        item = self.queues.delivered(reader, body.decode(), now, None)
         told = {key.lower(): value for key, value in headers.items()}
-        self.queues.check_attempts(item, int(told["x-message-attempts"]))
+        attempt = int(told["x-message-attempts"])
+        item = self.queues.delivered(reader, body.decode(), now, None, attempt=attempt)
+        self.queues.check_attempts(item, attempt)
         path = f"/{q}/messages/{told['x-message-id']}"
         status, answer, _ = self.mqcore.raw("DELETE", path)
         if status != 204:

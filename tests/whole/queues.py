@@ -801,9 +801,10 @@ class Queues:
         deaths: Deaths | None = None,
         *,
         is_first: bool | None = None,
+        attempt: int | None = None,
     ) -> Item:
         """Check a delivery and take it down; `deaths`: see `Group.find`; `is_first`: whether it says it is
-        the first attempt, None if it does not tell. Raises Mismatch.
+        the first attempt, `attempt`: which one, None if it does not tell. Raises Mismatch.
         """
         group, queue = consumer.group, consumer.queue
         where = f"{body!r} to {consumer.client}/{consumer.tag} of {queue.name}/{group.name!r}"
@@ -818,6 +819,9 @@ class Queues:
             others = [other for other in group.alike(body, READY, deaths) if not other.attempts[0]]
             if others and item.place < others[0].place:
                 item.required, item.may_give_way, item = False, True, others[0]
+        if item is not None and not self._fits(item, at, attempt):  # of several of one body it is another one
+            fitting = [other for other in group.alike(body, READY, deaths) if self._fits(other, at, attempt)]
+            item = min(fitting, key=lambda other: (not other.sure(), other.place), default=item)
         if item is None:
             states = [found.state for found in group.items if found.message.body == body]
             raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")
@@ -853,6 +857,13 @@ class Queues:
         else:
             item.state, item.holder, item.tag = HELD, consumer, tag
         return item
+
+    @staticmethod
+    def _fits(item: Item, at: float, attempt: int | None) -> bool:
+        """Whether it can be what was delivered at that time as that attempt."""
+        low, high = item.attempts
+        is_alive = item.expires is None or at <= item.expires + LATE_S
+        return is_alive and (attempt is None or low < attempt <= high + 1)
 
     def seen(self, item: Item) -> None:
         item.required, item.may_give_way = True, False

@@ -252,6 +252,7 @@ class World(ABC):
                 fields["tag"],
                 deaths_told(fields["headers"]),
                 is_first=not fields["redelivered"] if self.counts_deliveries else None,
+                attempt=self.attempt_told(fields),
             )
             self.check_delivery(item, fields)
             if consumer.takes == "hold":
@@ -262,6 +263,11 @@ class World(ABC):
             return self.replies.delivered(name, fields["consumer"], fields["body"])
         except WrongReply as wrong:
             raise Mismatch(str(wrong)) from None
+
+    def attempt_told(self, fields: dict[str, Any]) -> int | None:
+        """Which attempt a delivery over AMQP 0.9.1 says it is."""
+        told: int = fields["headers"].get("x-delivery-count", 0)
+        return told + 1 if self.counts_deliveries else None
 
     def check_delivery(self, item: Item, fields: dict[str, Any]) -> None:
         """`redelivered`, `x-delivery-count`, the routing key and the headers that tell of a death."""
@@ -337,11 +343,14 @@ class World(ABC):
         consumer = self.consumers.get((name, queue))
         if consumer is None:
             raise Mismatch(f"{fields['body']!r} to {name}, which is not subscribed to {queue}")
-        deaths = deaths_told(fields["user"]) if mqtt.version == 5 else None
-        item = self.queues.delivered(consumer, fields["body"], event.at, fields["packet_id"], deaths)
-        if mqtt.version == 5:
-            user = fields["user"]
-            self.queues.check_attempts(item, int(user["attempts"]))
+        user = fields["user"]
+        deaths = deaths_told(user) if mqtt.version == 5 else None
+        attempt = int(user["attempts"]) if mqtt.version == 5 else None
+        item = self.queues.delivered(
+            consumer, fields["body"], event.at, fields["packet_id"], deaths, attempt=attempt
+        )
+        if attempt is not None:
+            self.queues.check_attempts(item, attempt)
             if user["group-id"] != consumer.group.name or user["queue"] != queue:
                 raise Mismatch(f"{fields['body']!r} says {user}, it is {queue}/{consumer.group.name}")
             event.fields["item"] = item
