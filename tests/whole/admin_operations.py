@@ -118,6 +118,7 @@ class AdminOperations(HttpOperations):
                 item.required = item.required and item.state == FAILED and is_later
                 item.state, item.loose = READY, True
             item.attempts = (0, item.attempts[1])
+            item.is_over = False  # what expired may be there again, and expire again
 
     # ---- messages
 

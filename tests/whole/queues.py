@@ -348,8 +348,10 @@ class Queue:
             kept.append(items[0].copy_for(group, required=promised))
         return kept
 
-    def takes_whole(self, message: Message, *, required: bool, loose: bool) -> bool:
-        """Whether it keeps messages by itself, not in groups; then it has it."""
+    def takes_whole(self, message: Message, *, required: bool, loose: bool, early: bool = False) -> bool:
+        """Whether it keeps messages by itself, not in groups; then it has it. `early`: a dead letter may have
+        come before it that is not known of yet.
+        """
         return False
 
     def ended(self) -> None:
@@ -463,9 +465,10 @@ class Queues:
         burst: bool = False,
     ) -> list[Item]:
         """Put a message at the end of every group; drops the head where the queue is too long for it."""
-        if queue.takes_whole(message, required=required and either is None, loose=loose):
-            return []
         settings = queue.settings
+        early = settings.stream and self._die_soon(now)
+        if queue.takes_whole(message, required=required and either is None, loose=loose, early=early):
+            return []
         level = min(message.priority, settings.max_priority)
         place = (-level, next(_places))
         own_expires = now + max(message.ttl_ms, 1) / 1000 if ttl and message.ttl_ms is not None else None
@@ -491,6 +494,13 @@ class Queues:
             for group in queue.groups.values():
                 self._drop_head(queue, group, now, burst=burst)
         return made
+
+    def _die_soon(self, now: float) -> bool:
+        """Whether something is to die that may have died by now: the broker took it a little earlier."""
+        return any(
+            item.state == READY and item.expires is not None and now < item.expires < now + EARLY_S
+            for item in self.items()
+        )
 
     def _replace(self, queue: Queue, made: list[Item], now: float, *, sure: bool) -> None:
         """Let what is older of the same value go; what a consumer holds, as it returns."""

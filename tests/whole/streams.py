@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.whole.queues import HELD, Item, Message, Mismatch, Queue
+from tests.whole.queues import EARLY_S, HELD, Item, Message, Mismatch, Queue
 
 CHUNK_PART = 16  # retention deletes whole chunks, each this part of the limit, at least a message
 
@@ -18,13 +18,21 @@ CHUNK_PART = 16  # retention deletes whole chunks, each this part of the limit, 
 @dataclass(eq=False)
 class Pending:
     """A message that was or may have been taken. `loose`: its place is not known; `purged`: it was there, or
-    on its way, when the stream was purged.
+    on its way, when the stream was purged; `at`: when the oracle was told of it.
     """
 
     message: Message
     required: bool
     loose: bool
     purged: bool = False
+    at: float = field(default_factory=time.time)
+
+    def comes_behind(self, other: Pending) -> bool:
+        """Whether another one surely came before it: not where its own place is not known, since it may have
+        come a little before its time as it is known here.
+        """
+        is_sure = other.required and not other.loose
+        return is_sure and not (self.loose and self.at - EARLY_S <= other.at)
 
 
 @dataclass(eq=False)
@@ -120,8 +128,8 @@ class Stream(Queue):
 
     # ---- what every queue is asked
 
-    def takes_whole(self, message: Message, *, required: bool, loose: bool) -> bool:
-        if self.pending or loose or not required:
+    def takes_whole(self, message: Message, *, required: bool, loose: bool, early: bool = False) -> bool:
+        if self.pending or loose or early or not required:
             self.pending.append(Pending(message, required, loose))
         else:
             self.log.append(message.body)
@@ -210,18 +218,17 @@ class Stream(Queue):
         earlier = sum(hole < offset for hole in self.holes)
         # it may have died twice: what need not come fits later, too
         alike = [pending for pending in self.pending if pending.message.body == body]
-        alike.sort(key=lambda pending: not pending.required)
-        for pending in self.pending:
-            if pending in alike[:1]:
-                self.pending.remove(pending)
-                self.holes.discard(offset)
-                self.log[offset] = body
-                return
-            if pending.required and not pending.loose:
+        found = min(alike, key=lambda pending: not pending.required, default=None)
+        if found is None:
+            raise Mismatch(f"{body!r} of {self.name} at offset {offset}, which nobody published")
+        for pending in self.pending[: self.pending.index(found)]:
+            if found.comes_behind(pending):
                 if not earlier:
                     raise Mismatch(f"{body!r} of {self.name} came before {pending.message.body!r}")
                 earlier -= 1
-        raise Mismatch(f"{body!r} of {self.name} at offset {offset}, which nobody published")
+        self.pending.remove(found)
+        self.holes.discard(offset)
+        self.log[offset] = body
 
     # ---- readers
 
