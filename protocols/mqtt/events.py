@@ -1,5 +1,6 @@
 """The events of a connection for its front-end, in the order the client caused them."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias
 
@@ -48,6 +49,10 @@ class PublishShape:
         self.dup = bool(self.first_byte & 8)
 
 
+Place: TypeAlias = tuple[int, int, int]
+"""Where in a run a packet has its packet identifier, where its payload begins, and where it ends."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class PublishRun:
     """Consecutive PUBLISH packets of one shape, at least one.
@@ -55,8 +60,8 @@ class PublishRun:
     `count` packets; `packet_ids` has one each for QoS 1 and 2 and is empty for QoS 0. `wire` is their exact
     bytes as they came, b"" when publishes of QoS 1 or 2 had to be left out. When all packets have the same
     size, `stride_bytes` is that size, packet identifiers lie `packet_id_offset` into each packet (what
-    `hot.restamp_packet_ids` wants), and payloads are cut out of `wire` only when asked for. Otherwise both
-    are 0.
+    `hot.restamp_packet_ids` wants), otherwise both are 0. `places` are those of packets of different sizes.
+    Payloads are cut out of `wire` only when asked for.
     """
 
     shape: PublishShape
@@ -67,13 +72,18 @@ class PublishRun:
     stride_bytes: int = 0
     packet_id_offset: int = 0
     _payload_offset: int = 0
+    places: Sequence[Place] = ()
 
     @property
     def payloads(self) -> list[bytes]:
         """One payload per packet, in order."""
         payloads = self._payloads
         if payloads is None:
-            payloads = payloads_at(self.wire, 0, self.count, self.stride_bytes, self._payload_offset)
+            wire = self.wire
+            if self.places:
+                payloads = [wire[begin:end] for _, begin, end in self.places]
+            else:
+                payloads = payloads_at(wire, 0, self.count, self.stride_bytes, self._payload_offset)
             self._payloads = payloads
         return payloads
 

@@ -6,7 +6,7 @@ strided slices, instead of one step of the interpreter per packet.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from struct import Struct, pack
 from typing import Final
@@ -218,6 +218,15 @@ def restamp_packet_ids(
     stamped = bytearray(wire)
     stamped[packet_id_offset::stride_bytes] = packed[0::2]
     stamped[packet_id_offset + 1 :: stride_bytes] = packed[1::2]
+    return bytes(stamped)
+
+
+def restamp_each(wire: bytes, offsets: Iterable[int], packet_ids: Sequence[int]) -> bytes:
+    """Copy packets with other packet identifiers, which lie at these offsets."""
+    stamped = bytearray(wire)
+    for at, packet_id in zip(offsets, packet_ids, strict=True):
+        stamped[at] = packet_id >> 8
+        stamped[at + 1] = packet_id & 0xFF
     return bytes(stamped)
 
 

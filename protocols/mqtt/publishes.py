@@ -8,9 +8,9 @@ from protocols.errors import ProtocolError
 from protocols.mqtt import constants as c
 from protocols.mqtt.aliases import InboundAliases
 from protocols.mqtt.codec import check_flags
-from protocols.mqtt.events import LonePublish, PublishRun, PublishShape
+from protocols.mqtt.events import LonePublish, Place, PublishRun, PublishShape
 from protocols.mqtt.handshake import check_response_topic
-from protocols.mqtt.hot import encode_publish_tail, packet_ids_at, payloads_at, run_length
+from protocols.mqtt.hot import encode_publish_tail, packet_ids_at, run_length
 from protocols.mqtt.offer import Offer
 from protocols.mqtt.properties import TOPIC_ALIAS, Properties, decode_properties, encode_properties
 from protocols.mqtt.topic_filters import validate_topic_name
@@ -21,7 +21,9 @@ _Key = tuple[int, bytes, bytes]
 _ONE_BYTE_LENGTH_MAX: Final = 129  # bytes of a packet whose remaining length takes one byte, two bytes
 _TWO_BYTE_LENGTH_MAX: Final = 16_386
 _LONE_BYTES_MIN: Final = 4  # of a publish beside its topic: first byte, length, packet identifier
+_HEADER_BYTES: Final = 3  # of a packet whose remaining length takes two
 _EACH_BYTES_MIN: Final = 7  # of a publish of QoS 1: what may be looked at before its size is known
+VARIED_MAX: Final = 8  # publishes of one size taken one by one before columns pay
 _QOS_1: Final = c.PUBLISH << 4 | 2  # the first byte of such a publish
 _NO_PREFIX: Final = b"\x00"  # begins no PUBLISH
 
@@ -71,6 +73,7 @@ class PublishDecoder:
     _at_qos_1: bool = field(default=False, init=False)
     _tail: bytes = field(default=b"", init=False)
     _topic: bytes = field(default=b"", init=False)  # with its length, as the last publish has it
+    _between: bytes = field(default=b"", init=False)  # its properties, as it has them
     _two_byte_length_max: int = field(init=False)
     _payload_offset: int = field(default=0, init=False)
     _stride: int = field(default=0, init=False)
@@ -90,27 +93,32 @@ class PublishDecoder:
             data.startswith(prefix, start)
             and start + self._stride <= end
             and (not self._tail or data.startswith(self._tail, start + len(prefix) + 2))
-        ) and not self._learn(data, start, end):
-            return None
+        ):
+            run = self._take_varied(data, start, end)
+            if run is not None:
+                return run
+            if not self._learn(data, start, end):
+                return None
         shape = self._shape
         prefix = self._prefix
         stride = self._stride
-        offset = self._payload_offset
         if start + 2 * stride <= end and data.startswith(prefix, start + stride):
-            count = self._count(data, start, end)
+            tail_offset = len(prefix) + 2
+            count = run_length(data, start, end, prefix, self._tail, tail_offset, stride, self._window)
+            self._window = count
         else:
             count = self._window = 1
         stop = start + count * stride
+        if count < VARIED_MAX and stop < end and data[stop] == shape.first_byte:
+            run = self._take_varied(data, start, end)
+            if run is not None and run.count > count:
+                return run
         id_offset = 0
         ids: list[int] = []
         if shape.qos:
-            id_offset = len(self._prefix)
+            id_offset = len(prefix)
             ids = packet_ids_at(data, start + id_offset, count, stride)
-        if stop < end and data[stop] == shape.first_byte and self._continues(data, stop, end, shape):
-            payloads = payloads_at(data, start, count, stride, offset)
-            stop = self._take_rest(data, stop, end, ids, payloads)
-            return PublishRun(shape, len(payloads), ids, payloads, data[start:stop])
-        return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, offset)
+        return PublishRun(shape, count, ids, None, data[start:stop], stride, id_offset, self._payload_offset)
 
     def take_single(self, data: bytes) -> LonePublish | None:
         """Take `data` as one publish, if it is exactly one of QoS 1 and like the last, but for the size of
@@ -186,37 +194,46 @@ class PublishDecoder:
         self._stride = size
         return True
 
-    def _take_rest(self, data: bytes, position: int, end: int, ids: list[int], payloads: list[bytes]) -> int:
-        """Add the publishes of the same shape, but other sizes, from `position`; gives where they stop."""
-        shape = self._shape
-        while True:
-            stride = self._stride
-            count = self._count(data, position, end)
-            if shape.qos:
-                ids += packet_ids_at(data, position + len(self._prefix), count, stride)
-            payloads += payloads_at(data, position, count, stride, self._payload_offset)
-            position += count * stride
-            if (
-                position >= end
-                or data[position] != shape.first_byte
-                or not self._continues(data, position, end, shape)
-            ):
-                return position
-
-    def _count(self, data: bytes, start: int, end: int) -> int:
-        """Count the packets just like the one known at `start` that stand there."""
-        prefix = self._prefix
-        tail_offset = len(prefix) + 2
-        count = run_length(data, start, end, prefix, self._tail, tail_offset, self._stride, self._window)
-        self._window = count
-        return count
-
-    def _continues(self, data: bytes, position: int, end: int, shape: PublishShape) -> bool:
-        """Return whether a legal, complete publish of the same shape but another size follows; learns it."""
-        try:
-            return self._learn(data, position, end) and self._shape is shape
-        except ProtocolError:
-            return False
+    def _take_varied(self, data: bytes, start: int, end: int) -> PublishRun | None:
+        """Take the publishes from `start` that are like the last but for the size of their payload, until so
+        many are of one size that they had better be taken by columns; None for none.
+        """
+        shape, topic, between = self._shape, self._topic, self._between
+        first_byte, topic_bytes = shape.first_byte, len(topic)
+        id_bytes = 2 if shape.qos else 0
+        rest_bytes = topic_bytes + id_bytes + len(between)
+        size_max = self._two_byte_length_max
+        places: list[Place] = []
+        position = start
+        size_before = alike = 0
+        while topic and position + _HEADER_BYTES <= end and data[position] == first_byte:
+            size = data[position + 1]
+            body = position + 2
+            if size > 0x7F:
+                high = data[body]
+                if not 0 < high < 0x80:
+                    break
+                size += (high - 1) << 7
+                body += 1
+            stop = body + size
+            at = body + topic_bytes
+            if stop > end or stop - position > size_max or size < rest_bytes:
+                break
+            if not data.startswith(topic, body) or (between and not data.startswith(between, at + id_bytes)):
+                break
+            if size != size_before:
+                size_before = size
+                alike = 0
+            elif (alike := alike + 1) == VARIED_MAX:
+                self._learn(data, position, end)
+                break
+            places.append((at - start, body + rest_bytes - start, stop - start))
+            position = stop
+        if not places:
+            return None
+        wire = data[start:position]
+        ids = [wire[at] << 8 | wire[at + 1] for at, _, _ in places] if id_bytes else []
+        return PublishRun(shape, len(places), ids, None, wire, places=places)
 
     def _learn(self, data: bytes, start: int, end: int) -> bool:
         """Parse one publish into the remembered shape, prefix and tail; False when it is not complete."""
@@ -250,6 +267,7 @@ class PublishDecoder:
         else:
             self._prefix = data[start:payload_start]
             self._tail = b""
+        self._between = data[tail_start:payload_start]
         self._at_qos_1 = first_byte & 6 == 2
         self._topic = data[body:topic_end]
         self._payload_offset = payload_start - start

@@ -199,7 +199,7 @@ class Outbound:
             self._resend(run)
         elif size and not run.packet_ids:
             connection.output.append(wire)
-        elif not stride or self._waiting:
+        elif not (stride or run.places) or self._waiting:
             self._resend(run)
         elif size == stride:
             packet_id = self.window.take_free()
@@ -212,7 +212,11 @@ class Outbound:
             self._resend(run)
         else:
             ids = self.window.take(run.count)
-            connection.output.append(hot.restamp_packet_ids(wire, stride, run.packet_id_offset, ids))
+            if stride:
+                connection.output.append(hot.restamp_packet_ids(wire, stride, run.packet_id_offset, ids))
+            else:
+                offsets = [place[0] for place in run.places]
+                connection.output.append(hot.restamp_each(wire, offsets, ids))
         self._want_flush()
 
     def _resend(self, run: PublishRun) -> None:

@@ -18,6 +18,7 @@ from protocols.mqtt.events import PublishRun, PublishShape
 from protocols.mqtt.hot import encode_publish
 from queue_manager.claims.claim import IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim
 from queue_manager.quota_accounts import NO_SHARE
+from tests.unit.protocols.mqtt.live import live as let_in
 
 
 class Client:
@@ -267,3 +268,13 @@ def test_a_lone_acknowledgement_frees_a_place_only_where_that_is_all_it_does(cli
     assert client.outbound.window.free() == 10
     client.outbound.send_claimed(outgoing([b"x"], [make_claim()]))
     assert not client.outbound.take_lone_ack(2)
+
+
+def test_a_run_of_varied_sizes_is_passed_on_with_packet_identifiers_of_the_subscriber():
+    client = Client(packet_bytes_max=1 << 28)
+    wires = [encode_publish(c.MQTT_5, b"t", 1, False, False, 900, b"", b"x" * size) for size in (1, 300, 0)]
+    connection = let_in(c.MQTT_5)
+    (run,) = connection.receive(b"".join(wires), 0.0)
+    for _ in range(2):
+        client.outbound.pass_on(run)
+    assert client.sent() == [(1, b"x"), (2, b"x" * 300), (3, b""), (4, b"x"), (5, b"x" * 300), (6, b"")]

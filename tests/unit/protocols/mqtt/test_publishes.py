@@ -1,5 +1,6 @@
 """Publish runs: what is gathered, and the shapes that are remembered."""
 
+import itertools
 from typing import Any
 
 from config import limits
@@ -198,3 +199,59 @@ def test_lone_publish_beyond_the_packet_size_is_refused() -> None:
     connection.receive(publish(4, "t", b"1", 1), 1.0)
     (lost,) = connection.receive(publish(4, "t", b"1" * 1_100, 2), 1.0)
     assert lost.reason_code == 0x95
+
+
+def test_publishes_of_varied_sizes_are_what_they_are_one_by_one() -> None:
+    """As a device sends them that does not wait for each PUBACK, over the borders of the remaining length."""
+    sizes = [5, 7, 0, 117, 120, 118, 500, 3, 16_370, 16_371, 16_372, 16_400, 7, 7, 9, 8]
+    for version, qos in itertools.product((4, 5), (0, 1, 2)):
+        for properties in (Properties(), Properties(content_type="x", user_properties=[("k", "v")])):
+            kept = properties if version == 5 else Properties()
+            wires = [
+                encode_packet(
+                    p.Publish("a", b"x" * size, qos=qos, packet_id=number if qos else 0, properties=kept),
+                    version,
+                )
+                for number, size in enumerate(sizes, 1)
+            ]
+            together, single = live(version), live(version)
+            for _ in range(1 if qos == 2 else 2):  # of a shape that is not known, and of one that is
+                found = together.receive(b"".join(wires), 1.0)
+                assert flat(found) == flat([event for wire in wires for event in single.receive(wire, 1.0)])
+                assert b"".join(run.wire for run in found) == b"".join(wires)
+
+
+def test_places_of_a_run_of_varied_sizes_are_those_of_its_packets() -> None:
+    for version in (4, 5):
+        wire = [
+            publish(version, "topic", b"%d" % number * size, number) for number, size in ((1, 3), (2, 200))
+        ]
+        connection = live(version)
+        for _ in range(2):
+            (run,) = runs(connection, *wire)
+            for (at, begin, end), number, size in zip(run.places, (1, 2), (3, 200), strict=True):
+                assert run.wire[at : at + 2] == bytes((0, number))
+                assert run.wire[begin:end] == b"%d" % number * size
+
+
+def test_many_of_one_size_behind_varied_ones_are_a_run_with_a_stride() -> None:
+    for version in (4, 5):
+        sizes = [1, 2, 3] + [4] * 1_000
+        found = runs(live(version), *(publish(version, "t", b"x" * s, i) for i, s in enumerate(sizes, 1)))
+        assert [run.stride_bytes > 0 for run in found] == [False, True]
+        assert [payload for run in found for payload in run.payloads] == [b"x" * size for size in sizes]
+
+
+def test_a_varied_run_ends_before_a_packet_that_is_wrong_or_cut_short() -> None:
+    good = [publish(5, "t", b"x" * size, 1 + size) for size in (3, 1, 2)]
+    for bad in (b"\x32\x85\x00\x00\x01t\x00\x01\x00", b"\x32\x03\x00\x01t", b"\x32\x05\x00\x01t\x00\x00\x00"):
+        connection = live(5)
+        runs(connection, *good)
+        (run, lost) = runs(connection, *good, bad)
+        assert run.payloads == [b"xxx", b"x", b"xx"]
+        assert type(lost).__name__ == "ConnectionLost"
+    connection = live(5)
+    (run,) = runs(connection, *good, good[0][:-1])
+    assert run.count == 3
+    (run,) = runs(connection, good[0][-1:])
+    assert run.payloads == [b"xxx"]
