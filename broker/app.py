@@ -58,6 +58,7 @@ from storage.store import Replay, Store
 
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
+    from broker.network.home_gate import ClientHomes
     from broker.workers.worker_place import WorkerPlace
     from broker.workers.workers import Workers
 
@@ -137,6 +138,7 @@ class Broker:
         self._vhosts: VhostDirectory
         self._links: Links
         self._workers: Workers | None = None
+        self._homes: ClientHomes | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -375,6 +377,8 @@ class Broker:
 
     async def _shut_down(self, shard: Shard) -> None:
         self._listeners.close()
+        if self._homes is not None:
+            self._homes.stop()
         await self._listeners.let_in()
         for task in (self._ticker, self._keeper):
             if task is not None:
@@ -404,7 +408,11 @@ class Broker:
             if not hub.access.admits_others and not is_loopback_host(listener.bind):
                 reason = GUEST_FROM_ELSEWHERE
                 _log.warning("listener.local_only", listener=name, bind=listener.bind, reason=reason)
-        self._drivers = Drivers(hub, self.settings.listeners)
+        if self._place is not None:
+            from broker.network.home_gate import ClientHomes
+
+            self._homes = ClientHomes(self._place, listeners)
+        self._drivers = Drivers(hub, self.settings.listeners, self._homes)
         makers = self._drivers.makers()
         node = Node(
             hub,
@@ -416,6 +424,8 @@ class Broker:
             partial(self._start_view, self.clock.monotonic() - self._start_begun),
         )
         listeners.open(makers, room, self._tls, hub.access.addresses)
+        if self._homes is not None:
+            self._homes.begin()
         self.ports = listeners.ports
         self._http = {}
         over_http = self.ports.keys() - makers.keys()

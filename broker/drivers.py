@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from broker.amqp.connection.shared import Shared
 from broker.amqp.frontend import AmqpFrontends, OtherVersions
 from broker.amqp10.frontend import HEADERS, Amqp10Frontends
+from broker.mqtt.connection.first_packet import unavailable
 from broker.mqtt.frontend import MqttFrontends
 from broker.network.frontend_base import Frontend
 from broker.network.listening import MakeProtocol
@@ -18,6 +19,9 @@ from config.settings import AnyMqttListenerSettings, ListenersSettings
 from protocols.amqp10.constants import WEBSOCKET_SUBPROTOCOLS as AMQP_SUBPROTOCOLS
 from protocols.mqtt.constants import WEBSOCKET_SUBPROTOCOLS as MQTT_SUBPROTOCOLS
 from queue_manager.address import DEFAULT_VHOST
+
+if TYPE_CHECKING:
+    from broker.network.home_gate import ClientHomes
 
 
 class Frontends(Protocol):
@@ -46,8 +50,10 @@ _SUBPROTOCOLS: Final = {"mqtt": MQTT_SUBPROTOCOLS, "amqp": AMQP_SUBPROTOCOLS}
 class Drivers:
     """The front-ends of one broker, by protocol, and what leads to them."""
 
-    def __init__(self, hub: Hub, settings: ListenersSettings) -> None:
+    def __init__(self, hub: Hub, settings: ListenersSettings, homes: ClientHomes | None = None) -> None:
+        """`homes` lead clients of MQTT to the worker, of several, that they belong to."""
         self._hub = hub
+        self._homes = homes
         self._settings = settings
         self.frontends = {name: make(hub) for name, make in FRONTENDS.items()}
 
@@ -77,9 +83,15 @@ class Drivers:
                 makers[name] = gate_maker(self._hub, make, subprotocols, listener.path, listener.origins)
         return makers
 
-    def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Transport]:
-        """Return what serves the clients of a listener, in its virtual host."""
+    def _transport_maker(self, protocol: str, listener: str) -> Callable[[Callable[[], None]], Any]:
+        """Return what serves the clients of a listener, in its virtual host, or leads them to the worker that
+        does.
+        """
         settings = self._settings.opened().get(listener)
         vhost = settings.vhost if isinstance(settings, AnyMqttListenerSettings) else DEFAULT_VHOST
         frontends = self.frontends[protocol].of_vhost(vhost)
-        return partial(Transport, self._hub.of_vhost(vhost), frontends.accept)
+        make = partial(Transport, self._hub.of_vhost(vhost), frontends.accept)
+        if self._homes is None or not isinstance(frontends, MqttFrontends):
+            return make
+        is_framed = listener.endswith(("_ws", "_wss"))
+        return self._homes.leading(listener, make, frontends.home_of, unavailable, is_framed=is_framed)

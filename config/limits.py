@@ -622,3 +622,4 @@ WORKER_CONNECT_INTERVAL_MS: Final = 50
 OUTBOX_UNCONFIRMED_MAX: Final = 256  # messages on their way to a queue of another worker
 OUTBOX_RETRY_MS: Final = 1_000  # before one that was refused is sent again
 OUTBOX_LEASE_MS: Final = 60_000  # before what was sent and not confirmed is sent again
+CLIENT_PASSING_TIMEOUT_S: Final = 2  # for a client to be at the worker that it belongs to

@@ -89,16 +89,8 @@ class Admission:
         log_in(client.hub, client.transport, shown, partial(self._found, packet))
 
     def _user_of(self, username: str) -> str:
-        """Return the user of a CONNECT. `vhost:user` leads into that virtual host, if there is one of that
-        name.
-        """
-        vhost, colon, user = username.rpartition(":")
-        if not colon or self._shared.ignores_colons:
-            return username
-        try:
-            shared = self._shared.of_vhost(vhost)
-        except VhostNotFound:
-            return username
+        """Return the user of a CONNECT, whose name may lead into another virtual host."""
+        shared, user = self._shared.user_of(username)
         if shared is not self._shared:
             self._shared = shared
             self._frontend.move(shared)

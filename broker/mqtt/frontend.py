@@ -46,6 +46,10 @@ class MqttFrontends:
         """Accept a client that connected."""
         return MqttFrontend(self._shared, transport)
 
+    def home_of(self, said: bytes) -> int | None:
+        """Return the worker, of several, that a client belongs to; see `Shared.home_of`."""
+        return self._shared.home_of(said)
+
     def of_vhost(self, name: str) -> MqttFrontends:
         """Return those of a virtual host; raises VhostNotFound."""
         return MqttFrontends(self._hub.of_vhost(name), self._shared.of_vhost(name))

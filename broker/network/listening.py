@@ -229,6 +229,21 @@ class Listeners:
             self._handing_over.add(task)
             task.add_done_callback(partial(self._handed_over, connection, peer, begins_with))
 
+    def adopt(self, connection: socket.socket, peer: str, maker: MakeProtocol) -> None:
+        """Let in a client that another worker accepted, as if it had come here."""
+        host = peer.rpartition(":")[0]
+        refusal = self._addresses.enter(host, self._clock.monotonic())
+        if refusal or len(self._let_in) >= self._room.connections_max:
+            if not refusal:
+                self._addresses.leave(host)
+            self._refuse(connection, peer, refusal or self._room.reason)
+            return
+        self._let_in[connection] = host
+        make = partial(maker, partial(self._lost, connection))
+        task = asyncio.get_running_loop().create_task(drive(make, connection))
+        self._handing_over.add(task)
+        task.add_done_callback(partial(self._handed_over, connection, peer, ""))
+
     def _handed_over(
         self, connection: socket.socket, peer: object, failure: str, task: asyncio.Task[None]
     ) -> None:

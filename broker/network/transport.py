@@ -46,6 +46,7 @@ class Transport(asyncio.Protocol):
     _lost: Callable[[], None]
     _monotonic: Callable[[], float] = field(init=False)
     _asked_for: str = field(default="", init=False)
+    _certified_by: tuple[str, ...] = field(default=(), init=False)
     _room: BodyRoom[Any] | None = field(default=None, init=False)
     """Where a large message that has come in part was announced."""
     _dissolved: bool = field(default=False, init=False)
@@ -97,6 +98,12 @@ class Transport(asyncio.Protocol):
         """Note that the peer is a page of a browser, which asked for that host (see `Peer`)."""
         self._asked_for = host
 
+    def certified_by(self, names: tuple[str, ...]) -> None:
+        """Note the names of a certificate that the peer showed to another worker, before
+        `connection_made`.
+        """
+        self._certified_by = names
+
     @property
     def came_from(self) -> Peer:
         """Where the peer comes from, for access control."""
@@ -105,7 +112,7 @@ class Transport(asyncio.Protocol):
     @property
     def certificate_names(self) -> tuple[str, ...]:
         """The names of the peer's certificate, if it showed one that was verified."""
-        return certificate_names(self.transport.get_extra_info("ssl_object"))
+        return self._certified_by or certificate_names(self.transport.get_extra_info("ssl_object"))
 
     def data_received(self, data: bytes) -> None:
         """Decode all bytes from the peer, act, have the answers written this turn."""

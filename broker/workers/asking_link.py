@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from broker.engine.answers import Answer
+from broker.engine.elsewhere import FarPlan
 from broker.workers import link_frames as f
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedLinkCredit
@@ -41,8 +42,8 @@ class Link(LinkWire):
         self.parts = Parts()
         self.unanswered_bytes = 0
         self._sizes: list[tuple[int, int]] = []
-        self._plan_numbers: dict[PublishPlan, int] = {}
-        self._plans: list[PublishPlan | None] = [None] * limits.LINK_PLANS_MAX
+        self._plan_numbers: dict[PublishPlan | FarPlan, int] = {}
+        self._plans: list[PublishPlan | FarPlan | None] = [None] * limits.LINK_PLANS_MAX
         self._plan_count = 0
         self._answers: dict[int, Answer[Any]] = {}
         self._answer_count = 0
@@ -117,6 +118,13 @@ class Link(LinkWire):
 
     def _define(self, plan: PublishPlan, queues: Sequence[str]) -> int:
         """Tell the other worker what publishes of this plan have in common."""
+        number = self._number(plan)
+        fields = (plan.topic, plan.properties_kind, plan.properties, plan.persistent, plan.options)
+        self.send(f.pickled(f.PLAN, number, tuple(queues), *fields, plan.exchange))
+        return number
+
+    def _number(self, plan: PublishPlan | FarPlan) -> int:
+        """Give a plan a number, in the place of the one that had it longest."""
         number = self._plan_count % limits.LINK_PLANS_MAX
         self._plan_count += 1
         before = self._plans[number]
@@ -124,9 +132,29 @@ class Link(LinkWire):
             self._plan_numbers.pop(before, None)
         self._plans[number] = plan
         self._plan_numbers[plan] = number
-        fields = (plan.topic, plan.properties_kind, plan.properties, plan.persistent, plan.options)
-        self.send(f.pickled(f.PLAN, number, tuple(queues), *fields, plan.exchange))
         return number
+
+    def publish_topic(self, plan: FarPlan, bodies: Sequence[bytes]) -> tuple[int, int]:
+        """Publish messages to the subscribers there, as `publish`. If the worker is gone they are lost, which
+        who waits for them is told.
+        """
+        first = self.sent_count + 1
+        self.sent_count += len(bodies)
+        if not self.is_up:
+            return first, self.sent_count
+        number = self._plan_numbers.get(plan)
+        if number is None:
+            number = self._number(plan)
+            self.send(f.pickled(f.TOPIC_PLAN, number, *plan.told()))
+        size, follows = f.sizes_of(bodies)
+        head = f.PUBLISH_HEAD.pack(f.PUBLISH_HEAD.size + follows, f.PUBLISH, number, len(bodies), size)
+        self.output.append(head)
+        f.put_bodies(self.output, bodies, size)
+        if not self._is_scheduled:
+            self.want_flush()
+        self._sizes.append((self.sent_count, follows))
+        self.unanswered_bytes += follows
+        return first, self.sent_count
 
     def forget_plan(self, plan: PublishPlan) -> None:
         """Define a plan anew before its next publish: it is aimed elsewhere."""

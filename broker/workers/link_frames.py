@@ -30,6 +30,7 @@ SETTLE: Final = 9
 AMEND: Final = 10  # pickled: claim numbers, envelopes
 BARRIER: Final = 11
 FIND_CLAIM: Final = 12  # pickled: number of the answer, queue, group, offset
+TOPIC_PLAN: Final = 13  # pickled: number, fields of the plan; its publishes are for subscribers of topics
 # from who serves
 ACK: Final = 21
 REFUSED: Final = 22
@@ -69,6 +70,7 @@ _ALLOWED: Final = {
     ("broker.workers.worker_directory", "QueueGone"),
     ("broker.workers.worker_directory", "BindingFact"),
     ("broker.workers.remote_consumers", "RemoteGroup"),
+    ("broker.engine.elsewhere", "FilterFact"),
 }
 
 

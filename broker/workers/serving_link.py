@@ -14,10 +14,12 @@ import structlog
 from broker.clock import Clock
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
+from broker.engine.elsewhere import FarPlan
 from broker.engine.traffic import Claim, Consumer, Group, Message, PublishPlan, Targets
 from broker.workers import link_frames as f
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteGroup
+from broker.workers.topics import ServedTopic, Topics
 from queue_manager.errors import QueueManagerError
 from queue_manager.outcomes import ACCEPTED, UNROUTED
 from storage.envelope import EnvelopeTemplate, decode_envelope, vary
@@ -37,14 +39,15 @@ _CHANGES: Final = frozenset(
 class Service:
     """What links of other workers are served with.
 
-    `parts` are what may be called, by name. `want_settle` has the shard's turn ended; `greeted` is called
-    with each worker that has connected.
+    `parts` are what may be called, by name. `topics` are the subscribers of topics. `want_settle` has the
+    shard's turn ended.
     """
 
-    def __init__(self, client: ShardClient, clock: Clock, parts: Mapping[str, Any]) -> None:
+    def __init__(self, client: ShardClient, clock: Clock, parts: Mapping[str, Any], topics: Topics) -> None:
         self.client = client
         self.clock = clock
         self.parts = parts
+        self.topics = topics
         self.want_settle: Callable[[], None] = lambda: None
         self.served: dict[Served, None] = {}
 
@@ -61,7 +64,7 @@ class Served(LinkWire):
         self._service = service
         self.client = service.client
         self._now_ms = service.clock.now_ms
-        self._plans: dict[int, _ServedPlan] = {}
+        self._plans: dict[int, _ServedPlan | ServedTopic] = {}
         self._taken_count = 0
         self._waiting_count = 0
         self._consumers: dict[int, Consumer] = {}
@@ -132,6 +135,9 @@ class Served(LinkWire):
             self._call(*fields)
         elif kind == f.PLAN:
             self._plan(*fields)
+        elif kind == f.TOPIC_PLAN:
+            number, *told = fields
+            self._plans[number] = ServedTopic(self._service.topics, FarPlan.heard(self.number, *told))
         elif kind in (f.SUBSCRIBE, f.PULLER):
             self._answer(fields[0], Answer.of(partial(self._consume, kind, *fields[1:])))
         elif kind == f.AMEND:
@@ -215,14 +221,20 @@ class Served(LinkWire):
         properties, at = f.take_bodies(data, at + 4 + count, count, own_size)
         bodies, _ = f.take_bodies(data, at, count, size)
         served = self._plans[number]
+        assert isinstance(served, _ServedPlan)
         self._take(served, bodies, vary(served.plan.template, properties, persistent))
 
     def _take(
-        self, served: _ServedPlan, bodies: list[bytes], templates: list[EnvelopeTemplate] | None
+        self, served: _ServedPlan | ServedTopic, bodies: list[bytes], templates: list[EnvelopeTemplate] | None
     ) -> None:
         """Publish messages; what is refused of them is told by its number."""
         first = self._taken_count + 1
         self._taken_count += len(bodies)
+        if isinstance(served, ServedTopic):
+            for index, outcome in served.publish(bodies):
+                self._refuse(first + index, outcome)
+            self._confirm(served.is_stored)
+            return
         publishing = self.client.publishing
         served.aim(publishing)
         plan = served.plan

@@ -98,6 +98,7 @@ class ShardedPublishing:
         for queue in foreign:
             by_shard.setdefault(queue.shard, []).append(queue.name)
         links = [(self._neighbours.link(shard), names) for shard, names in by_shard.items()]
+        self.touched = []
         if not all(link.is_up for link, _ in links):
             return REFUSED_LOST
         self.is_here = bool(plan.queues) or plan.audience is not None
@@ -105,7 +106,7 @@ class ShardedPublishing:
             outcome = self._publish_here(plan, bodies, now_ms, templates)
             if outcome not in (ACCEPTED, UNROUTED):
                 return outcome
-        self.touched = [(link, *link.publish(plan, names, bodies, templates)) for link, names in links]
+        self.touched += [(link, *link.publish(plan, names, bodies, templates)) for link, names in links]
         plan.durable = True  # there, or not: who waits is told by the other workers
         return ACCEPTED
 

@@ -20,6 +20,7 @@ from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
 from broker.workers.worker_directory import Directory
+from broker.workers.topics import Topics
 from broker.workers.worker_place import WorkerPlace
 from config import limits
 from storage.errors import StorageError
@@ -43,6 +44,8 @@ class Workers:
         self._links = {number: Link(self._loop, number) for number in range(place.count)}
         self.client = ShardedClient(local, self)
         self._outbox = Outbox(local, local.shard, self)
+        self.topics = Topics(local, self.client.publishing, self, self._loop)
+        self.client.elsewhere = self.topics
         self._progress: list[Callable[[], None]] = []
         self._service = Service(
             local,
@@ -57,7 +60,9 @@ class Workers:
                 "epochs": local.epochs,
                 "directory": self.directory,
                 "workers": self,
+                "topics": self.topics,
             },
+            self.topics,
         )
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -159,6 +164,7 @@ class Workers:
             if self.number == HOME:
                 await link.call("own_exchanges", "take_all", *self.client.own_exchanges.all())
             await self.directory.begin(link)
+            await self.topics.begin(link)
             await link.call("workers", "met", self.number)
         except StorageError:
             return
@@ -176,6 +182,7 @@ class Workers:
     def _lost(self, lost: asyncio.Event, link: Link) -> None:
         self.directory.end(link)
         self.directory.release_all(link.number)
+        self.topics.lost(link.number)
         lost.set()
         _log.warning("worker.lost", worker=link.number)
 

@@ -303,6 +303,10 @@ class VhostSessions:
             sessions = self._by_vhost[vhost] = Sessions(self._common, vhost)
         return sessions
 
+    def by_vhost(self) -> dict[str, Sessions]:
+        """Return those of all virtual hosts that have some, or had."""
+        return dict(self._by_vhost)
+
     def drop(self, vhost: str) -> None:
         """Forget a virtual host that is deleted; none of its sessions may be left."""
         self._by_vhost.pop(vhost, None)

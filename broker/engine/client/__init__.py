@@ -24,6 +24,7 @@ from broker.engine.client.quotas import QuotaClient
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
 from broker.engine.client.streams import StreamClient
+from broker.engine.elsewhere import Elsewhere
 from broker.engine.shard import Shard
 
 
@@ -54,3 +55,4 @@ class ShardClient:
         self.consuming = ConsumingClient(shard)
         self.settling = SettlingClient(shard)
         self.turns = TurnClient(shard)
+        self.elsewhere: Elsewhere | None = None  # there are no other workers

@@ -269,7 +269,7 @@ class Subscriptions:
                 self._subscribe_queue(event, request, share, topic_filter, refuse)
             else:
                 self._system.check(self._client.identity, topic_filter)
-                self._subscribe_plain(event, request, share, topic_filter, after)
+                self._subscribe_plain(event, request, share, topic_filter, after, refuse)
         except ProtocolError as error:
             refuse(error.code, error.reason)
         except QueueManagerError as error:
@@ -314,6 +314,7 @@ class Subscriptions:
         share: str,
         topic_filter: str,
         after: list[Callable[[], None]],
+        refuse: Callable[[int, str], None],
     ) -> None:
         if share and request.no_local:
             raise ProtocolError(c.PROTOCOL_ERROR, "no-local on a shared subscription")
@@ -344,6 +345,8 @@ class Subscriptions:
         else:
             self._pubsub.subscribe(subscription)
             self._plain[request.filter] = subscription
+        if self._pubsub.elsewhere is not None:  # a SUBACK says that publishes anywhere are heard
+            self._expect(self._pubsub.elsewhere.settled(), _nothing_more, refuse)
         if not share and (request.retain_handling == 0 or (request.retain_handling == 1 and is_new)):
             after.append(partial(self._send_retained, request.filter, subscription))
 
@@ -477,3 +480,7 @@ class Subscriptions:
             return options.ack == EXPLICIT
         is_5 = self._client.connection.protocol_version == c.MQTT_5
         return is_5 and options.group is not None and not is_stream
+
+
+def _nothing_more(done: None) -> None:
+    """Go on: what was asked for is there."""

@@ -189,7 +189,7 @@ class TopicTarget:
         audience, plan = self._audience, self._plan
         if audience is not None:
             audience.came(run)
-            if not targets.queues:
+            if not targets:
                 self._note_direct(publisher, audience)
                 return tell(audience, run.payloads)
         assert plan is not None
@@ -257,7 +257,7 @@ class TopicTarget:
                     protocol_version=publisher.client.connection.protocol_version if publisher.client else 0,
                     user=publisher.identity.user,
                 )
-        if targets.queues:
+        if targets:
             if self._plan is None:
                 # without properties or QoS the kind still tells an AMQP consumer that the mode is 1
                 options = options_of(shape.properties)

@@ -7,9 +7,10 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
+from broker.engine.elsewhere import Elsewhere, FarPlan
 from broker.engine.session_traffic import Log, Session
 from broker.mqtt.sessions.lasting_sessions import LoggedFilter
-from broker.mqtt.topology.pubsub import PubSub
+from broker.mqtt.topology.pubsub import PubSub, Route
 from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
 from broker.properties.templates import of_mqtt
 from broker.vhosts.hub import Hub
@@ -34,6 +35,9 @@ class Audience:
     `subscriber` and `session` are those of the publisher, for subscriptions that are not for its own
     publishes; `protocol_version` that of the publishes as they came by wire, 0 if they did not; `user` for
     whose quotas it counts what is retained.
+
+    `_far` are the plans for what goes to other workers. `sent_by`: publishes come from another worker, which
+    sees to all that is not here.
     """
 
     hub: InitVar[Hub]
@@ -44,6 +48,8 @@ class Audience:
     session: Session | None = None
     protocol_version: int = 0
     user: str | None = None
+    sent_by: FarPlan | None = None
+    _vhost: str = field(init=False)
     _sessions: SessionClient = field(init=False)
     _retained: RetainedClient = field(init=False)
     _template: EnvelopeTemplate | None = field(default=None, init=False)
@@ -53,9 +59,13 @@ class Audience:
     _others: list[Subscription] = field(default_factory=list, init=False)
     _groups: tuple[ShareGroup, ...] = field(default=(), init=False)
     _logged: tuple[LoggedFilter, ...] = field(default=(), init=False)
+    _far: tuple[FarPlan, ...] = field(default=(), init=False)
+    _far_plans: dict[tuple[object, ...], FarPlan] | None = field(default=None, init=False)
+    _retains_here: bool = field(default=True, init=False)
     is_retained: bool = field(default=False, init=False)
 
     def __post_init__(self, hub: Hub) -> None:
+        self._vhost = hub.vhost.name
         self._sessions = hub.client.sessions
         self._retained = hub.client.retained
 
@@ -69,17 +79,19 @@ class Audience:
     @property
     def is_direct(self) -> bool:
         """Whether all that is to be done is to pass publishes on to `direct`, and there are some."""
-        elsewhere = self._shape.retain or self._others or self._groups or self._logged
-        return bool(self.direct) and not elsewhere
+        more = self._shape.retain or self._others or self._groups or self._logged or self._far
+        return bool(self.direct) and not more
 
     def came(self, run: PublishRun) -> None:
         """Take note of the run that is published next, as it came by wire."""
         self._run = run
+        if self._pubsub.elsewhere is not None:
+            self._pubsub.elsewhere.begin_publish()
 
     def is_there(self) -> bool:
         if not self._version.is_current:
             self._find()
-        return bool(self.direct or self._others or self._has_members() or self._logged)
+        return bool(self.direct or self._others or self._has_members() or self._logged or self._far)
 
     def has_room(self, count: int, body_bytes: int, ahead: SessionsAhead = NOTHING_AHEAD) -> bool:
         logs = self._logs()
@@ -105,9 +117,13 @@ class Audience:
         heard = HEARD if self.direct or self._others or self._has_members() else UNHEARD
         if self._logged:
             heard = max(heard, self._keep(run))
+        if self._far:
+            heard = max(heard, self._send_far(run))
         if shape.retain:
             heard = STORED
-            self.is_retained = self._retained.keep(self._kept_as(), shape.qos, run.payloads[-1], self.user)
+            self.is_retained = not self._retains_here or self._retained.keep(
+                self._kept_as(), shape.qos, run.payloads[-1], self.user
+            )
         for subscriber in self.direct:
             subscriber.pass_on(run)
         for subscription in self._others:
@@ -115,7 +131,11 @@ class Audience:
         if self._groups:
             for single in singles(run):
                 for group in self._groups:
-                    group.publish(single)
+                    worker = group.pick_worker() if group.far and self.sent_by is None else None
+                    if worker is None:
+                        group.publish(single)
+                    else:
+                        self._send(self._far_plan(worker, group=group), single)
         return heard
 
     def _keep(self, run: PublishRun) -> int:
@@ -128,9 +148,23 @@ class Audience:
         self._sessions.publish(logs, self._kept_as(), shape.qos, shape.retain, self.session, run.payloads)
         return STORED
 
+    def _send_far(self, run: PublishRun) -> int:
+        """Send publishes to other workers."""
+        heard = HEARD
+        for plan in self._far:
+            self._send(plan, run)
+            if plan.is_certain:
+                heard = STORED
+        return heard
+
+    def _send(self, plan: FarPlan, run: PublishRun) -> None:
+        elsewhere = self._pubsub.elsewhere
+        assert elsewhere is not None
+        elsewhere.publish(plan, run.payloads)
+
     def _has_members(self) -> bool:
         """Whether a group has a member that is connected: one that is kept may have none."""
-        return any(group.members for group in self._groups)
+        return any(group.members or group.far for group in self._groups)
 
     def _kept_as(self) -> EnvelopeTemplate:
         """Return what messages have in common where they are kept."""
@@ -162,6 +196,67 @@ class Audience:
         self._others = [one for one in wanted if not one.takes_as_is(shape, version)]
         # those that are kept have it from the log of their filter
         self._groups = tuple(group for group in groups if not (shape.qos and group.is_kept))
+        if self.sent_by is not None:
+            self._find_sent(self.sent_by)
+        elif pubsub.elsewhere is not None:
+            self._find_far(pubsub.elsewhere, routes)
+
+    def _find_sent(self, plan: FarPlan) -> None:
+        """Find who hears what another worker sent: everybody but the groups, or a member of one group."""
+        self._retains_here = plan.is_retained
+        if not plan.share:
+            self._groups = ()
+            return
+        self.direct, self._others, self._logged = [], [], ()
+        self._groups = tuple(
+            g for g in self._groups if (g.share, g.filter) == (plan.share, plan.share_filter)
+        )
+
+    def _find_far(self, elsewhere: Elsewhere, routes: Sequence[Route]) -> None:
+        """Find the other workers that have subscribers, or are to retain the message."""
+        shape = self._shape
+        workers: dict[int, bool] = {}
+        for route in routes:
+            for worker, is_kept in route.far.items():
+                workers[worker] = workers.get(worker, False) or is_kept
+        keeper = elsewhere.keeper_of(self._vhost, shape.topic) if shape.retain else elsewhere.number
+        self._retains_here = keeper == elsewhere.number
+        if not self._retains_here:
+            workers[keeper] = True
+        self._far = tuple(
+            self._far_plan(worker, is_retained=not self._retains_here and worker == keeper, is_kept=is_kept)
+            for worker, is_kept in workers.items()
+        )
+
+    def _far_plan(
+        self,
+        worker: int,
+        *,
+        is_retained: bool = False,
+        is_kept: bool = False,
+        group: ShareGroup | None = None,
+    ) -> FarPlan:
+        """Return the plan for another worker, the same as before if nothing else is asked for."""
+        shape, plans = self._shape, self._far_plans
+        if plans is None:
+            plans = self._far_plans = {}
+        share, share_filter = ("", "") if group is None else (group.share, group.filter)
+        plan = plans.get((worker, is_retained, share, share_filter))
+        if plan is None:
+            plan = plans[worker, is_retained, share, share_filter] = FarPlan(
+                worker,
+                self._vhost,
+                shape.first_byte,
+                shape.topic,
+                shape.properties,
+                shape.topics,
+                user=self.user,
+                is_retained=is_retained,
+                share=share,
+                share_filter=share_filter,
+            )
+        plan.is_certain = is_kept and (shape.qos > 0)
+        return plan
 
 
 def singles(run: PublishRun) -> list[PublishRun]:

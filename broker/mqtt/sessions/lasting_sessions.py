@@ -35,7 +35,7 @@ class LoggedFilter:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.subscription = Subscription(self, log.filter, 2, retain_as_published=True)
+        self.subscription = Subscription(self, log.filter, 2, retain_as_published=True, is_kept=True)
 
     def may_read(self, topic: str) -> bool:
         """See `Subscriber`: each session is asked when it is sent something."""

@@ -5,33 +5,43 @@ All of it lies in memory. Only topics outside `$queue` come here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
+from broker.engine.elsewhere import Elsewhere, FilterFact
 from broker.mqtt.topology.subscription import ShareBacklog, ShareGroup, Subscriber, Subscription
 from config import limits
 from queue_manager.validity import Version
 
+NOBODY_ELSEWHERE: Final[Mapping[int, bool]] = {}
+
 
 class Route(NamedTuple):
-    """The subscribers of a topic: single ones, and the groups of which one member each gets a message."""
+    """The subscribers of a topic: single ones, and the groups of which one member each gets a message.
+
+    `far` are the other workers that have subscribers, each with whether lasting sessions are among them.
+    """
 
     subscriptions: tuple[Subscription, ...]
     groups: tuple[ShareGroup, ...]
+    far: Mapping[int, bool] = NOBODY_ELSEWHERE
 
     def __bool__(self) -> bool:
         return bool(self.subscriptions or self.groups)
 
 
 class _Node:
-    __slots__ = ("children", "groups", "subscriptions")
+    __slots__ = ("children", "far", "groups", "is_kept", "subscriptions")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
         self.subscriptions: dict[Subscriber, Subscription] = {}
         self.groups: dict[str, ShareGroup] = {}
+        self.far: dict[int, bool] | None = None
+        self.is_kept = False
 
     def is_empty(self) -> bool:
-        return not (self.children or self.subscriptions or self.groups)
+        return not (self.children or self.subscriptions or self.groups or self.far)
 
 
 class PubSub:
@@ -45,27 +55,95 @@ class PubSub:
         self._routes: dict[str, Route] = {}
         self._share_strategy = share_strategy
         self._backlogs: dict[tuple[str, str], ShareBacklog] = {}
+        self.elsewhere: Elsewhere | None = None
+        self._vhost = ""
         self.version = Version()
+
+    def reach(self, elsewhere: Elsewhere, vhost: str) -> None:
+        """Have other workers told of the filters that have subscribers here."""
+        self.elsewhere = elsewhere
+        self._vhost = vhost
 
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription; one of the same client, share and filter is replaced."""
-        node = self._root
-        for level in subscription.filter.split("/"):
-            child = node.children.get(level)
-            if child is None:
-                child = node.children[level] = _Node()
-            node = child
+        node = self._node_of(subscription.filter)
         if subscription.share:
             self._join(node, subscription)
         else:
             node.subscriptions[subscription.subscriber] = subscription
+        if self.elsewhere is not None:
+            self._tell(node, subscription)
         self._changed()
+
+    def _node_of(self, topic_filter: str) -> _Node:
+        node = self._root
+        for level in topic_filter.split("/"):
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _Node()
+            node = child
+        return node
+
+    def _tell(self, node: _Node, subscription: Subscription) -> None:
+        """Tell other workers what there is for a filter now."""
+        share = subscription.share
+        if share:
+            group = node.groups.get(share)
+            count = 0 if group is None else len(group.members)
+            is_kept = group is not None and group.is_kept
+        else:
+            count = int(bool(node.subscriptions))  # one or many: it is sent what matches once
+            if subscription.is_kept:
+                node.is_kept = subscription.subscriber in node.subscriptions
+            is_kept = node.is_kept
+        assert self.elsewhere is not None
+        self.elsewhere.tell(self._vhost, FilterFact(subscription.filter, share, count, is_kept))
+
+    def know(self, worker: int, facts: Collection[FilterFact]) -> None:
+        """Take note of what another worker has subscribers for."""
+        for fact in facts:
+            node = self._node_of(fact.filter)
+            if fact.share:
+                group = node.groups.get(fact.share)
+                if group is None:
+                    group = self._new_group(node, fact.share, fact.filter)
+                group.know(worker, fact.members)
+                self._drop_unused(node, fact.share)
+            else:
+                far = node.far = dict(node.far or {})
+                far.pop(worker, None)
+                if fact.members or fact.is_kept:
+                    far[worker] = fact.is_kept
+            if node.is_empty():
+                self._prune(fact.filter)
+        self._changed()
+
+    def _new_group(self, node: _Node, share: str, topic_filter: str) -> ShareGroup:
+        group = node.groups[share] = ShareGroup(self._share_strategy, share, topic_filter)
+        group.keep(self._backlogs.get((share, topic_filter)))
+        return group
+
+    def _drop_unused(self, node: _Node, share: str) -> None:
+        group = node.groups.get(share)
+        if group is not None and not group.members and not group.far:
+            del node.groups[share]
+
+    def _prune(self, topic_filter: str) -> None:
+        """Let go of the nodes of a filter that are empty."""
+        path = []
+        node = self._root
+        for level in topic_filter.split("/"):
+            path.append((node, level))
+            node = node.children[level]
+        for parent, level in reversed(path):
+            if not parent.children[level].is_empty():
+                break
+            del parent.children[level]
 
     def _join(self, node: _Node, subscription: Subscription) -> None:
         group = node.groups.get(subscription.share)
         if group is None:
-            group = node.groups[subscription.share] = ShareGroup(self._share_strategy)
-            group.keep(self._backlogs.get((subscription.share, subscription.filter)))
+            group = self._new_group(node, subscription.share, subscription.filter)
         subscription.join(group)
         group.join(subscription)
 
@@ -85,26 +163,23 @@ class PubSub:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Take a subscription away."""
-        path = []
         node = self._root
         for level in subscription.filter.split("/"):
             child = node.children.get(level)
             if child is None:
                 return
-            path.append((node, level))
             node = child
         if subscription.share:
             group = node.groups.get(subscription.share)
             if group is not None:
                 group.leave(subscription)
-                if not group.members:
-                    del node.groups[subscription.share]
+                self._drop_unused(node, subscription.share)
         elif node.subscriptions.get(subscription.subscriber) is subscription:
             del node.subscriptions[subscription.subscriber]
-        for parent, level in reversed(path):
-            if not parent.children[level].is_empty():
-                break
-            del parent.children[level]
+        if self.elsewhere is not None:
+            self._tell(node, subscription)
+        if node.is_empty():
+            self._prune(subscription.filter)
         self._changed()
 
     def route(self, topic: str) -> Route:
@@ -123,6 +198,7 @@ class PubSub:
                     if one.subscriber.may_read(topic)
                 ),
                 tuple(group for node in nodes for group in node.groups.values()),
+                NOBODY_ELSEWHERE if self.elsewhere is None else _far(nodes),
             )
             if len(self._routes) >= limits.ROUTE_CACHE_ENTRIES_MAX:
                 self._routes.clear()
@@ -137,6 +213,14 @@ class PubSub:
         self._routes.clear()
         self.version.expire()
         self.version = Version()
+
+
+def _far(nodes: Collection[_Node]) -> Mapping[int, bool]:
+    found: dict[int, bool] = {}
+    for node in nodes:
+        for worker, is_kept in (node.far or {}).items():
+            found[worker] = found.get(worker, False) or is_kept
+    return found
 
 
 def _collect(node: _Node, levels: list[str], depth: int, is_system: bool, found: list[_Node]) -> None:

@@ -14,6 +14,7 @@ from protocols.mqtt.events import LonePublish, PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
 
 _SUBSCRIPTION_IDENTIFIER: Final = b"\x0b"
+HERE: Final = -1  # among the workers that have members of a group
 
 
 class Subscriber(Protocol):
@@ -50,7 +51,8 @@ class Subscriber(Protocol):
 class Subscription:
     """One client's subscription to one filter; `share` is the name in a `$share/<name>/...` one, or "", and
     `group` what it is a member of, then. `identifiers` are the properties that deliveries carry for it.
-    `is_own`: it stands for what its client itself publishes. `session`: the client's, if that lasts.
+    `is_own`: it stands for what its client itself publishes. `is_kept`: for the log of lasting sessions.
+    `session`: the client's, if that lasts.
     """
 
     subscriber: Subscriber
@@ -62,6 +64,7 @@ class Subscription:
     identifiers: bytes = b""
     share: str = ""
     is_own: bool = False
+    is_kept: bool = False
     session: Session | None = None
     group: ShareGroup | None = field(default=None, init=False)
 
@@ -153,11 +156,17 @@ class ShareGroup:
 
     `balanced`: members take turns. `sticky`: one has everything until it leaves or has no room. `random`:
     anybody's guess. A member that has no room is passed over as long as another has.
+
+    `far` are the numbers of members at other workers.
     """
 
-    __slots__ = ("_choose", "_backlog", "_turn", "members")
+    __slots__ = ("_choose", "_backlog", "_shares", "_turn", "far", "filter", "members", "share")
 
-    def __init__(self, strategy: str) -> None:
+    def __init__(self, strategy: str, share: str = "", topic_filter: str = "") -> None:
+        self.share = share
+        self.filter = topic_filter
+        self.far: dict[int, int] = {}
+        self._shares: dict[int, int] = {}
         self._backlog: ShareBacklog | None = None
         self.members: list[Subscription] = []
         self._turn = 0
@@ -184,6 +193,27 @@ class ShareGroup:
         self._backlog = backlog
         if backlog is not None and self.members:
             backlog.joined(self)
+
+    def know(self, worker: int, count: int) -> None:
+        """Note how many members are at another worker."""
+        self.far.pop(worker, None)
+        if count:
+            self.far[worker] = count
+
+    def pick_worker(self) -> int | None:
+        """Return the worker whose members have the turn, in even shares of all members; None: this one."""
+        shares = self._shares
+        weights: dict[int, int] = self.far
+        if self.members:
+            weights = {HERE: len(self.members), **weights}
+        if len(weights) == 1:
+            (chosen,) = weights
+        else:
+            for worker, weight in weights.items():
+                shares[worker] = shares.get(worker, 0) + weight
+            chosen = max(weights, key=lambda worker: shares[worker])
+            shares[chosen] -= sum(weights.values())
+        return None if chosen == HERE else chosen
 
     @property
     def is_kept(self) -> bool:

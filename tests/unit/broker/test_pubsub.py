@@ -90,7 +90,7 @@ def test_unsubscribing_leaves_no_branch_behind():
     pubsub.subscribe(other)
     assert pubsub.route("a/b/c").subscriptions == (one,)
     pubsub.unsubscribe(one)
-    assert pubsub.route("a/b/c") == ((), ())
+    assert pubsub.route("a/b/c") == ((), (), {})
     assert pubsub.route("a").subscriptions == (other,)
     assert not pubsub._root.children["a"].children
 
@@ -162,7 +162,7 @@ def test_a_leading_wildcard_does_not_match_system_topics(topic):
     pubsub = PubSub()
     pubsub.subscribe(subscription("c", "#"))
     pubsub.subscribe(subscription("d", "+/a"))
-    assert pubsub.route(topic) == ((), ())
+    assert pubsub.route(topic) == ((), (), {})
 
 
 def test_share_group_ends_with_its_last_member():
@@ -171,7 +171,7 @@ def test_share_group_ends_with_its_last_member():
     pubsub.unsubscribe(one)
     assert [s.subscriber for s in pubsub.route("t").groups[0].members] == [members[1]]
     pubsub.unsubscribe(other)
-    assert pubsub.route("t") == ((), ())
+    assert pubsub.route("t") == ((), (), {})
     assert not pubsub._root.children
     group.publish(run_of("lost"))
     assert members[1].taken == []

@@ -1,0 +1,271 @@
+"""Clients that belong to one of several workers: they are served there, whichever accepted them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
+
+import structlog
+
+from broker.network.listening import Listeners
+from broker.network.tls.gate import certificate_names
+from broker.network.transport import Transport, peer_text
+from broker.workers.socket_passing import Arrivals, Told, pass_on
+from broker.workers.worker_place import WorkerPlace
+from config import limits
+
+_log: Final = structlog.get_logger("sluicemq.workers")
+
+FindHome = Callable[[bytes], int | None]
+"""Finds the worker that a client belongs to by what it has said; None: it has to say more."""
+
+Unavailable = Callable[[bytes], bytes]
+"""Gives the refusal for a client whose worker is not there, by what it has said."""
+
+
+class ClientHomes:
+    """The way of clients to the worker that they belong to, and from other workers to this one."""
+
+    def __init__(self, place: WorkerPlace, listeners: Listeners) -> None:
+        self._place = place
+        self._listeners = listeners
+        self._makers: dict[str, Callable[[Callable[[], None]], Transport]] = {}
+        self._arrivals = Arrivals(place.run_directory, place.number, self._take)
+
+    def leading(
+        self,
+        listener: str,
+        make: Callable[[Callable[[], None]], Transport],
+        find_home: FindHome,
+        unavailable: Unavailable,
+        *,
+        is_framed: bool,
+    ) -> Callable[[Callable[[], None]], HomeGate]:
+        """Return what leads the clients of a listener home; `make` is for those that are at home here.
+        `is_framed`: what comes by the socket is more than what they say.
+        """
+        self._makers[listener] = make
+        return partial(HomeGate, self._place, listener, make, find_home, unavailable, is_framed)
+
+    def begin(self) -> None:
+        """Take clients that other workers accepted."""
+        self._arrivals.begin()
+
+    def stop(self) -> None:
+        """Take no more."""
+        self._arrivals.stop()
+
+    def _take(self, connection: socket.socket, told: Told, said: bytes) -> None:
+        make = self._makers.get(told.listener)
+        if make is None:
+            connection.close()
+            return
+        self._listeners.adopt(connection, told.peer, lambda lost: _Arrived(make(lost), told, said))
+
+
+class _Arrived(asyncio.Protocol):
+    """Gives the transport of a client what it said at another worker, before anything else."""
+
+    def __init__(self, inner: Transport, told: Told, said: bytes) -> None:
+        self._inner = inner
+        self._told = told
+        self._said = said
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        inner, told = self._inner, self._told
+        inner.come_from(told.peer)
+        inner.ask_for(told.asked_for)
+        inner.certified_by(told.certificate_names)
+        cast(asyncio.Transport, transport).set_protocol(inner)
+        inner.connection_made(transport)
+        inner.data_received(self._said)
+
+
+class HomeGate(asyncio.Protocol):
+    """Listens to the first words of a client, then has it served: here, or where it belongs.
+
+    A plain connection leaves this worker. What comes through TLS or in frames is decoded here, and relayed.
+    Implements `broker.network.proxy_protocol.Proxied`.
+    """
+
+    def __init__(
+        self,
+        place: WorkerPlace,
+        listener: str,
+        make: Callable[[Callable[[], None]], Transport],
+        find_home: FindHome,
+        unavailable: Unavailable,
+        is_framed: bool,
+        lost: Callable[[], None],
+    ) -> None:
+        self._place = place
+        self._listener = listener
+        self._find_home = find_home
+        self._unavailable = unavailable
+        self._is_framed = is_framed
+        self._inner = make(lost)
+        self._lost = lost
+        self._peer = ""
+        self._asked_for = ""
+        self._said = b""
+        self._is_begun = False
+        self._patience: asyncio.TimerHandle | None = None
+        self._passing: asyncio.Task[None] | None = None
+        self._relay: _Relay | None = None
+        self._transport: asyncio.Transport
+
+    def come_from(self, peer: str) -> None:
+        self._peer = peer
+        self._inner.come_from(peer)
+
+    def ask_for(self, host: str) -> None:
+        """Note that the peer is a page of a browser, which asked for that host."""
+        self._asked_for = host
+        self._inner.ask_for(host)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a peer that connected; its first words have so much time."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._peer = self._peer or peer_text(transport.get_extra_info("peername"))
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(limits.MQTT_HANDSHAKE_TIMEOUT_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client says."""
+        if self._is_begun:
+            self._inner.data_received(data)
+        elif self._relay is not None:
+            self._relay.write(data)
+        elif self._passing is not None:
+            self._said += data
+        else:
+            self._said += data
+            home = self._find_home(self._said)
+            if home == self._place.number:
+                self._begin()
+            elif home is not None:
+                self._transport.pause_reading()
+                self._wait_no_more()
+                self._passing = asyncio.get_running_loop().create_task(self._pass_on(home))
+
+    def eof_received(self) -> bool:
+        """Take the end of what the peer sends."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take the end of the transport, whatever the cause."""
+        self._wait_no_more()
+        if self._is_begun:
+            self._inner.connection_lost(exc)
+            return
+        if self._relay is not None:
+            self._relay.close()
+        self._lost()
+
+    def pause_writing(self) -> None:
+        """Note that the client reads too slowly."""
+        if self._is_begun:
+            self._inner.pause_writing()
+        elif self._relay is not None:
+            self._relay.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Note that the client caught up."""
+        if self._is_begun:
+            self._inner.resume_writing()
+        elif self._relay is not None:
+            self._relay.resume_reading()
+
+    def _wait_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _begin(self) -> None:
+        """Have the client served here."""
+        self._wait_no_more()
+        self._is_begun = True
+        if not self._is_framed:  # nothing comes by this gate any more
+            self._transport.set_protocol(self._inner)
+        self._inner.connection_made(self._transport)
+        said, self._said = self._said, b""
+        self._inner.data_received(said)
+
+    async def _pass_on(self, home: int) -> None:
+        """Pass the client on to its worker, or the end of a relay."""
+        transport, directory = self._transport, self._place.run_directory
+        secured = transport.get_extra_info("ssl_object")
+        told = Told(self._listener, self._peer, certificate_names(secured), self._asked_for)
+        try:
+            if secured is None and not self._is_framed:
+                await pass_on(directory, home, transport.get_extra_info("socket"), told, self._said)
+                transport.abort()  # the other worker has the connection
+                return
+            own, others = socket.socketpair()
+            with others:
+                try:
+                    await pass_on(directory, home, others, told, self._said)
+                except BaseException:
+                    own.close()
+                    raise
+            relay = _Relay(transport)
+            await asyncio.get_running_loop().create_connection(lambda: relay, sock=own)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "it does not answer"
+            _log.warning("client.not_passed", peer=self._peer, worker=home, reason=reason)
+            transport.write(self._unavailable(self._said))
+            transport.close()
+            return
+        if transport.is_closing():
+            relay.close()
+            return
+        self._said = b""
+        self._relay = relay
+        transport.resume_reading()
+
+
+class _Relay(asyncio.Protocol):
+    """The way between a client's connection and the worker that serves it."""
+
+    def __init__(self, client: asyncio.Transport) -> None:
+        self._client = client
+        self._way: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._way = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._client.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._way = None
+        self._client.close()
+
+    def pause_writing(self) -> None:
+        self._client.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._client.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Pass on what the client says."""
+        if self._way is not None:
+            self._way.write(data)
+
+    def close(self) -> None:
+        """End: the client is gone."""
+        if self._way is not None:
+            self._way.close()
+
+    def pause_reading(self) -> None:
+        """Take nothing more for the client, which reads too slowly."""
+        if self._way is not None:
+            self._way.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take more for the client."""
+        if self._way is not None:
+            self._way.resume_reading()

@@ -1,0 +1,116 @@
+"""Several workers in one process: brokers with a place each, in a loop of a thread; clients choose theirs."""
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from zlib import crc32
+
+from broker.app import Broker
+from broker.workers.worker_place import WorkerPlace
+from config.settings import (
+    AmqpListenerSettings,
+    ListenersSettings,
+    MqttListenerSettings,
+    Settings,
+    StorageSettings,
+)
+from tests.e2e.raw_mqtt import CONNACK, V5, RawMqtt, connect
+from tests.waiting import until
+
+T = TypeVar("T")
+
+
+class SeveralWorkers:
+    """Workers that know each other, on ports of their own."""
+
+    def __init__(self, count: int, run_directory: Path, settings: Settings) -> None:
+        self.count = count
+        self._run_directory = run_directory
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.brokers = self.run(self._start())
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+    async def _start(self) -> list[Broker]:
+        places = [WorkerPlace(number, self.count, self._run_directory) for number in range(self.count)]
+        brokers = [Broker(self._settings, place=place) for place in places]
+        await asyncio.gather(*[broker.start() for broker in brokers])
+        return brokers
+
+    def port(self, number: int, listener: str = "mqtt") -> int:
+        return self.brokers[number].ports[listener]
+
+    def stop(self) -> None:
+        async def all_stopped() -> None:
+            await asyncio.gather(*[broker.stop() for broker in self.brokers])
+
+        try:
+            self.run(all_stopped())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def client_of(self, home: int, name: str = "c", vhost: str = "/") -> str:
+        """Return the identifier of a client that belongs to a worker."""
+        return next(
+            client_id
+            for client_id in (f"{name}-{number}" for number in range(1000))
+            if crc32(f"{vhost}\x1d{client_id}".encode()) % self.count == home
+        )
+
+    def topic_of(self, keeper: int, name: str = "t") -> str:
+        """Return a topic whose retained message a worker has."""
+        return self.client_of(keeper, name)
+
+    def settled(self) -> None:
+        """Wait until all workers know what the others have."""
+        for broker in self.brokers:
+            elsewhere = broker.hub.client.elsewhere
+            assert elsewhere is not None
+            until(lambda elsewhere=elsewhere: elsewhere.settled().is_done)  # type: ignore[misc]
+
+    def until_gone(self, client_id: str) -> None:
+        """Wait until no worker serves a client."""
+        until(lambda: not any(self.has(number, client_id) for number in range(self.count)))
+
+    def has(self, number: int, client_id: str) -> bool:
+        """Return whether a worker serves a client."""
+        peers = [peer.describe() for peer in list(self.brokers[number].hub.transports)]
+        return client_id in [peer.description.client_id for peer in peers]
+
+
+def default_settings() -> Settings:
+    return Settings(
+        storage=StorageSettings(url="memory:"),
+        listeners=ListenersSettings(mqtt=MqttListenerSettings(port=0), amqp=AmqpListenerSettings(port=0)),
+    )
+
+
+@contextmanager
+def several_workers(count: int, settings: Settings | None = None) -> Iterator[SeveralWorkers]:
+    with tempfile.TemporaryDirectory() as directory:
+        workers = SeveralWorkers(count, Path(directory), settings or default_settings())
+        try:
+            yield workers
+        finally:
+            workers.stop()
+
+
+def connected(
+    port: int, client_id: str, version: int = V5, *, clean: bool = True, props: bytes = b""
+) -> RawMqtt:
+    """Connect a client, which may have a session already (`session_present`)."""
+    client = RawMqtt(port, version=None)
+    client.send_bytes(connect(version, client_id, flags=0x02 if clean else 0, props=props))
+    client.connack = client.expect(CONNACK)
+    assert client.connack.body[1] == 0, f"refused: {client.connack}"
+    return client

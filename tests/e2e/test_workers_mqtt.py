@@ -1,0 +1,242 @@
+"""MQTT over several workers: clients cannot tell which worker they are connected to."""
+
+import struct
+from collections.abc import Iterator
+
+import pika
+import pytest
+
+from tests.e2e.raw_mqtt import (
+    CONNACK,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    V5,
+    V311,
+    Packet,
+    RawMqtt,
+    acknowledgement,
+    connect,
+    packet,
+    properties,
+    publish,
+    string,
+    subscribe,
+)
+from tests.e2e.several_workers import SeveralWorkers, connected, several_workers
+
+LASTING = b"\x11" + struct.pack(">I", 3600)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def workers(request: pytest.FixtureRequest) -> Iterator[SeveralWorkers]:
+    with several_workers(request.param) as several:
+        yield several
+
+
+def subscribed(client: RawMqtt, topic_filter: str, options: int = 2, version: int = V5) -> None:
+    client.send_bytes(subscribe(topic_filter, options, version=version))
+    assert client.expect(SUBACK).body[-1] == options & 3
+
+
+def payload_of(received: Packet, version: int = V5) -> bytes:
+    """The payload of a PUBLISH with no properties of more than 127 bytes."""
+    body = received.body
+    at = 2 + struct.unpack_from(">H", body)[0]
+    if received.flags & 6:
+        at += 2
+    if version == V5:
+        at += 1 + body[at]
+    return body[at:]
+
+
+def published(client: RawMqtt, topic: str, payload: bytes, qos: int, version: int = V5, **more: bool) -> int:
+    """Publish, and return the reason code of the answer."""
+    client.send_bytes(publish(topic, payload, qos=qos, version=version, **more))
+    if not qos:
+        return 0
+    answer = client.expect(PUBACK if qos == 1 else PUBREC)
+    if qos == 2:
+        client.send_bytes(acknowledgement(PUBREL, 1))
+        client.expect(PUBCOMP)
+    return answer.body[2] if len(answer.body) > 2 else 0
+
+
+# homes
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_client_that_connects_anywhere_is_served_by_its_home(workers: SeveralWorkers, version: int) -> None:
+    for home in range(workers.count):
+        client_id = workers.client_of(home, f"home{version}")
+        for at in range(workers.count):
+            client = connected(workers.port(at), client_id, version)
+            assert [workers.has(number, client_id) for number in range(workers.count)] == [
+                number == home for number in range(workers.count)
+            ]
+            client.quiet()
+            client.drop()
+
+
+def test_client_without_identifier_stays_where_it_is(workers: SeveralWorkers) -> None:
+    client = RawMqtt(workers.port(1), version=None)
+    client.send_bytes(connect(V5, ""))
+    client.expect(CONNACK)
+    assert len(workers.brokers[1].hub.transports) == 1
+    client.drop()
+
+
+def test_connect_that_comes_in_parts_with_packets_behind_it_is_handed_over_whole(
+    workers: SeveralWorkers,
+) -> None:
+    client = RawMqtt(workers.port(0), version=None)
+    said = (
+        connect(V5, workers.client_of(1, "parts")) + subscribe("parts", 1) + publish("parts", b"own", qos=1)
+    )
+    client.send_bytes(said[:7])
+    client.send_bytes(said[7:30])
+    client.send_bytes(said[30:])
+    client.expect(CONNACK)
+    answers = [client.read() for _ in range(3)]
+    assert {answer.kind for answer in answers if answer is not None} == {SUBACK, PUBLISH, PUBACK}
+    client.drop()
+
+
+def test_second_connection_of_a_client_takes_over_from_another_port(workers: SeveralWorkers) -> None:
+    client_id = workers.client_of(0, "taken")
+    first = connected(workers.port(0), client_id)
+    second = connected(workers.port(1), client_id)
+    assert first.farewell() == 0x8E
+    second.quiet()
+    second.drop()
+
+
+# plain topics
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_publish_at_one_worker_is_heard_at_all(workers: SeveralWorkers, version: int, qos: int) -> None:
+    topic = f"heard/{version}/{qos}"
+    clients = []
+    for home in range(workers.count):
+        client = connected(workers.port(0), workers.client_of(home, f"heard{version}{qos}"), version)
+        subscribed(client, ("heard/+/#", topic, "heard/#")[home], 2, version)
+        clients.append(client)
+    publisher = connected(workers.port(1), workers.client_of(1, "publisher"), version)
+    assert published(publisher, topic, b"hello", qos, version) == 0
+    for client in clients:
+        received = client.expect(PUBLISH)
+        assert payload_of(received, version) == b"hello"
+        assert received.flags >> 1 & 3 == qos
+        client.drop()
+    publisher.drop()
+
+
+def test_publish_that_nobody_hears_anywhere_is_answered_so(workers: SeveralWorkers) -> None:
+    publisher = connected(workers.port(0), workers.client_of(0, "alone"))
+    assert published(publisher, "nobody", b"x", 1) == 0x10
+    for home in range(workers.count):
+        client = connected(workers.port(0), workers.client_of(home, "somebody"))
+        subscribed(client, "nobody")
+        assert published(publisher, "nobody", b"x", 1) == 0
+        client.expect(PUBLISH)
+        client.send_bytes(packet(UNSUBSCRIBE, 2, b"\x00\x01" + properties(V5) + string("nobody")))
+        client.expect(UNSUBACK)
+        workers.settled()
+        assert published(publisher, "nobody", b"x", 1) == 0x10
+        client.drop()
+    publisher.drop()
+
+
+def test_publishes_of_one_client_come_in_order(workers: SeveralWorkers) -> None:
+    client = connected(workers.port(0), workers.client_of(0, "order"))
+    subscribed(client, "order/#", 1)
+    publisher = connected(workers.port(0), workers.client_of(1, "orders"))
+    for number in range(200):
+        publisher.send_bytes(publish(f"order/{number % 3}", b"%d" % number, qos=1, packet_id=number + 1))
+    for number in range(200):
+        received = client.expect(PUBLISH)
+        assert payload_of(received) == b"%d" % number
+        at = 2 + struct.unpack_from(">H", received.body)[0]
+        client.send_bytes(acknowledgement(PUBACK, struct.unpack_from(">H", received.body, at)[0]))
+    client.drop()
+    publisher.drop()
+
+
+def test_lasting_session_keeps_what_is_published_at_another_worker(workers: SeveralWorkers) -> None:
+    client_id = workers.client_of(0, "lasting")
+    client = connected(workers.port(1), client_id, clean=False, props=LASTING)
+    subscribed(client, "kept/+", 1)
+    client.drop()
+    workers.until_gone(client_id)
+    publisher = connected(workers.port(0), workers.client_of(1, "keeping"))
+    for qos in (1, 2):
+        assert published(publisher, "kept/a", b"%d" % qos, qos) == 0
+    client = connected(workers.port(workers.count - 1), client_id, clean=False, props=LASTING)
+    assert client.connack.body[0] == 1
+    assert [payload_of(client.expect(PUBLISH)) for _ in range(2)] == [b"1", b"2"]
+    client.drop()
+    connected(workers.port(0), client_id).drop()  # ends the session
+    publisher.drop()
+
+
+def test_will_of_a_client_is_heard_at_another_worker(workers: SeveralWorkers) -> None:
+    client = connected(workers.port(0), workers.client_of(1, "mourner"))
+    subscribed(client, "wills/#", 1)
+    dying = RawMqtt(workers.port(0), version=None)
+    will = properties(V5) + string("wills/a") + string("gone")
+    dying.send_bytes(connect(V5, workers.client_of(0, "dying"), flags=0x02 | 0x04 | 0x08, after=will))
+    dying.expect(CONNACK)
+    dying.drop()
+    assert payload_of(client.expect(PUBLISH)) == b"gone"
+    client.drop()
+
+
+def test_subscription_options_hold_for_what_comes_from_another_worker(workers: SeveralWorkers) -> None:
+    client = connected(workers.port(0), workers.client_of(1, "options"))
+    client.send_bytes(subscribe("options", 0x08 | 0x04 | 1, props=b"\x0b\x07"))
+    client.expect(SUBACK)
+    publisher = connected(workers.port(0), workers.client_of(0, "optional"))
+    assert published(publisher, "options", b"as published", 1, retain=True) == 0
+    received = client.expect(PUBLISH)
+    assert received.flags & 1  # retain as published
+    assert b"\x02\x0b\x07" in received.body  # its subscription identifier
+    client.send_bytes(publish("options", b"own", qos=1, packet_id=9))
+    kinds = [client.expect(PUBACK).kind]
+    client.quiet()
+    assert kinds == [PUBACK]
+    published(publisher, "options", b"", 1, retain=True)
+    client.drop()
+    publisher.drop()
+
+
+def test_amqp_publish_is_heard_by_mqtt_at_another_worker(workers: SeveralWorkers) -> None:
+    client = connected(workers.port(0), workers.client_of(0, "amqp"))
+    subscribed(client, "from/#", 1)
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=workers.port(1, "amqp")))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    persistent = pika.BasicProperties(delivery_mode=2)
+    channel.basic_publish("amq.topic", "from.amqp", b"hello", persistent, mandatory=True)
+    assert payload_of(client.expect(PUBLISH)) == b"hello"
+    connection.close()
+    client.drop()
+
+
+def test_mqtt_publish_comes_to_a_queue_of_another_worker(workers: SeveralWorkers) -> None:
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=workers.port(1, "amqp")))
+    channel = connection.channel()
+    channel.queue_declare("far", durable=True)
+    channel.queue_bind("far", "amq.topic", "to.far")
+    publisher = connected(workers.port(0), workers.client_of(0, "tofar"))
+    assert published(publisher, "to/far", b"hello", 1) == 0
+    assert channel.basic_get("far", auto_ack=True)[2] == b"hello"
+    channel.queue_delete("far")
+    connection.close()
+    publisher.drop()
