@@ -622,4 +622,7 @@ WORKER_CONNECT_INTERVAL_MS: Final = 50
 OUTBOX_UNCONFIRMED_MAX: Final = 256  # messages on their way to a queue of another worker
 OUTBOX_RETRY_MS: Final = 1_000  # before one that was refused is sent again
 OUTBOX_LEASE_MS: Final = 60_000  # before what was sent and not confirmed is sent again
+RETAINED_PAGE_MESSAGES_MAX: Final = 256  # told to another worker at a time
+RETAINED_PAGE_BYTES_MAX: Final = MIB
+RETAINED_SEARCHES_MAX: Final = 4_096  # open at a time for one other worker; each is a place in a tree
 CLIENT_PASSING_TIMEOUT_S: Final = 2  # for a client to be at the worker that it belongs to

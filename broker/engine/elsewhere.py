@@ -85,11 +85,11 @@ class Pages(Protocol):
     """The retained messages of other workers that a filter matches, as they come."""
 
     def __iter__(self) -> Iterator[RetainedMessage | None]:
-        """Yield what is there, and None while more is to come: then `arrived` tells when to go on."""
+        """Yield what is there, and None while there is nothing: then `arrived` tells when to go on."""
 
     @property
     def arrived(self) -> Answer[None]:
-        """Done once there is more, or the end."""
+        """Done while there is something, or the end."""
 
 
 class Elsewhere(Protocol):
@@ -102,6 +102,9 @@ class Elsewhere(Protocol):
 
     def keeper_of(self, vhost: str, topic: str) -> int:
         """Return the worker that retains the last message of a topic."""
+
+    def retained(self, vhost: str, topic_filter: str) -> Pages:
+        """Return the retained messages that the others have and a filter matches."""
 
     def join(self, vhost: str, here: Here | None) -> None:
         """Have the subscribers of a virtual host hear what the others publish; None: it is deleted."""

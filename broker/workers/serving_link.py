@@ -30,7 +30,7 @@ _log: Final = structlog.get_logger("sluicemq.workers")
 _CHANGES: Final = frozenset(
     (
         "declare", "configure", "delete", "purge", "bind", "unbind", "pause", "resume", "set", "clear",
-        "commit", "rewind", "store_offset", "forget", "keep",
+        "commit", "rewind", "store_offset", "forget", "keep", "adopt",
     )
 )  # fmt: skip
 """Calls whose results the other worker is told when they are durable."""

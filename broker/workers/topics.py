@@ -11,6 +11,7 @@ from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan, FilterFact, Here
 from broker.workers.asking import Link
+from broker.workers.retained_pages import FarPages, RetainedSearches, move_retained
 from queue_manager.audience import Audience, tell
 from queue_manager.outcomes import ACCEPTED, UNROUTED
 
@@ -53,6 +54,7 @@ class Topics:
         self._publishing = cast(Publishing, publishing)
         self._links = links
         self._loop = loop
+        self.searches = RetainedSearches(local)
         self._here: dict[str, Here] = {}
         self._own: dict[FilterKey, FilterFact] = {}
         self._known: dict[int, dict[FilterKey, FilterFact]] = {}
@@ -74,6 +76,14 @@ class Topics:
 
     def _by_name(self, vhost: str, name: str) -> int:
         return crc32(f"{vhost}\x1d{name}".encode()) % self._links.count
+
+    def retained(self, vhost: str, topic_filter: str) -> FarPages:
+        """See `Elsewhere`."""
+        return FarPages(self.number, self._links.links(), vhost, topic_filter)
+
+    async def move_retained(self) -> None:
+        """Have each retained message where it is kept with so many workers. Raises LinkLost."""
+        await move_retained(self._local, self._links.links(), self.keeper_of)
 
     # what there is for filters
 
@@ -178,6 +188,7 @@ class Topics:
 
     def lost(self, worker: int) -> None:
         """Note that another worker is gone: its clients are, too, but not their sessions."""
+        self.searches.forget(worker)
         known = self._known.get(worker, {})
         gone = [
             (key, FilterFact(fact.filter, fact.share, 0, fact.is_kept))

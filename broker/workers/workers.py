@@ -61,6 +61,7 @@ class Workers:
                 "directory": self.directory,
                 "workers": self,
                 "topics": self.topics,
+                "retained": self.topics.searches,
             },
             self.topics,
         )
@@ -113,6 +114,7 @@ class Workers:
 
     async def begin(self) -> None:
         """Let the others take clients, at the first worker; wait for that, at the others."""
+        await self.topics.move_retained()
         if self.number == HOME:
             self._are_begun.set()
             for link in self.links():

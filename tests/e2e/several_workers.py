@@ -67,10 +67,6 @@ class SeveralWorkers:
             if crc32(f"{vhost}\x1d{client_id}".encode()) % self.count == home
         )
 
-    def topic_of(self, keeper: int, name: str = "t") -> str:
-        """Return a topic whose retained message a worker has."""
-        return self.client_of(keeper, name)
-
     def settled(self) -> None:
         """Wait until all workers know what the others have."""
         for broker in self.brokers:

@@ -240,3 +240,70 @@ def test_mqtt_publish_comes_to_a_queue_of_another_worker(workers: SeveralWorkers
     channel.queue_delete("far")
     connection.close()
     publisher.drop()
+
+
+# retained messages
+
+
+def retained_of(client: RawMqtt, topic_filter: str, count: int, options: int = 2) -> list[bytes]:
+    """Subscribe, and return the retained messages that come; there are no more than so many."""
+    client.send_bytes(subscribe(topic_filter, options))
+    client.expect(SUBACK)
+    found: list[bytes] = []
+    for _ in range(count):
+        received = client.expect(PUBLISH)
+        assert received.flags & 1
+        found.append(payload_of(received))
+    # a last one of a filter of its own comes behind all others
+    client.send_bytes(subscribe("last", 0))
+    client.expect(SUBACK)
+    assert payload_of(client.expect(PUBLISH)) == b"last"
+    return sorted(found)
+
+
+def test_retained_message_set_at_one_worker_is_read_at_all(workers: SeveralWorkers) -> None:
+    publisher = connected(workers.port(0), workers.client_of(0, "setting"))
+    topics = sorted([f"set/{number}" for number in range(10)] + ["set/y", "set/z/z"])
+    published(publisher, "last", b"last", 1, retain=True)
+    for topic in topics:
+        assert published(publisher, topic, topic.encode(), 1, retain=True) == 0
+    for home in range(workers.count):
+        client = connected(workers.port(0), workers.client_of(home, "reading"))
+        assert retained_of(client, "set/#", len(topics), 0) == [topic.encode() for topic in topics]
+        assert retained_of(client, "set/#", 0, 0x10) == []  # retain handling 1: it is no new subscription
+        assert retained_of(client, "set/y", 0, 0x20) == []
+        assert retained_of(client, "set/z/+", 1) == [b"set/z/z"]
+        client.drop()
+    for topic in topics:
+        assert published(publisher, topic, b"", 1, retain=True) in (0, 0x10)
+    client = connected(workers.port(0), workers.client_of(1, "reading"))
+    assert retained_of(client, "set/#", 0) == []
+    client.drop()
+    publisher.drop()
+
+
+def test_retained_message_is_replaced_from_any_worker(workers: SeveralWorkers) -> None:
+    for home in range(workers.count):
+        publisher = connected(workers.port(0), workers.client_of(home, "replacing"))
+        published(publisher, "last", b"last", 1, retain=True)
+        published(publisher, "replaced", b"%d" % home, 2, retain=True)
+        publisher.drop()
+    for home in range(workers.count):
+        client = connected(workers.port(0), workers.client_of(home, "reading"))
+        assert retained_of(client, "replaced", 1) == [b"%d" % (workers.count - 1)]
+        client.drop()
+
+
+def test_many_retained_messages_come_by_the_page(workers: SeveralWorkers) -> None:
+    publisher = connected(workers.port(0), workers.client_of(0, "setting"))
+    for number in range(1200):
+        publisher.send_bytes(publish(f"many/{number}", b"%d" % number, retain=True))
+    assert published(publisher, "many/last", b"last", 1, retain=True) == 0
+    client = connected(workers.port(0), workers.client_of(1, "reading"))
+    client.send_bytes(subscribe("many/#", 0))
+    client.expect(SUBACK)
+    found = {payload_of(client.expect(PUBLISH)) for _ in range(1201)}
+    assert len(found) == 1201
+    client.quiet()
+    client.drop()
+    publisher.drop()

@@ -10,12 +10,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from broker.engine.answers import Answer
+from broker.engine.elsewhere import Pages
 from broker.engine.traffic import RetainedMessage
 from broker.mqtt.settling.outbound import Outbound
 from config import limits
 
 Found = Iterator[RetainedMessage | None]
 """The messages that a filter matches; None after so many topics, `limits.RETAINED_TOPICS_PER_PAUSE`."""
+
+
+_Todo = tuple[Found, Callable[[RetainedMessage], bool], Callable[[], None], Pages | None]
 
 
 class RetainedTurns:
@@ -38,7 +43,13 @@ class RetainedTurns:
         """Send a client what there is for it: now, if that is little and nobody else waits."""
         if self._waiting or self._left <= 0 or not sending.step():
             sending.wait()
-            self._waiting.append(sending)
+            if not sending.is_stalled:
+                self._waiting.append(sending)
+        self._schedule()
+
+    def go_on(self, sending: RetainedSending) -> None:
+        """Send a client more: what it waited for is there."""
+        self._waiting.append(sending)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -51,7 +62,7 @@ class RetainedTurns:
         self._left = limits.RETAINED_COST_PER_TURN_MAX
         while self._waiting and self._left > 0:
             sending = self._waiting.popleft()
-            if not sending.step():
+            if not sending.step() and not sending.is_stalled:
                 self._waiting.append(sending)
         if self._waiting:
             self._schedule()
@@ -60,21 +71,30 @@ class RetainedTurns:
 class RetainedSending:
     """The retained messages for one client, subscription by subscription. Other messages for it wait
     meanwhile, so that nothing overtakes an older message.
+
+    `is_stalled`: it goes on when other workers have answered.
     """
 
-    __slots__ = ("_is_waiting", "_outbound", "_todo", "_turns")
+    __slots__ = ("_is_waiting", "_outbound", "_todo", "_turns", "is_stalled")
 
     def __init__(self, turns: RetainedTurns, outbound: Outbound) -> None:
         self._turns = turns
         self._outbound = outbound
-        self._todo: deque[tuple[Found, Callable[[RetainedMessage], bool], Callable[[], None]]] = deque()
+        self._todo: deque[_Todo] = deque()
         self._is_waiting = False
+        self.is_stalled = False
 
-    def add(self, found: Found, send: Callable[[RetainedMessage], bool], done: Callable[[], None]) -> None:
+    def add(
+        self,
+        found: Found,
+        send: Callable[[RetainedMessage], bool],
+        done: Callable[[], None],
+        pages: Pages | None = None,
+    ) -> None:
         """Call `send` with what is found, until that gives False since the subscription is over; then call
-        `done`.
+        `done`. `pages`: part of it comes from other workers.
         """
-        self._todo.append((found, send, done))
+        self._todo.append((found, send, done, pages))
         if not self._is_waiting:
             self._turns.begin(self)
 
@@ -102,8 +122,12 @@ class RetainedSending:
     def _send(self) -> None:
         spend = self._turns.spend
         while self._todo:
-            found, send, done = self._todo[0]
+            found, send, done, pages = self._todo[0]
             for message in found:
+                if message is None and pages is not None and not pages.arrived.is_done:
+                    self.is_stalled = True
+                    pages.arrived.then(self._go_on)
+                    return
                 if message is None:
                     is_spent = spend(limits.RETAINED_TOPICS_PER_PAUSE)
                 elif send(message):
@@ -116,3 +140,7 @@ class RetainedSending:
             done()
             if spend(limits.RETAINED_FILTER_COST):
                 return
+
+    def _go_on(self, arrived: Answer[None]) -> None:
+        self.is_stalled = False
+        self._turns.go_on(self)

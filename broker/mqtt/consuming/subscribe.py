@@ -393,7 +393,12 @@ class Subscriptions:
                 hub.settle_turn()
 
         found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
-        self._retained.add(found, send, done)
+        elsewhere = self._pubsub.elsewhere
+        if elsewhere is None:
+            self._retained.add(found, send, done)
+        else:
+            pages = elsewhere.retained(self._pubsub.vhost, topic_filter)
+            self._retained.add(chain(found, pages), send, done, pages)
 
     def _wanted(self, name: str) -> object:
         """Return what stands for a subscription until that is ended or made anew."""

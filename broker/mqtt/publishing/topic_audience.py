@@ -49,7 +49,6 @@ class Audience:
     protocol_version: int = 0
     user: str | None = None
     sent_by: FarPlan | None = None
-    _vhost: str = field(init=False)
     _sessions: SessionClient = field(init=False)
     _retained: RetainedClient = field(init=False)
     _template: EnvelopeTemplate | None = field(default=None, init=False)
@@ -65,7 +64,6 @@ class Audience:
     is_retained: bool = field(default=False, init=False)
 
     def __post_init__(self, hub: Hub) -> None:
-        self._vhost = hub.vhost.name
         self._sessions = hub.client.sessions
         self._retained = hub.client.retained
 
@@ -219,7 +217,7 @@ class Audience:
         for route in routes:
             for worker, is_kept in route.far.items():
                 workers[worker] = workers.get(worker, False) or is_kept
-        keeper = elsewhere.keeper_of(self._vhost, shape.topic) if shape.retain else elsewhere.number
+        keeper = elsewhere.keeper_of(self._pubsub.vhost, shape.topic) if shape.retain else elsewhere.number
         self._retains_here = keeper == elsewhere.number
         if not self._retains_here:
             workers[keeper] = True
@@ -245,7 +243,7 @@ class Audience:
         if plan is None:
             plan = plans[worker, is_retained, share, share_filter] = FarPlan(
                 worker,
-                self._vhost,
+                self._pubsub.vhost,
                 shape.first_byte,
                 shape.topic,
                 shape.properties,

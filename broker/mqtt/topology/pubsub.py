@@ -56,13 +56,13 @@ class PubSub:
         self._share_strategy = share_strategy
         self._backlogs: dict[tuple[str, str], ShareBacklog] = {}
         self.elsewhere: Elsewhere | None = None
-        self._vhost = ""
+        self.vhost = ""
         self.version = Version()
 
     def reach(self, elsewhere: Elsewhere, vhost: str) -> None:
         """Have other workers told of the filters that have subscribers here."""
         self.elsewhere = elsewhere
-        self._vhost = vhost
+        self.vhost = vhost
 
     def subscribe(self, subscription: Subscription) -> None:
         """Add a subscription; one of the same client, share and filter is replaced."""
@@ -97,7 +97,7 @@ class PubSub:
                 node.is_kept = subscription.subscriber in node.subscriptions
             is_kept = node.is_kept
         assert self.elsewhere is not None
-        self.elsewhere.tell(self._vhost, FilterFact(subscription.filter, share, count, is_kept))
+        self.elsewhere.tell(self.vhost, FilterFact(subscription.filter, share, count, is_kept))
 
     def know(self, worker: int, facts: Collection[FilterFact]) -> None:
         """Take note of what another worker has subscribers for."""
