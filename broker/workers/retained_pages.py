@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
-from broker.workers.asking import Link
+from broker.workers.asking_link import Link
 from config import limits
 from queue_manager.address import qualified_topic, vhost_of_topic
 from queue_manager.errors import LimitReached, QueueManagerError

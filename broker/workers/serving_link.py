@@ -17,9 +17,9 @@ from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan
 from broker.engine.traffic import Claim, Consumer, Group, Message, PublishPlan, Targets
 from broker.workers import link_frames as f
+from broker.workers.far_topics import ServedTopic, Topics
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteGroup
-from broker.workers.topics import ServedTopic, Topics
 from queue_manager.errors import QueueManagerError
 from queue_manager.outcomes import ACCEPTED, UNROUTED
 from storage.envelope import EnvelopeTemplate, decode_envelope, vary

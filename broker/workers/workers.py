@@ -15,12 +15,12 @@ from broker.engine.client import ShardClient
 from broker.version import VERSION
 from broker.workers import link_frames as f
 from broker.workers.asking_link import Link
+from broker.workers.far_topics import Topics
 from broker.workers.outbox import Outbox
 from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
 from broker.workers.worker_directory import Directory
-from broker.workers.topics import Topics
 from broker.workers.worker_place import WorkerPlace
 from config import limits
 from storage.errors import StorageError

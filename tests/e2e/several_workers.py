@@ -74,6 +74,11 @@ class SeveralWorkers:
             assert elsewhere is not None
             until(lambda elsewhere=elsewhere: elsewhere.settled().is_done)  # type: ignore[misc]
 
+    def until_alone(self, *clients: RawMqtt) -> None:
+        """Wait until no other client is there, and all workers know."""
+        until(lambda: sum(len(broker.hub.transports) for broker in self.brokers) == len(clients))
+        self.settled()
+
     def until_gone(self, client_id: str) -> None:
         """Wait until no worker serves a client."""
         until(lambda: not any(self.has(number, client_id) for number in range(self.count)))

@@ -307,3 +307,32 @@ def test_many_retained_messages_come_by_the_page(workers: SeveralWorkers) -> Non
     client.quiet()
     client.drop()
     publisher.drop()
+
+
+# shared subscriptions
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_shared_subscription_over_all_workers_gets_each_message_once(
+    workers: SeveralWorkers, qos: int
+) -> None:
+    homes = [0, 0, *range(1, workers.count)]
+    members = [
+        connected(workers.port(0), workers.client_of(home, f"member{place}"))
+        for place, home in enumerate(homes)
+    ]
+    for member in members:
+        subscribed(member, "$share/g/shared/#", qos)
+    publisher = connected(workers.port(0), workers.client_of(1, "sharing"))
+    count = 10 * len(members)
+    for number in range(count):
+        assert published(publisher, "shared/a", b"%d" % number, qos) == 0
+    shares = [[payload_of(member.expect(PUBLISH)) for _ in range(10)] for member in members]
+    assert sorted(sum(shares, [])) == sorted(b"%d" % number for number in range(count))
+    for member in members[1:]:
+        member.drop()
+    workers.until_alone(members[0], publisher)
+    for number in range(10):
+        assert published(publisher, "shared/a", b"%d" % number, qos) == 0
+    members[0].drop()
+    publisher.drop()

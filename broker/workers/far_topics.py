@@ -10,7 +10,7 @@ from zlib import crc32
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan, FilterFact, Here
-from broker.workers.asking import Link
+from broker.workers.asking_link import Link
 from broker.workers.retained_pages import FarPages, RetainedSearches, move_retained
 from queue_manager.audience import Audience, tell
 from queue_manager.outcomes import ACCEPTED, UNROUTED
