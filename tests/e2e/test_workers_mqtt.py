@@ -336,3 +336,19 @@ def test_shared_subscription_over_all_workers_gets_each_message_once(
         assert published(publisher, "shared/a", b"%d" % number, qos) == 0
     members[0].drop()
     publisher.drop()
+
+
+# a worker that is away
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_client_whose_home_is_away_is_told_so_within_seconds(version: int) -> None:
+    with several_workers(2) as two:
+        client_id = two.client_of(1)
+        two.run(two.brokers[1].stop())
+        client = RawMqtt(two.port(0), version=None)
+        client.send_bytes(connect(version, client_id))
+        assert client.farewell(timeout_s=5) == (0x88 if version == V5 else 3)
+        other = connected(two.port(0), two.client_of(0), version)
+        other.quiet()
+        other.drop()
