@@ -14,9 +14,8 @@ from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from queue_manager.address import local_name, vhost_of
-from queue_manager.errors import QueueManagerError, QueueNotFound
+from queue_manager.errors import QueueNotFound
 from queue_manager.quota_accounts import CONSUMERS, MESSAGES_OUT
-from storage.errors import StorageError
 
 
 def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Source:
@@ -92,21 +91,22 @@ class Consumers:
 
     def expect(self, name: str, answer: Answer[Consumer], sink: ConsumerSink) -> None:
         """Take the consumer that an answer brings as `take`, unless it was ended by then."""
-        self._coming[name] = answer
-        answer.then(partial(self._come, name, sink))
+        if not answer.is_done:
+            self._coming[name] = answer
+            answer.then(partial(self._come, name, sink))
+        elif not answer.is_error:  # whoever asked tells the client
+            self.take(name, answer.result(), sink)
 
     def _come(self, name: str, sink: ConsumerSink, answer: Answer[Consumer]) -> None:
         is_wanted = self._coming.get(name) is answer
         if is_wanted:
             del self._coming[name]
-        try:
-            consumer = answer.result()
-        except (QueueManagerError, StorageError):
-            return  # whoever asked tells the client
+        if answer.is_error:
+            return
         if is_wanted:
-            self._transport.guard(self.take, name, consumer, sink)
+            self._transport.guard(self.take, name, answer.result(), sink)
         else:
-            self._consuming.unsubscribe(consumer, self._now_ms())
+            self._consuming.unsubscribe(answer.result(), self._now_ms())
 
     def take(self, name: str, consumer: Consumer, sink: ConsumerSink) -> None:
         """Take a consumer that was made with this sink, in the place of another of that name."""

@@ -47,7 +47,8 @@ class Answer(Generic[T]):
     def given(cls, value: T) -> Answer[T]:
         """Return an answer that is there."""
         answer = cls()
-        answer.resolve(value)
+        answer._value = value
+        answer.is_done = True
         return answer
 
     @classmethod
@@ -89,6 +90,11 @@ class Answer(Generic[T]):
         """End the wait: there will be no value."""
         self._error = error
         self._finish()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether `result` raises an error of the call."""
+        return self._error is not None
 
     def result(self) -> T:
         """Return the value, or the error raised. Raises RuntimeError if neither is there yet."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from broker.engine.answers import Answer
-from broker.engine.shard_ending import resolve
 from broker.engine.traffic import Claim, Consumer, Message, Source
 from broker.vhosts.hub import Hub
 from queue_manager.errors import QueueManagerError
@@ -34,7 +32,7 @@ class Station:
         self._queue = queue
         self._group = group
         self._tells_offsets = tells_offsets
-        self._pulled: list[Delivery] | None = None
+        self._pulled: list[Delivery] = []
         self._polls: deque[asyncio.Future[Delivery | None]] = deque()  # requests that wait
         self._puller = self._client.consuming.puller(
             queue,
@@ -63,22 +61,25 @@ class Station:
 
     async def fetch(self, count: int) -> list[Delivery]:
         """Claim up to `count` messages that are ready. Raises AccessRefused beside an exclusive consumer."""
-        consuming = self._client.consuming
         self._used_at = self._hub.clock.monotonic()
-        found: list[Delivery] = []
-        while not found:
-            self._pulled = found
-            try:
-                pulled = consuming.pull(self._puller, False, self._hub.clock.now_ms(), count)
-            finally:
-                self._pulled = None
-            if pulled is not None:
-                break
-            loaded: asyncio.Future[None] = self._hub.loop.create_future()
-            consuming.when_loaded(self._puller, partial(_told, loaded))
+        now_ms = self._hub.clock.now_ms()
+        pulled = self._client.consuming.pull(self._puller, False, now_ms, count).map(self._take_pulled)
+        if not pulled.is_done:
             self._hub.settle_turn()
-            await loaded
-        return found
+        try:
+            return await pulled
+        except asyncio.CancelledError:
+            pulled.then(self._return_pulled)
+            raise
+
+    def _take_pulled(self, count: int) -> list[Delivery]:
+        taken = self._pulled[:count]
+        del self._pulled[:count]
+        return taken
+
+    def _return_pulled(self, answer: Answer[list[Delivery]]) -> None:
+        if not answer.is_error:
+            self.give_back(answer.result())
 
     async def wait(self, timeout_s: float) -> Delivery | None:
         """Claim the message that comes next; None: there was none in time."""
@@ -133,7 +134,7 @@ class Station:
     ) -> bool:
         assert claims is not None
         came = list(zip(messages, claims, strict=True))
-        if self._pulled is not None:
+        if consumer is self._puller:
             self._pulled += came
             return True
         while came and self._polls:
@@ -200,7 +201,3 @@ class Station:
 
 def _come(poll: asyncio.Future[Delivery | None]) -> Delivery | None:
     return poll.result() if poll.done() and not poll.cancelled() else None
-
-
-def _told(loaded: asyncio.Future[None], now_ms: int) -> None:
-    resolve(loaded)

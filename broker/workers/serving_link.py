@@ -359,14 +359,8 @@ class Served(LinkWire):
         self.client.consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
 
     def _pull(self, consumer: Consumer, number: int, count: int, *, no_ack: bool) -> None:
-        pulled: Any = self.client.consuming.pull(consumer, no_ack, self._now_ms(), count)
-        if isinstance(pulled, Answer):
-            pulled.then(partial(self._answer, number))
-        elif pulled is None:
-            again = partial(self._pull, consumer, number, count, no_ack=no_ack)
-            self.client.consuming.when_loaded(consumer, lambda now_ms: again())
-        else:
-            self._tell(number, pulled)
+        pulled = self.client.consuming.pull(consumer, no_ack, self._now_ms(), count)
+        pulled.then(partial(self._answer, number))
 
     def hold(self, claims: Sequence[Claim]) -> int:
         """Give numbers to claims; the first."""

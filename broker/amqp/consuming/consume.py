@@ -11,7 +11,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
-from broker.amqp.connection.errors import channel_error, connection_error
+from broker.amqp.connection.errors import connection_error
 from broker.amqp.connection.held_events import HeldEvents
 from broker.amqp.consuming.consume_arguments import ConsumerArguments, consumer_arguments
 from broker.amqp.consuming.delivery import AmqpConsumer, AmqpPlacedConsumer, AmqpStreamConsumer
@@ -170,8 +170,19 @@ class Consuming:
         puller = self._pullers.find(queue.name)
         if puller is None or self._calls.is_gone(puller):  # of an earlier queue of that name
             puller = self._new_puller(queue)
-        if not self._pull(puller, method.no_ack):
-            self._wait_for_load(puller, method)
+        answer = self._calls.pull(puller, method.no_ack, channel.hub.clock.now_ms())
+        if not answer.is_done:
+            self._held.expect(answer, self._got, method.index)
+        elif not answer.result():
+            self._tell_empty()
+
+    def _got(self, answer: Answer[int]) -> None:
+        if not answer.result():
+            self._tell_empty()
+
+    def _tell_empty(self) -> None:
+        self._channel.send(commands.Basic.GetEmpty())
+        self._channel.transport.want_flush()
 
     def recover(self, method: commands.Basic.Recover) -> None:
         """Return what is unsettled."""
@@ -185,15 +196,6 @@ class Consuming:
         if not method.requeue:
             raise connection_error(c.NOT_IMPLEMENTED, "requeue=false")
         self._requeue_all(is_spared=True)
-
-    def _go_on(self, puller: Consumer, method: commands.Basic.Get) -> None:
-        """Answer a basic.get whose message was read back from the store meanwhile."""
-        if not self._channel.connection.channel_is_open(self._channel.number):
-            return
-        if self._calls.is_gone(puller):
-            raise channel_error(c.NOT_FOUND, f"no queue '{address.local_name(puller.group.queue_name)}'")
-        if not self._pull(puller, method.no_ack):
-            self._wait_for_load(puller, method)
 
     def _source(self, name: str) -> tuple[Source, str]:
         """Return the queue and pattern a consume or get names: a queue's name, or a `$queue/...` address."""
@@ -222,23 +224,6 @@ class Consuming:
         self._pullers.forget(queue.name)  # of an earlier queue of that name
         self._pullers.take(queue.name, puller, sink)
         return puller
-
-    def _pull(self, puller: Consumer, no_ack: bool) -> bool:
-        """Answer a basic.get; False: the message must be read back from the store first."""
-        channel = self._channel
-        delivered = self._calls.pull(puller, no_ack, channel.hub.clock.now_ms())
-        if delivered is None:
-            return False
-        if not delivered:
-            channel.send(commands.Basic.GetEmpty())
-            channel.transport.want_flush()
-        return True
-
-    def _wait_for_load(self, puller: Consumer, method: commands.Basic.Get) -> None:
-        self._held.hold()
-        act = partial(self._go_on, puller, method)
-        loaded = partial(self._held.go_on, act, method.index)
-        self._calls.when_loaded(puller, lambda now_ms: loaded())
 
     def _requeue_all(self, *, is_spared: bool) -> None:
         hub = self._channel.hub

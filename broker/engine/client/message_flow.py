@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from broker.engine import session_traffic, traffic
-from broker.engine.answers import answered
+from broker.engine.answers import Answer
 from broker.engine.call_names import Address, Name, VhostName
 from broker.engine.client.queues import find
 from broker.engine.shard import Shard
@@ -20,6 +21,7 @@ from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import OPERATOR, StreamStart
 from queue_manager.claims.claim import Claim, Consumer, ConsumerGroup, CreditPool
 from queue_manager.claims.places import LinkCredit, Places
+from queue_manager.errors import QueueManagerError, QueueNotFound
 from queue_manager.filters.consumer_filter import ConsumerFilter
 from queue_manager.group.stream_group import StreamGroup
 from queue_manager.options import PLAIN, PublishOptions
@@ -33,6 +35,9 @@ from queue_manager.routing.publisher import is_remembered
 from queue_manager.routing.route import Route, joined, open_to
 from queue_manager.sessions.session import Session
 from storage.envelope import EnvelopeTemplate
+
+_NONE: Final = Answer.given(0)
+_ONE: Final = Answer.given(1)
 
 
 class _Publish(Protocol):
@@ -195,7 +200,6 @@ class ConsumingClient:
         """Have a consumer that was there before a limit come under it; what it holds counts, too."""
         cast(CreditPool, credit).adopt(cast(Consumer, consumer))
 
-    @answered
     def subscribe(
         self,
         queue: traffic.Source,
@@ -218,7 +222,7 @@ class ConsumingClient:
         is_fetch: bool = False,
         is_single_active: bool = False,
         on_activity: Callable[[bool], None] | None = None,
-    ) -> traffic.Consumer:
+    ) -> Answer[traffic.Consumer]:
         """Add a consumer to a group, made if need be; `start` and `auto_commit` are for streams. Its sink is
         given nothing before the answer is there.
 
@@ -241,18 +245,22 @@ class ConsumingClient:
             "wanted": wanted,
             "group_selector": group_selector,
         }
-        consumption = self._manager.consumption
-        if not isinstance(queue, Stream):
+        subscribe: Any
+        if isinstance(queue, Stream):
+            subscribe = self._manager.consumption.subscribe_stream
+            options |= {"start": start, "auto_commit": auto_commit}
+        else:
+            subscribe = self._manager.consumption.subscribe
             options |= {
                 "is_told_offsets": is_told_offsets,
                 "is_fetch": is_fetch,
                 "is_single_active": is_single_active,
                 "on_activity": on_activity,
             }
-            return consumption.subscribe(cast(Queue, queue), group_name, pattern, sink, **options)
-        return consumption.subscribe_stream(
-            queue, group_name, pattern, sink, start=start, auto_commit=auto_commit, **options
-        )
+        try:
+            return Answer.given(subscribe(queue, group_name, pattern, sink, **options))
+        except QueueManagerError as error:
+            return Answer.failed(error)
 
     def unsubscribe(self, consumer: traffic.Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """Take a consumer away, unless its queue is gone; its claims return, or stay with their holder."""
@@ -282,23 +290,34 @@ class ConsumingClient:
             source, sink, consumer_id, lease_ms=lease_ms, group=group, is_told_offsets=is_told_offsets
         )
 
-    def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> int | None:
-        """Claim up to `count` messages for a puller; how many there were. None: they are being read
-        (`when_loaded`).
+    def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> Answer[int]:
+        """Claim up to `count` messages for a puller; how many its sink was given. Comes to QueueNotFound when
+        the queue is deleted before they are read.
         """
         due_ms = self._timers.next_ms()
         if due_ms is not None and due_ms <= now_ms:
             self._manager.fire_timers(now_ms)  # what was for a ready consumer only is not for this one
-        return self._manager.consumption.pull(cast(Consumer, consumer), no_ack, now_ms, count)
+        taken = cast(Consumer, consumer)
+        try:
+            given = self._manager.consumption.pull(taken, no_ack, now_ms, count)
+        except QueueManagerError as error:
+            return Answer.failed(error)
+        if given is not None:
+            return _NONE if not given else _ONE if given == 1 else Answer.given(given)
+        loaded: Answer[int] = Answer()
+        taken.group.when_loaded(loaded.resolve)
+        return loaded.chain(partial(self._pull_loaded, taken, no_ack, count))
+
+    def _pull_loaded(self, consumer: Consumer, no_ack: bool, count: int, now_ms: int) -> Answer[int]:
+        group = consumer.group
+        if group.log.deleted:
+            return Answer.failed(QueueNotFound.named(group.queue_name))
+        return self.pull(consumer, no_ack, now_ms, count) if consumer.active else _NONE
 
     def set_credit(self, consumer: traffic.Consumer, credit_max: int) -> None:
         """Let a consumer hold so many unsettled messages."""
         cast(Consumer, consumer).set_credit(credit_max)
         self.wake(consumer)
-
-    def when_loaded(self, consumer: traffic.Consumer, call: Callable[[int], None]) -> None:
-        """Have `call` called, with the time, when what the consumer's group is reading has been read."""
-        cast(Consumer, consumer).group.when_loaded(call)
 
     def ready_count(self, consumer: traffic.Consumer) -> int:
         """Count the messages that wait for a claim in the consumer's group."""

@@ -22,7 +22,6 @@ from queue_manager.address import PASSING_GROUP_PREFIX
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.log.stream_start import NAME as START_PROPERTY
 from queue_manager.log.stream_start import StreamStart, parse_start
-from storage.errors import StorageError
 
 GROUP_PROPERTY: Final = "consumer-group"
 ACK_PROPERTY: Final = "ack"
@@ -144,10 +143,8 @@ class TemporaryGroups:
         answer.then(partial(self._note, queue))
 
     def _note(self, queue: str, answer: Answer[Consumer]) -> None:
-        try:
+        if not answer.is_error:
             self._made.add((queue, answer.result().group.group_id))
-        except (QueueManagerError, StorageError):
-            return
         if self._is_over:
             self.end()
 

@@ -34,7 +34,7 @@ class Distance:
 
 
 class Gate:
-    """A sink that is given nothing before it is open, and nothing more once it is shut."""
+    """A sink that is given nothing while it is closed, and never what came meanwhile once it was shut."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -57,6 +57,11 @@ class Gate:
         held, self._held = self._held, None
         for name, given in held or ():
             getattr(self._sink, name)(*given)
+
+    def close(self) -> None:
+        """Give nothing until `open`."""
+        if self._held is None:
+            self._held = []
 
     def shut(self) -> None:
         """Give nothing of what came meanwhile."""
@@ -83,17 +88,21 @@ class Distant:
         return call
 
     def _late(
-        self, answer: Answer[Any], queue: object, then: Callable[[], None] | None = None
+        self,
+        answer: Answer[Any],
+        queue: object,
+        before: Callable[[], None] = lambda: None,
+        then: Callable[[], None] = lambda: None,
     ) -> Answer[Any]:
         late: Answer[Any] = Answer()
 
         def come() -> None:
+            before()
             try:
                 late.resolve(answer.result())
             except QueueManagerError as error:
                 late.fail(error)
-            if then is not None:
-                then()
+            then()
 
         answer.then(lambda _: self._distance.later(queue, come))
         return late
@@ -117,7 +126,20 @@ class DistantConsuming(Distant):
                 pass
 
         answer.then(note)
-        return self._late(answer, queue.name, gate.open)
+        return self._late(answer, queue.name, then=gate.open)
+
+    def puller(self, queue: Any, sink: Any, consumer_id: str, **options: Any) -> Any:
+        gate = Gate(sink)
+        gate.open()
+        puller = self._part.puller(queue, gate, consumer_id, **options)
+        self._gates[id(puller)] = gate
+        return puller
+
+    def pull(self, consumer: Any, *arguments: Any) -> Answer[Any]:
+        gate = self._gates[id(consumer)]
+        gate.close()
+        answer = self._part.pull(consumer, *arguments)
+        return self._late(answer, consumer.group.queue_name, before=gate.open)
 
     def unsubscribe(self, consumer: Any, now_ms: int, *, keep_claims: bool = False) -> None:
         gate = self._gates.pop(id(consumer), None)

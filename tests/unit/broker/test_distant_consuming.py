@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from random import Random
 from struct import pack
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pamqp import commands
 
 from broker.app import Broker
+from broker.http.station import Station
 from config.settings import (
     AmqpListenerSettings,
     HttpListenerSettings,
@@ -48,7 +50,7 @@ from tests.e2e.raw_mqtt import (
     user_property,
 )
 from tests.unit.broker.distant import Distance, distant_client
-from tests.waiting import until_so
+from tests.waiting import turns, until_so
 
 
 @pytest.fixture(params=["near", "far", 1, 2])
@@ -238,6 +240,99 @@ async def test_a_connection_lost_before_the_answer_leaves_no_consumer_and_no_cla
         raw.send_bytes(methods(commands.Basic.Consume(queue="q"), commands.Basic.Consume(queue="q")))
         await cut(broker)
         await nobody_consumes(broker, "q", 2)
+
+
+def read_gets(raw: RawAmqp, count: int) -> list[bytes | None]:
+    """The answers to as many basic.get; None: there was nothing."""
+    bodies: list[bytes | None] = []
+    for _ in range(count):
+        received = raw.read()
+        assert received is not None
+        if isinstance(received.method, commands.Basic.GetEmpty):
+            bodies.append(None)
+            continue
+        assert isinstance(received.method, commands.Basic.GetOk)
+        raw.read()
+        body = raw.read()
+        assert body is not None
+        bodies.append(body.payload)
+    return bodies
+
+
+async def test_gets_of_many_queues_are_answered_in_their_order(
+    broker: Broker, amqp: Callable[[], RawAmqp]
+) -> None:
+    chance = Random(7)
+    names = "abc"
+    left = {name: [b"%s%d" % (name.encode(), number) for number in range(20)] for name in names}
+    for name in names:
+        await filled(broker, name, *left[name])
+    wanted = [chance.choice(names) for _ in range(100)]
+
+    def client() -> list[bytes | None]:
+        raw = amqp()
+        raw.send_bytes(methods(*[commands.Basic.Get(queue=name, no_ack=True) for name in wanted]))
+        return read_gets(raw, len(wanted))
+
+    expected = [left[name].pop(0) if left[name] else None for name in wanted]
+    assert await asyncio.to_thread(client) == expected
+
+
+async def test_each_message_is_got_once_by_many_channels(broker: Broker, amqp: Callable[[], RawAmqp]) -> None:
+    bodies = [b"%03d" % number for number in range(40)]
+    await filled(broker, "q", *bodies)
+
+    def client() -> list[bytes | None]:
+        clients = [amqp() for _ in range(4)]
+        for raw in clients:
+            raw.send_bytes(methods(*[commands.Basic.Get(queue="q") for _ in range(15)]))
+        return [body for raw in clients for body in read_gets(raw, 15)]
+
+    got = await asyncio.to_thread(client)
+    assert sorted(filter(None, got)) == bodies
+    assert got.count(None) == 20
+
+
+async def test_what_is_published_behind_a_get_is_not_got_by_it(
+    broker: Broker, amqp: Callable[[], RawAmqp]
+) -> None:
+    await filled(broker, "q")
+
+    def client() -> list[bytes | None]:
+        raw = amqp()
+        get = commands.Basic.Get(queue="q", no_ack=True)
+        raw.send(1, get)
+        raw.publish(1, "q", b"one")
+        raw.send(1, get)
+        raw.send(1, get)
+        return read_gets(raw, 3)
+
+    assert await asyncio.to_thread(client) == [None, b"one", None]
+
+
+async def test_what_was_got_by_a_channel_that_ends_before_the_answer_returns(
+    broker: Broker, amqp: Callable[[], RawAmqp]
+) -> None:
+    await filled(broker, "q", b"one", b"two")
+
+    def client() -> None:
+        raw = amqp()
+        gets = methods(commands.Basic.Get(queue="q"), commands.Basic.Get(queue="q"))
+        for _ in range(3):
+            raw.send_bytes(gets + methods(commands.Channel.Close(200, "", 0, 0)))
+            raw.expect(commands.Channel.CloseOk)
+            raw.open_channel()
+        raw.send_bytes(gets)
+
+    await asyncio.to_thread(client)
+
+    async def is_claimed() -> int:
+        return (await broker.admin.queue("q")).in_flight
+
+    await until_so(is_claimed)
+    for peer in list(broker.hub.transports):
+        peer.abort()
+    await nobody_consumes(broker, "q", 2)
 
 
 # MQTT
@@ -530,6 +625,29 @@ async def test_a_request_waits_for_its_message_and_is_refused_beside_an_exclusiv
         await asyncio.sleep(0)
         assert (await mq.post("/q/messages", content=b"job")).status_code == 201
         assert (await waits).content == b"job"
+
+
+async def test_requests_at_once_are_given_a_message_each(broker: Broker) -> None:
+    bodies = [b"%03d" % number for number in range(20)]
+    await filled(broker, "q", *bodies)
+    url = f"http://127.0.0.1:{broker.ports['mqcore']}"
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as mq:
+        answers = await asyncio.gather(*[mq.get("/q/messages") for _ in range(24)])
+        assert sorted(answer.content for answer in answers if answer.status_code == 200) == bodies
+        assert [answer.status_code for answer in answers].count(204) == 4
+
+
+async def test_what_was_claimed_for_a_request_that_is_gone_returns(broker: Broker) -> None:
+    await filled(broker, "q", b"one", b"two")
+    queue = broker.hub.client.consuming.find("q")
+    station = Station(broker.hub, queue, "", tells_offsets=False)
+    fetching = asyncio.create_task(station.fetch(2))
+    await turns()
+    fetching.cancel()
+    (found,) = await asyncio.gather(fetching, return_exceptions=True)
+    if isinstance(found, list):
+        station.give_back(found)  # it was there before
+    await nobody_consumes(broker, "q", 2)
 
 
 async def test_topics_are_followed(broker: Broker) -> None:
