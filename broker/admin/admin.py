@@ -30,6 +30,7 @@ from broker.engine.answers import Answer
 from broker.engine.checking import checks_calls
 from broker.engine.client import ShardClient
 from broker.engine.client.groups import Start
+from broker.engine.late_outcome import LateOutcome
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from broker.publication import with_properties
@@ -56,7 +57,7 @@ from queue_manager.errors import (
     PreconditionFailed,
     QueueNotFound,
 )
-from queue_manager.outcomes import ACCEPTED, UNROUTED, reason_of
+from queue_manager.outcomes import ACCEPTED, REASONS, UNROUTED, reason_of
 from queue_manager.policy import Pause
 
 
@@ -327,7 +328,12 @@ class Admin:
         if outcome not in (ACCEPTED, UNROUTED):
             raise LimitReached(reason_of(outcome, plan.full))
         queues = tuple([local_name(queue.name) for queue in plan.queues])
+        late = LateOutcome()
+        if outcome == ACCEPTED:
+            client.commits.wait(late, 0)
         await client.commits.durable()
+        if late.outcome not in (ACCEPTED, UNROUTED):
+            raise LimitReached(REASONS[late.outcome])
         return PublishedThrough(queues=queues, is_routed=outcome != UNROUTED)
 
     async def browse(

@@ -17,6 +17,7 @@ from queue_manager.model import Message
 from queue_manager.options import PublishOptions
 from queue_manager.policy import QueuePolicy
 from queue_manager.retained_messages import RetainedMessage
+from queue_manager.shard.commit import Waiter
 from storage.envelope import EnvelopeTemplate
 
 # of the core's values, beside what is stated here
@@ -83,6 +84,17 @@ class PublishPlan(Protocol):
 
     def accompany(self, audience: Audience | None) -> None:
         """Have these hear it instead of those that aiming finds."""
+
+
+class PublishWaiter(Waiter, Protocol):
+    """A waiter for publishes that were accepted, but are judged in the end by a queue elsewhere."""
+
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        """Note that the publishes of these tokens were refused, with one of `queue_manager.outcomes`. Its
+        `committed` of them, or of later ones, follows.
+
+        A publish has a token of its own, also where `wait_up_to` is told only that of the last of them.
+        """
 
 
 class Judgement(Protocol):

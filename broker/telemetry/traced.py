@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.clock import Clock
@@ -56,7 +57,8 @@ class _TracedPublishing:
         self._publishing = publishing
         self._commits = commits
         self._notes = notes
-        self._undurable: dict[int, tuple[list[Span], float]] = {}
+        self._undurable: dict[int, tuple[list[Span], float]] = {}  # by the last token of their publishes
+        self._refused: dict[int, int] = {}
         self._last_token = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -73,29 +75,41 @@ class _TracedPublishing:
         traced = self._traced(plan, bodies, now_ms, templates)
         if not traced:
             return self._publishing.publish(plan, bodies, now_ms, templates)
-        return self._note(traced, plan, lambda: self._publishing.publish(plan, bodies, now_ms, templates))
+        act = partial(self._publishing.publish, plan, bodies, now_ms, templates)
+        return self._note(traced, plan, len(bodies), act)
 
     def apply(self, judged: Judgement, now_ms: int) -> int:
         """See `PublishingClient.apply`; as `publish`."""
         traced = self._traced(judged.plan, list(judged.bodies), now_ms, None)
         if not traced:
             return self._publishing.apply(judged, now_ms)
-        return self._note(traced, judged.plan, lambda: self._publishing.apply(judged, now_ms))
+        act = partial(self._publishing.apply, judged, now_ms)
+        return self._note(traced, judged.plan, len(judged.bodies), act)
 
-    def _note(self, traced: list[Span], plan: PublishPlan, act: Callable[[], int]) -> int:
+    def _note(self, traced: list[Span], plan: PublishPlan, count: int, act: Callable[[], int]) -> int:
         begun = self._notes.clock.monotonic()
         outcome = act()
         if outcome == ACCEPTED and plan.durable:
-            self._last_token += 1
+            tokens = list(range(self._last_token + 1, self._last_token + count + 1))
+            self._last_token += count
             self._undurable[self._last_token] = traced, begun
-            self._commits.wait(self, self._last_token)
+            self._commits.wait_for(self, tokens)
         else:
-            self._end(traced, begun, "" if outcome == ACCEPTED else REASONS.get(outcome, "no queue takes it"))
+            self._end(traced, begun, _problem(outcome))
         return outcome
 
     def committed(self, tokens: list[int]) -> None:
+        problem = ""
         for token in tokens:
-            self._end(*self._undurable.pop(token), "")
+            if token in self._refused:
+                problem = _problem(self._refused.pop(token))
+            if token in self._undurable:
+                self._end(*self._undurable.pop(token), problem)
+                problem = ""
+
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        """See `broker.engine.traffic.PublishWaiter`: the spans of all that was published at once tell it."""
+        self._refused |= dict.fromkeys(tokens, outcome)
 
     def _traced(
         self,
@@ -126,6 +140,10 @@ class _TracedPublishing:
     def _end(self, traced: list[Span], begun: float, problem: str) -> None:
         for span in traced:
             self._notes.ended(span, begun, problem)
+
+
+def _problem(outcome: int) -> str:
+    return "" if outcome == ACCEPTED else REASONS.get(outcome, "no queue takes it")
 
 
 def _of_publisher(

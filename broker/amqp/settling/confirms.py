@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.clients.late_refusals import note_refused
 from broker.clients.when_durable import WhenDurable
 from broker.engine.client.commits import CommitClient
 from protocols.amqp091 import hot
+from queue_manager.outcomes import UNROUTED
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -17,8 +20,9 @@ class Confirms:
     commit holding it is durable.
 
     `_pending_nacks` are the numbers of publishes that are refused and not told yet, in order: those below a
-    number must be told before it is confirmed, since a confirm may stand for all below it. `_waiting` counts
-    the commits whose answers, confirms or nacks, are still to come.
+    number must be told before it is confirmed, since a confirm may stand for all below it. `_refused` are the
+    numbers, in order, of those that a queue elsewhere refused after all. `_waiting` counts the commits whose
+    answers, confirms or nacks, are still to come.
     """
 
     _channel: AmqpChannel
@@ -28,6 +32,7 @@ class Confirms:
     _confirmed: int = field(default=0, init=False)
     _waiting: int = field(default=0, init=False)
     _pending_nacks: deque[int] = field(default_factory=deque, init=False)
+    _refused: deque[int] = field(default_factory=deque, init=False)
     _nack_waiter: WhenDurable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,6 +73,13 @@ class Confirms:
         self._pending_nacks.append(self._sequence)
         self._waiting += self._commits.wait_up_to(self._nack_waiter, self._sequence)
 
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        """See `broker.engine.traffic.PublishWaiter`; told with the confirms of their commit."""
+        if outcome != UNROUTED:
+            channel = self._channel
+            note_refused(channel.hub, channel.transport, outcome, len(tokens))
+            self._refused = deque(sorted((*self._refused, *tokens)))
+
     def committed(self, tokens: list[int]) -> None:
         """See `queue_manager.shard.commit.Waiter`: everything up to the last token is durable."""
         last = tokens[-1]
@@ -75,12 +87,25 @@ class Confirms:
         self._waiting -= 1
         if self._pending_nacks:
             transport.guard(self._send_pending_nacks, last)
-        transport.guard(self._ack, last)
+        transport.guard(self._settle if self._refused else self._ack, last)
 
     def _nacks_committed(self, tokens: list[int]) -> None:
         """Note that the refusals up to the last of these numbers are durable."""
         self._waiting -= 1
         self._channel.transport.guard(self._send_pending_nacks, tokens[-1])
+
+    def _settle(self, last: int) -> None:
+        """Confirm and refuse what is not told yet, up to a number, in order."""
+        refused = self._refused
+        while refused and refused[0] <= last:
+            sequence = refused.popleft()
+            if sequence - 1 > self._confirmed:
+                self._ack(sequence - 1)
+            self._send_nack(sequence)
+            self._confirmed = sequence
+        if last > self._confirmed:
+            self._ack(last)
+        self._channel.transport.want_answer()
 
     def _ack(self, sequence: int) -> None:
         channel = self._channel

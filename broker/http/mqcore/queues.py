@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from broker.admin.admin import Admin
-from broker.engine.traffic import PublishPlan
+from broker.engine.late_outcome import LateOutcome
+from broker.engine.traffic import PublishPlan, Source
 from broker.http.problems import Problem, unavailable
 from broker.http.station import Delivery, Station
 from broker.http.values import UnfinishedBodies
@@ -67,17 +69,13 @@ class Queues:
         plan = self._plan(name, properties)
         offset = publishing.next_offset(name)
         outcome = publishing.publish(plan, [body], self._hub.clock.now_ms())
-        if outcome == REFUSED_SIZE:
-            raise Problem(413, "too_large", outcomes.REASONS[outcome])
-        if outcome in _CONFLICTS:
-            raise Problem(409, "precondition_failed", outcomes.REASONS[outcome])
-        if outcome == UNROUTED:
-            raise Problem(409, "precondition_failed", "no consumer group wants it: such messages are dropped")
-        if outcome != ACCEPTED:
-            raise unavailable(outcomes.reason_of(outcome, plan.full))
+        _check(outcome, plan.full)
         has_id = publishing.next_offset(name) == offset + 1
         if plan.durable:
+            late = LateOutcome()
+            client.commits.wait(late, 0)
             await self._durable()
+            _check(late.outcome, ())
         else:
             self._follow_up()
         return offset if has_id else None
@@ -186,3 +184,15 @@ class Queues:
                 await self._client.commits.durable()
         except TimeoutError:
             raise unavailable("the store takes too long") from None
+
+
+def _check(outcome: int, full: Sequence[Source]) -> None:
+    """Raise Problem unless a publish was accepted; `full`: by these queues it was not."""
+    if outcome == REFUSED_SIZE:
+        raise Problem(413, "too_large", outcomes.REASONS[outcome])
+    if outcome in _CONFLICTS:
+        raise Problem(409, "precondition_failed", outcomes.REASONS[outcome])
+    if outcome == UNROUTED:
+        raise Problem(409, "precondition_failed", "no consumer group wants it: such messages are dropped")
+    if outcome != ACCEPTED:
+        raise unavailable(outcomes.reason_of(outcome, full))

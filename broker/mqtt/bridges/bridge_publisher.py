@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt import hot
 from protocols.mqtt.events import PublishRun
+from queue_manager import outcomes
 
 _log: Final = structlog.get_logger("sluicemq.bridge")
 
@@ -48,7 +49,7 @@ class BridgePublisher(Publisher):
         self.answer(qos, packet_ids)
 
     def answer_when_durable(self, packet_ids: list[int], qos: int, note: str = "") -> None:
-        self.core.commits.wait_for(WhenDurable(partial(self.answer, qos)), packet_ids)
+        self.core.commits.wait_for(_Answers(partial(self.answer, qos), self._name), packet_ids)
 
     def answer(self, qos: int, packet_ids: list[int]) -> None:
         """Answer with PUBACK, or PUBREC."""
@@ -72,3 +73,20 @@ class BridgePublisher(Publisher):
 
     def _log_refused(self, run: PublishRun, reason: str) -> None:
         _log.warning("bridge.publish_refused", bridge=self._name, topic=run.shape.topic, reason=reason)
+
+
+class _Answers(WhenDurable):
+    """Answers publishes once they are durable, or a queue elsewhere has refused them: see
+    `BridgePublisher.refuse`.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, call: Callable[[list[int]], None], name: str) -> None:
+        super().__init__(call)
+        self._name = name
+
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        """See `broker.engine.traffic.PublishWaiter`."""
+        reason = outcomes.REASONS[outcome]
+        _log.warning("bridge.publish_refused", bridge=self._name, reason=reason)

@@ -6,6 +6,7 @@ from typing import Final
 
 from broker.access.login import NotPermitted
 from protocols.mqtt import constants as c
+from queue_manager import outcomes
 from queue_manager.errors import (
     InvalidAddress,
     InvalidArgument,
@@ -26,6 +27,18 @@ _SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
     InvalidAddress: c.TOPIC_FILTER_INVALID,
     LimitReached: c.QUOTA_EXCEEDED,
 }
+
+
+_OUTCOMES: Final = {
+    outcomes.REFUSED_IDENTITY: c.IMPLEMENTATION_SPECIFIC_ERROR,
+    outcomes.REFUSED_ORDER: c.IMPLEMENTATION_SPECIFIC_ERROR,
+    outcomes.REFUSED_LOST: c.UNSPECIFIED_ERROR,
+}
+
+
+def outcome_code(outcome: int) -> int:
+    """Return the reason code of a publish that was refused."""
+    return _OUTCOMES.get(outcome, c.QUOTA_EXCEEDED)
 
 
 def connect_code(error: QueueManagerError) -> int:

@@ -10,7 +10,7 @@ from broker import topics
 from broker.access.login import Identity, NotPermitted
 from broker.access.rights import Action, Kind
 from broker.engine.traffic import PublishPlan, Targets
-from broker.mqtt.connection.errors import publish_code
+from broker.mqtt.connection.errors import outcome_code, publish_code
 from broker.mqtt.publishing.topic_audience import Audience, singles
 from broker.mqtt.settling.publish_answers import Publisher
 from broker.mqtt.settling.settle_topics import CommitTarget, ControlTarget, SettleTarget
@@ -23,15 +23,13 @@ from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager import address, outcomes
 from queue_manager.audience import tell
 from queue_manager.errors import QueueManagerError
-from queue_manager.outcomes import ACCEPTED, REFUSED_IDENTITY, REFUSED_ORDER, UNROUTED
+from queue_manager.outcomes import ACCEPTED, UNROUTED
 from queue_manager.validity import Version
 from storage.envelope import PROPERTIES_MQTT, PROPERTIES_NONE
 
 QUEUES_RETAIN_NOTHING: Final = "queued, not retained: queues keep their messages until they are consumed"
 NOT_RETAINED: Final = "delivered, not retained: {}"
 NO_TEXT: Final = "the payload is not UTF-8, which the payload format indicator says it is"
-
-_WRONG_IDENTITY: Final = (REFUSED_IDENTITY, REFUSED_ORDER)
 
 
 class Target(Protocol):
@@ -221,7 +219,7 @@ class TopicTarget:
         """Answer one publish that was refused, by all of its targets or some."""
         plan = self._plan
         publisher.hub.counters.refuse_publishes(1)
-        code = c.IMPLEMENTATION_SPECIFIC_ERROR if outcome in _WRONG_IDENTITY else c.QUOTA_EXCEEDED
+        code = outcome_code(outcome)
         reason = outcomes.reason_of(outcome, () if plan is None else plan.full)
         by: dict[str, Any] = {}
         if outcome == outcomes.REFUSED_SESSION:

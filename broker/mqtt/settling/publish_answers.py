@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from broker.access.login import Identity
+from broker.clients.late_refusals import note_refused
 from broker.clients.when_durable import WhenDurable
 from broker.engine.session_traffic import Session
+from broker.mqtt.connection.errors import outcome_code
 from broker.mqtt.connection.mqtt_client import NOBODY, MqttClient
 from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import Subscriber
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
 from protocols.mqtt.events import PublishRun
+from queue_manager import outcomes
+from queue_manager.outcomes import REFUSED_IN_PART, UNROUTED
 
 _log: Final = structlog.get_logger("sluicemq.mqtt")
 
@@ -101,8 +105,8 @@ class ClientPublisher(Publisher):
         self._connection = connection = client.connection
         self._is_unretained_noted = False
         self._durable_answers = (
-            WhenDurable(connection.send_puback_run, client.transport),
-            WhenDurable(connection.send_pubrec_run, client.transport),
+            _Answers(self, 1, connection.send_puback_run),
+            _Answers(self, 2, connection.send_pubrec_run),
         )
 
     def accept(self, packet_ids: list[int], qos: int, note: str = "") -> None:
@@ -129,10 +133,21 @@ class ClientPublisher(Publisher):
             self.client.connection.send_unmatched_run(qos, packet_ids)
 
     def answer_when_durable(self, packet_ids: list[int], qos: int, note: str = "") -> None:
+        answers = self._durable_answers[qos - 1]
         if note:
-            self.client.when_durable(self._answer, packet_ids, qos, note)
+            answers = _Answers(self, qos, lambda told: self._answer(told, qos, note))
+        self.core.commits.wait_for(answers, packet_ids)
+
+    def refuse_late(self, packet_id: int, qos: int, outcome: int) -> None:
+        """Answer a publish that was accepted, and that a queue elsewhere refused."""
+        if outcome == UNROUTED:
+            self.accept_unmatched([packet_id], qos)
+        elif outcome == REFUSED_IN_PART and self._connection.protocol_version != c.MQTT_5:
+            self._answer([packet_id], qos, "")  # as `refuse_in_part`
         else:
-            self.core.commits.wait_for(self._durable_answers[qos - 1], packet_ids)
+            if self.session is not None:
+                self.session.received.complete([packet_id], WhenDurable(lambda tokens: None))
+            self.deny([packet_id], qos, outcome_code(outcome), outcomes.REASONS[outcome])
 
     def note_unretained(self, topic: str, reason: str) -> None:
         if not self._is_unretained_noted:
@@ -176,3 +191,45 @@ class ClientPublisher(Publisher):
         self, run: PublishRun, reason_code: int, reason: str, by: Mapping[str, Any] = NOBODY
     ) -> None:
         self.client.when_durable(self.refuse, run, reason_code, reason, by)
+
+
+class _Answers(WhenDurable):
+    """Answers publishes of one QoS in order: `send` tells that they are durable; `_refused` are those that a
+    queue elsewhere refused after all, with the outcome.
+
+    Implements `broker.engine.traffic.PublishWaiter`.
+    """
+
+    __slots__ = ("_publisher", "_qos", "_refused", "_send")
+
+    def __init__(self, publisher: ClientPublisher, qos: int, send: Callable[[list[int]], None]) -> None:
+        super().__init__(send, publisher.client.transport)
+        self._publisher = publisher
+        self._qos = qos
+        self._send = send
+        self._refused: dict[int, int] = {}
+
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        client = self._publisher.client
+        if outcome != UNROUTED:
+            note_refused(client.hub, client.transport, outcome, len(tokens))
+        self._refused |= dict.fromkeys(tokens, outcome)
+        self._call = self._answer_each
+
+    def _answer_each(self, packet_ids: list[int]) -> None:
+        accepted: list[int] = []
+        for packet_id in packet_ids:
+            outcome = self._refused.pop(packet_id, None)
+            if outcome is None:
+                accepted.append(packet_id)
+                continue
+            self._send_all(accepted)
+            accepted = []
+            self._publisher.refuse_late(packet_id, self._qos, outcome)
+        self._send_all(accepted)
+        if not self._refused:
+            self._call = self._send
+
+    def _send_all(self, packet_ids: list[int]) -> None:
+        if packet_ids and not self._publisher.client.connection.closed:
+            self._send(packet_ids)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from queue_manager.errors import QueueManagerError
+from queue_manager.outcomes import ACCEPTED
 
 DELAY_S = 0.02
 
@@ -148,6 +150,96 @@ class DistantConsuming(Distant):
         self._part.unsubscribe(consumer, now_ms, keep_claims=keep_claims)
 
 
+REFUSED_BODY = b"refused:"
+"""What begins with it is accepted, and then refused with the outcome whose number follows."""
+
+
+class Touched:
+    """The outcomes of the last publishes that were accepted."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[int] = []
+
+    def note(self, outcome: int, bodies: Sequence[bytes]) -> int:
+        """Note what becomes of publishes later."""
+        self.outcomes = [] if outcome else list(map(_late_outcome, bodies))
+        return outcome
+
+
+def _late_outcome(body: bytes) -> int:
+    return int(body[len(REFUSED_BODY) :]) if body.startswith(REFUSED_BODY) else ACCEPTED
+
+
+class RefusingPublishing:
+    """The part of a client that publishes, of which some is refused behind its acceptance."""
+
+    def __init__(self, part: Any, touched: Touched) -> None:
+        self._part = part
+        self._touched = touched
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+    def publish(self, plan: Any, bodies: list[bytes], *arguments: Any) -> int:
+        return self._touched.note(self._part.publish(plan, bodies, *arguments), bodies)
+
+
+class Relay:
+    """Tells a waiter later, in order, what is durable, and what was refused before that."""
+
+    def __init__(self, waiter: Any, distance: Distance) -> None:
+        self._waiter = waiter
+        self._distance = distance
+        self.refused: dict[int, int] = {}
+
+    def committed(self, tokens: list[int]) -> None:
+        self._distance.later(id(self._waiter), partial(self._tell, tokens))
+
+    def _tell(self, tokens: list[int]) -> None:
+        due = [token for token in sorted(self.refused) if token <= max(tokens)]
+        for token in due:
+            self._waiter.refused([token], self.refused.pop(token))
+        self._waiter.committed(tokens)
+
+
+class DistantCommits:
+    """The part of a client that tells when something is durable."""
+
+    def __init__(self, part: Any, distance: Distance, touched: Touched) -> None:
+        self._part = part
+        self._distance = distance
+        self._touched = touched
+        self._relays: dict[Any, Relay] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+    def wait(self, waiter: Any, token: int) -> None:
+        self.wait_for(waiter, [token])
+
+    def wait_for(self, waiter: Any, tokens: list[int]) -> None:
+        self._part.wait_for(self._relay(waiter, tokens), tokens)
+
+    def wait_up_to(self, waiter: Any, token: int) -> bool:
+        count = len(self._touched.outcomes)
+        relay = self._relay(waiter, range(token - count + 1, token + 1))
+        return bool(self._part.wait_up_to(relay, token))
+
+    def _relay(self, waiter: Any, tokens: Sequence[int]) -> Relay:
+        relay = self._relays.setdefault(waiter, Relay(waiter, self._distance))
+        if hasattr(waiter, "refused"):
+            relay.refused |= {
+                token: outcome
+                for token, outcome in zip(tokens, self._touched.outcomes, strict=False)
+                if outcome
+            }
+        return relay
+
+    async def durable(self) -> None:
+        await self._part.durable()
+        await asyncio.sleep(2 * DELAY_S)  # behind all that waited before
+
+
 def _queue_of(arguments: tuple[Any, ...]) -> object:
     """Return the name of the queue that a call is about, as far as that can be seen."""
     first = arguments[0] if arguments else None
@@ -163,5 +255,8 @@ def distant_client(distance: Distance, of: type[ShardClient] = ShardClient) -> t
             super().__init__(shard)
             self.consuming: Any = DistantConsuming(self.consuming, distance)
             self.settling: Any = Distant(self.settling, distance)
+            touched = Touched()
+            self.publishing: Any = RefusingPublishing(self.publishing, touched)
+            self.commits: Any = DistantCommits(self.commits, distance, touched)
 
     return DistantClient
