@@ -956,8 +956,17 @@ class Queues:
 
     # ---- ends
 
-    def purge(self, queue: Queue, now: float) -> None:
+    def expire_before(self, queue: Queue, now: float) -> None:
+        """What is about to expire may have done so just before the queue is purged, or deleted."""
         self.advance(now)
+        for item in [item for group in queue.groups.values() for item in group.items]:
+            is_over = item.expires is not None and item.expires < now + EARLY_S
+            if is_over and item.state == READY and item.either is None and not item.is_over:
+                item.is_over = True
+                self.may_die(queue, item, "expired", now)
+
+    def purge(self, queue: Queue, now: float) -> None:
+        self.expire_before(queue, now)
         queue.emptied()
         for group in queue.groups.values():
             for item in list(group.items):
@@ -967,8 +976,6 @@ class Queues:
                         if item.either is not None:
                             item.either.required = False
                         continue
-                    if item.either is None and item.expires is not None and item.expires < now + EARLY_S:
-                        self.may_die(queue, item, "expired", now)  # just before the purge
                     if item.sure():
                         item.state, item.changed = DONE, now
                     else:

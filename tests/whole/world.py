@@ -445,6 +445,7 @@ class World(ABC):
 
     def forget_queue(self, name: str) -> None:
         """The queue is deleted: its consumers end."""
+        self.queues.expire_before(self.queues.queues[name], time.time())
         queue = self.queues.queues.pop(name)
         self.routes.drop_queue(name)
         for group in queue.groups.values():
