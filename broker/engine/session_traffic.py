@@ -177,8 +177,10 @@ class Session(Protocol):
     def wake(self) -> None:
         """Send more: the client takes it."""
 
-    def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
-        """Take PUBACK or PUBCOMP, or a refusal: these are finished."""
+    def acknowledge(self, packet_ids: list[int], now_ms: int, *, at_once: bool = False) -> None:
+        """Take PUBACK or PUBCOMP, or a refusal: these are finished. `at_once`: it is written with the open
+        commit, not a little later.
+        """
 
     def receive(self, packet_ids: list[int], now_ms: int) -> list[int]:
         """Take PUBREC: PUBREL is sent once that is durable. Gives which of these are the session's."""

@@ -495,12 +495,17 @@ class Session:
 
     # what the client says
 
-    def acknowledge(self, packet_ids: list[int], now_ms: int) -> None:
-        """Take PUBACK or PUBCOMP, or a refusal: these are finished."""
+    def acknowledge(self, packet_ids: list[int], now_ms: int, *, at_once: bool = False) -> None:
+        """Take PUBACK or PUBCOMP, or a refusal: these are finished. `at_once`: it is written with the open
+        commit.
+        """
         if self.unfinished.finish(packet_ids):
             if self._unrepeated:
                 self._unrepeated = {i for i in self._unrepeated if self.unfinished.find(i) is not None}
-            self._progressed(now_ms)
+            if at_once:
+                self._progressed_now()
+            else:
+                self._progressed(now_ms)
             if self._behind:
                 self._context.dispatchable[self] = None
 
@@ -527,7 +532,7 @@ class Session:
             self._context.state_writes.add(self, self._progress_due_ms)
 
     def _progressed_now(self) -> None:
-        """Note progress as `_progressed`, with the open commit: a waiter depends on that."""
+        """Note progress as `_progressed`, with the open commit: something in that depends on it."""
         self._let_go()
         self._progress_due_ms = 0
         self._context.state_writes.add(self, 0)

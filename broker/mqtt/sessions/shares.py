@@ -95,7 +95,7 @@ class KeptShare:
         retain = delivery.retain and member.retain_as_published
         if not self._sessions.send_own(session, name, [own], retain=retain):
             return False
-        self.finished(run)  # in the commit that gives it to the member's session
+        self._finish(run, at_once=True)  # in the commit that gives it to the member's session
         return True
 
     def take_back(self, run: PublishRun) -> bool:
@@ -114,9 +114,12 @@ class KeptShare:
         self._undelivered.append(run)
 
     def finished(self, run: PublishRun) -> None:
+        self._finish(run)
+
+    def _finish(self, run: PublishRun, *, at_once: bool = False) -> None:
         delivery = self._deliveries.pop(run, None)
         if delivery is not None:
-            self.session.acknowledge([delivery.packet_id], self._clock.now_ms())
+            self.session.acknowledge([delivery.packet_id], self._clock.now_ms(), at_once=at_once)
             self._window.release([delivery.packet_id])
         self.wake()
 
