@@ -355,6 +355,7 @@ def test_subscription_to_a_group_that_came_into_exclusive_use_is_not_taken_up_ag
     client = lasting(mqtt, V5, name)
     client.subscribe(f"$queue/{queue}", 1, user=[("consumer-group", "workers")])
     client.drop()
+    until(lambda: not channel.queue_declare(queue, passive=True).method.consumer_count)
     channel.basic_consume(queue, print, exclusive=True, arguments={"x-consumer-group": "workers"})
     back = lasting(mqtt, V5, name)
     assert back.session_present
