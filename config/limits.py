@@ -619,6 +619,7 @@ LINK_OUTPUT_BYTES_HIGH: Final = 8 * MIB  # unwritten to another worker before it
 LINK_PLANS_MAX: Final = 4_096  # kinds of publishes that another worker is told of once
 WORKERS_MEET_TIMEOUT_S: Final = 60  # for all workers to be there at a start
 WORKER_CONNECT_INTERVAL_MS: Final = 50
+WORKER_WAIT_MS: Final = 2_000  # for a worker that is started again, by what needs its queues
 OUTBOX_UNCONFIRMED_MAX: Final = 256  # messages on their way to a queue of another worker
 OUTBOX_RETRY_MS: Final = 1_000  # before one that was refused is sent again
 OUTBOX_LEASE_MS: Final = 60_000  # before what was sent and not confirmed is sent again

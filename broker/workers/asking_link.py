@@ -15,15 +15,17 @@ from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedLinkCredit
 from broker.workers.waits import Part, Parts
 from config import limits
-from queue_manager.errors import QueueManagerError
+from queue_manager.errors import QueueManagerError, QueueNotFound
 from queue_manager.model import Message
 from queue_manager.routing.plan import PublishPlan
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.errors import StorageError
 
 
-class LinkLost(StorageError):
-    """The worker at the other end of a link is gone: what was asked of it may have been done or not."""
+class LinkLost(QueueNotFound):
+    """The worker at the other end of a link is gone, and is started again: what was asked of it may have been
+    done or not.
+    """
 
 
 class Link(LinkWire):
@@ -77,7 +79,7 @@ class Link(LinkWire):
         return answer, number
 
     def _lost(self) -> LinkLost:
-        return LinkLost(f"worker {self.number} is gone")
+        return lost(self.number)
 
     # publishing
 
@@ -427,3 +429,8 @@ class Link(LinkWire):
 
 
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
+
+
+def lost(number: int) -> LinkLost:
+    """Return the refusal of what would need a worker that is gone."""
+    return LinkLost(f"worker {number}, which has the queue, is down or inaccessible")

@@ -6,6 +6,7 @@ A call that concerns only this worker's shard goes on to it with one question mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from broker.engine import session_traffic, traffic
@@ -28,7 +29,7 @@ from broker.workers.remote_consumers import (
 from broker.workers.sharded_queues import Neighbours
 from broker.workers.waits import Entry, Gate, Part
 from queue_manager.api import OPERATOR
-from queue_manager.errors import InvalidArgument, ResourceLocked
+from queue_manager.errors import InvalidArgument, QueueManagerError, ResourceLocked
 from queue_manager.outcomes import ACCEPTED, REFUSED_LOST, REFUSED_SIZE, UNROUTED
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.route import ForeignQueue, Route
@@ -282,11 +283,10 @@ class ShardedConsuming:
         """See `ConsumingClient`."""
         if not isinstance(queue, ForeignQueue):
             return self._local.subscribe(queue, group_name, pattern, sink, **options)
-        pool = options.pop("pool", None)
         on_activity = options.pop("on_activity", None)
-        link = self._neighbours.link(queue.shard)
+        pool = options.pop("pool", None)
         consumer = RemoteConsumer(
-            link,
+            self._neighbours.link(queue.shard),
             0,
             queue,
             sink,
@@ -304,7 +304,14 @@ class ShardedConsuming:
             pool.remote.append(consumer)
         options["is_activity_told"] = on_activity is not None
         options["has_link_credit"] = isinstance(pool, SharedLinkCredit)
-        return link.subscribe(consumer, f.SUBSCRIBE, queue.name, group_name, pattern, options)
+
+        def ask(link: Link) -> Answer[RemoteConsumer]:
+            consumer.link = link
+            return link.subscribe(consumer, f.SUBSCRIBE, queue.name, group_name, pattern, options)
+
+        answer = self._neighbours.reach(queue.shard).chain(ask)
+        answer.then(partial(_leave_if_refused, consumer))
+        return answer
 
     def puller(
         self, queue: traffic.Source, sink: traffic.Sink, consumer_id: str, *, lease_ms: int, **options: Any
@@ -562,6 +569,15 @@ class ShardedSettling:
                 number = link.barrier(link.consumer_of(group))
                 self._publishing.touched = [(link, number, number)]
                 self._publishing.is_here = False
+
+
+def _leave_if_refused(consumer: RemoteConsumer, answer: Answer[RemoteConsumer]) -> None:
+    """Have a consumer that is not made be under no limit."""
+    try:
+        answer.result()
+    except QueueManagerError:
+        if consumer.pool is not None:
+            leave(consumer.pool, consumer)
 
 
 class _NoSink:

@@ -16,7 +16,7 @@ from broker.engine.call_names import Name, VhostName
 from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.queues import QueueClient
 from broker.engine.shard import Shard
-from broker.workers.asking_link import Link
+from broker.workers.asking_link import Link, LinkLost
 from broker.workers.worker_directory import Directory, all_answered, is_own_name
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import (
@@ -48,6 +48,9 @@ class Neighbours(Protocol):
 
     def link(self, number: int) -> Link:
         """Return the link to a worker; one that is not up fails what is asked of it."""
+
+    def reach(self, number: int) -> Answer[Link]:
+        """Return the link to a worker; one that is started again is waited for. Comes to LinkLost."""
 
     def links(self) -> list[Link]:
         """Return the links that are up."""
@@ -94,17 +97,20 @@ class ShardedQueues:
         self.unwatch = local.unwatch
         self.forget_caller = local.forget_caller
 
-    def _at(self, name: str) -> Link | None:
-        """Return the link to the worker that has a queue; None: none but this one has it."""
+    def _at(self, name: str) -> int | None:
+        """Return the worker that has a queue; None: none but this one has it."""
         queue = self._directory.get(name)
-        return None if queue is None else self._neighbours.link(queue.shard)
+        return None if queue is None else queue.shard
+
+    def _call(self, worker: int, part: str, method: str, *arguments: Any, **named: Any) -> Answer[Any]:
+        return called(self._neighbours, worker, part, method, *arguments, **named)
 
     def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
         """Make a queue at this worker if none has one of that name."""
         name = declaration.name
-        link = self._at(name)
-        if link is not None:
-            return link.call("queues", "declare", declaration, self._told_caller(caller))
+        worker = self._at(name)
+        if worker is not None:
+            return self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
         if is_own_name(name) or self._is_here(name):
             return self._own.declare(declaration, caller)
         return self._reserved(name).chain(partial(self._declare_at, declaration, caller))
@@ -121,12 +127,11 @@ class ShardedQueues:
         number, me = judge_of(name, self._neighbours.count), self._neighbours.number
         if number == me:
             return Answer.given(self._directory.reserve(name, me))
-        return self._neighbours.link(number).call("directory", "reserve", name, me)
+        return self._call(number, "directory", "reserve", name, me)
 
     def _declare_at(self, declaration: QueueDeclaration, caller: str, worker: int) -> Answer[QueueStatus]:
         if worker != self._neighbours.number:
-            link = self._neighbours.link(worker)
-            return link.call("queues", "declare", declaration, self._told_caller(caller))
+            return self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
         answer = self._own.declare(declaration, caller)
         answer.then(partial(self._release_if_refused, declaration.name))
         return answer
@@ -139,13 +144,13 @@ class ShardedQueues:
             if number == me:
                 self._directory.release(name, me)
             else:
-                self._neighbours.link(number).call("directory", "release", name, me)
+                self._call(number, "directory", "release", name, me)
 
     def configure(self, declaration: QueueDeclaration) -> Answer[bool]:
         """Have a queue as declared, wherever it is."""
-        link = self._at(declaration.name)
-        if link is not None:
-            return link.call("queues", "configure", declaration)
+        worker = self._at(declaration.name)
+        if worker is not None:
+            return self._call(worker, "queues", "configure", declaration)
         return self._own.configure(declaration)
 
     def exists(self, name: Name) -> Answer[bool]:
@@ -175,18 +180,20 @@ class ShardedQueues:
         return self._asked("delete", name, caller, if_unused=if_unused, if_empty=if_empty)
 
     def _asked(self, method: str, name: str, *arguments: Any, **named: Any) -> Answer[Any]:
-        link = self._at(name)
-        if link is not None:
+        worker = self._at(name)
+        if worker is not None:
             if arguments and isinstance(arguments[0], str):
                 arguments = (self._told_caller(arguments[0]), *arguments[1:])
-            return link.call("queues", method, name, *arguments, **named)
+            return self._call(worker, "queues", method, name, *arguments, **named)
         answer: Answer[Any] = getattr(self._own, method)(name, *arguments, **named)
         return answer
 
     async def view(self, name: Name) -> QueueView:
         """See `QueueClient`."""
-        link = self._at(name)
-        return await self._local.view(name) if link is None else await link.call("queues", "view", name)
+        worker = self._at(name)
+        if worker is None:
+            return await self._local.view(name)
+        return cast(QueueView, await self._call(worker, "queues", "view", name))
 
     async def views(
         self, names: Sequence[Name] | None = None, *, vhost: VhostName = DEFAULT_VHOST
@@ -209,7 +216,7 @@ class ShardedQueues:
         for answer in asked:
             try:
                 found.append(await answer)
-            except StorageError:
+            except LinkLost:
                 pass  # that worker is gone, and is started again
         return found
 
@@ -257,12 +264,12 @@ class ShardedExchanges:
         if queue is None:
             answer: Answer[Changed] = getattr(self._own, method)(binding, caller)
             return answer
-        return self._neighbours.link(queue.shard).call("own_exchanges", method, binding)
+        return called(self._neighbours, queue.shard, "own_exchanges", method, binding)
 
     def _everywhere(self, method: str, *arguments: Any, **named: Any) -> Answer[Changed]:
         neighbours = self._neighbours
         if neighbours.number != HOME:
-            return neighbours.link(HOME).call("exchanges", method, *arguments, **named)
+            return called(neighbours, HOME, "exchanges", method, *arguments, **named)
         return self._own_and_others(method, *arguments, **named)
 
     def _own_and_others(self, method: str, *arguments: Any, **named: Any) -> Answer[Changed]:
@@ -373,8 +380,7 @@ class ByName:
             known = self._neighbours.directory.get(queue)
             if known is None:
                 return local(queue, *arguments, **named)
-            link = self._neighbours.link(known.shard)
-            answer = link.call(self._part, method, queue, *arguments, **named)
+            answer = called(self._neighbours, known.shard, self._part, method, queue, *arguments, **named)
             return _awaited(answer) if inspect.iscoroutinefunction(function) else answer
 
         return call
@@ -392,6 +398,13 @@ async def _awaited(answer: Answer[T]) -> T:
 def _names_queue(function: Any) -> bool:
     parameters = list(inspect.signature(function).parameters)[1:2]
     return parameters in (["queue"], ["name"])
+
+
+def called(
+    neighbours: Neighbours, worker: int, part: str, method: str, *arguments: Any, **named: Any
+) -> Answer[Any]:
+    """Call a part of another worker, once it can be reached."""
+    return neighbours.reach(worker).chain(lambda link: link.call(part, method, *arguments, **named))
 
 
 def judge_of(name: str, count: int) -> int:

@@ -11,10 +11,11 @@ from typing import Final
 import structlog
 
 from broker.clock import Clock
+from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.version import VERSION
 from broker.workers import link_frames as f
-from broker.workers.asking_link import Link
+from broker.workers.asking_link import Link, LinkLost, lost
 from broker.workers.far_topics import Topics
 from broker.workers.outbox import Outbox
 from broker.workers.serving_link import Served, Service
@@ -68,12 +69,30 @@ class Workers:
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
+        self._wanted: dict[int, list[Answer[Link]]] = {}
         self._changed = asyncio.Event()
         self._are_begun = asyncio.Event()
 
     def link(self, number: int) -> Link:
         """See `Neighbours`."""
         return self._links[number]
+
+    def reach(self, number: int) -> Answer[Link]:
+        """See `Neighbours`."""
+        link = self._links[number]
+        if link.is_up:
+            return Answer.given(link)
+        answer: Answer[Link] = Answer()
+        self._wanted.setdefault(number, []).append(answer)
+        self._loop.call_later(limits.WORKER_WAIT_MS / 1000, self._give_up, number, answer)
+        return answer
+
+    def _give_up(self, number: int, answer: Answer[Link]) -> None:
+        """Answer who waited for a link for too long."""
+        waiting = self._wanted.get(number, [])
+        if answer in waiting:
+            waiting.remove(answer)
+            answer.fail(lost(number))
 
     def links(self) -> list[Link]:
         """See `Neighbours`."""
@@ -168,10 +187,12 @@ class Workers:
             await self.directory.begin(link)
             await self.topics.begin(link)
             await link.call("workers", "met", self.number)
-        except StorageError:
+        except LinkLost:
             return
         self._links[link.number] = link
         self._changed.set()
+        for answer in self._wanted.pop(link.number, ()):
+            answer.resolve(link)
         self._outbox.link_is_up()
         if self.number == HOME and self._are_begun.is_set():
             link.call("workers", "begun")
