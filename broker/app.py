@@ -317,6 +317,7 @@ class Broker:
         self._hub.banning.restore()
         if self._workers is not None:
             self._workers.on_progress(self._hub.progressed)
+            self._hub.server_properties["worker"] = self._workers.number
         EventExchange(loop, self.clock, client, self._hub.counters)
         access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(

@@ -76,7 +76,8 @@ class AmqpClient:
         self.sock = sock
         self._reader = FrameReader()
         sock.sendall(PROTOCOL_HEADER)
-        self._expect(commands.Connection.Start)
+        start = self._expect(commands.Connection.Start)
+        self.server_properties: dict[str, Any] = start.server_properties or {}
         self._send(0, start_ok(user, password, product="sluicemq"))
         tune = self._expect(commands.Connection.Tune)
         frame_max = min(tune.frame_max or FRAME_BYTES_MAX, FRAME_BYTES_MAX)

@@ -17,6 +17,7 @@ from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.queues import QueueClient
 from broker.engine.shard import Shard
 from broker.workers.asking_link import Link, LinkLost
+from broker.workers.placement import Placement
 from broker.workers.worker_directory import Directory, all_answered, is_own_name
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import (
@@ -45,6 +46,7 @@ class Neighbours(Protocol):
     number: int
     count: int
     directory: Directory
+    placement: Placement
 
     def link(self, number: int) -> Link:
         """Return the link to a worker; one that is not up fails what is asked of it."""
@@ -106,14 +108,18 @@ class ShardedQueues:
         return called(self._neighbours, worker, part, method, *arguments, **named)
 
     def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
-        """Make a queue at this worker if none has one of that name."""
+        """Make a queue if none of that name is there: at this worker, unless that is much busier than others
+        and the queue is not for this connection.
+        """
         name = declaration.name
         worker = self._at(name)
         if worker is not None:
             return self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
         if is_own_name(name) or self._is_here(name):
             return self._own.declare(declaration, caller)
-        return self._reserved(name).chain(partial(self._declare_at, declaration, caller))
+        is_passing = declaration.exclusive or declaration.auto_delete
+        worker = self._neighbours.number if is_passing else self._neighbours.placement.choose()
+        return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
 
     def _told_caller(self, caller: str) -> str:
         """Return a name for a connection that no connection of another worker has."""
@@ -122,29 +128,32 @@ class ShardedQueues:
     def _is_here(self, name: str) -> bool:
         return self._local.exists(name).result()
 
-    def _reserved(self, name: str) -> Answer[int]:
-        """Ask which worker is to make a queue: the first that asks the one that decides about this name."""
+    def _reserved(self, name: str, worker: int) -> Answer[int]:
+        """Ask which worker is to make a queue: that which is named first to the one that decides about this
+        name.
+        """
         number, me = judge_of(name, self._neighbours.count), self._neighbours.number
         if number == me:
-            return Answer.given(self._directory.reserve(name, me))
-        return self._call(number, "directory", "reserve", name, me)
+            return Answer.given(self._directory.reserve(name, worker))
+        return self._call(number, "directory", "reserve", name, worker)
 
     def _declare_at(self, declaration: QueueDeclaration, caller: str, worker: int) -> Answer[QueueStatus]:
-        if worker != self._neighbours.number:
-            return self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
-        answer = self._own.declare(declaration, caller)
-        answer.then(partial(self._release_if_refused, declaration.name))
+        if worker == self._neighbours.number:
+            answer = self._own.declare(declaration, caller)
+        else:
+            answer = self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
+        answer.then(partial(self._release_if_refused, declaration.name, worker))
         return answer
 
-    def _release_if_refused(self, name: str, answer: Answer[QueueStatus]) -> None:
+    def _release_if_refused(self, name: str, worker: int, answer: Answer[QueueStatus]) -> None:
         try:
             answer.result()
         except (QueueManagerError, StorageError):
             number, me = judge_of(name, self._neighbours.count), self._neighbours.number
             if number == me:
-                self._directory.release(name, me)
+                self._directory.release(name, worker)
             else:
-                self._call(number, "directory", "release", name, me)
+                self._call(number, "directory", "release", name, worker)
 
     def configure(self, declaration: QueueDeclaration) -> Answer[bool]:
         """Have a queue as declared, wherever it is."""

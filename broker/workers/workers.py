@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 import structlog
@@ -18,6 +19,7 @@ from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, LinkLost, lost
 from broker.workers.far_topics import Topics
 from broker.workers.outbox import Outbox
+from broker.workers.placement import Placement
 from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
@@ -42,11 +44,13 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self.directory = Directory(local.shard, place.number, lambda *owed: self._outbox.pass_on(*owed))
         self.directory.on_change = self._tell_soon
+        self.placement = Placement(place.number)
         self._links = {number: Link(self._loop, number) for number in range(place.count)}
         self.client = ShardedClient(local, self)
         self._outbox = Outbox(local, local.shard, self)
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
+        self._clock = clock
         self._progress: list[Callable[[], None]] = []
         self._service = Service(
             local,
@@ -118,6 +122,7 @@ class Workers:
         )
         for number in self._others:
             self._tasks.append(self._loop.create_task(self._keep(number)))
+        self._tasks.append(self._loop.create_task(self._tell_load()))
         try:
             async with asyncio.timeout(limits.WORKERS_MEET_TIMEOUT_S):
                 while not self._knows_all():
@@ -197,6 +202,20 @@ class Workers:
         if self.number == HOME and self._are_begun.is_set():
             link.call("workers", "begun")
 
+    async def _tell_load(self) -> None:
+        """Tell the others how busy this worker is, again and again."""
+        while True:
+            taken, began = process_time(), self._clock.monotonic()
+            await asyncio.sleep(limits.WORKER_LOAD_INTERVAL_MS / 1000)
+            busy = (process_time() - taken) / (self._clock.monotonic() - began)
+            self.placement.note(self.number, busy)
+            for link in self.links():
+                link.call("workers", "note_load", self.number, busy)
+
+    def note_load(self, number: int, busy: float) -> None:
+        """Note how busy another worker is. Called by it."""
+        self.placement.note(number, busy)
+
     def met(self, number: int) -> None:
         """Note that another worker has told what it has. Called by it."""
         self._heard.add(number)
@@ -206,6 +225,7 @@ class Workers:
         self.directory.end(link)
         self.directory.release_all(link.number)
         self.topics.lost(link.number)
+        self.placement.forget(link.number)
         lost.set()
         _log.warning("worker.lost", worker=link.number)
 
