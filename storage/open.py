@@ -112,6 +112,15 @@ async def open_remote_reader(url: str) -> DbReader | None:
     return (await _in_time(url, open_located(Place.of(url))))[1]
 
 
+async def is_remote_database(url: str) -> bool:
+    """Return whether there is a database in an object store. Raises StorageError."""
+    opening = Place.of(url).open_reader(limits.HOLD_LOOK_INTERVAL_MS, tables_only=True)
+    reader = await _in_time(url, opening)
+    if reader is not None:
+        await close_reader(reader)
+    return reader is not None
+
+
 async def open_cut(url: str, cut_id: str) -> tuple[DbReader, int]:
     """Open a reader of a cut (`storage.cuts`) of the database at `url`; gives also the rough number of
     bytes in it.

@@ -14,8 +14,8 @@ from typing import Final
 from config.settings import StorageSettings
 from storage.encoding import prefix_end
 from storage.errors import StorageError
-from storage.open import open_remote_reader
-from storage.place import DATABASE, close_reader
+from storage.open import is_remote_database
+from storage.place import DATABASE
 from storage.records import queue_spec, retained, session
 
 _SHARD: Final = re.compile(r"shard-([1-9][0-9]{0,3})")
@@ -82,8 +82,7 @@ def _in_directory(url: str, first: int) -> list[int]:
 async def _in_store(settings: StorageSettings, first: int) -> list[int]:
     """Return the numbers, from `first` on, of the shards below a URL: there is none without those before."""
     number = first
-    while (reader := await open_remote_reader(shard_url(settings.url, number))) is not None:
-        await close_reader(reader)
+    while await is_remote_database(shard_url(settings.url, number)):
         number += 1
     return list(range(first, number))
 

@@ -1,6 +1,7 @@
 """A SluiceMQ broker as its own process on free loopback ports, with a storage directory of the test."""
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -223,10 +224,22 @@ class BrokerProcess:
         whole.write_text(str(self._ahead_s))
         whole.replace(self._ahead_file)
         if self.alive:
-            assert self.process is not None
-            self.process.send_signal(signal.SIGUSR2)
-            seen = self._ahead_file.with_suffix(".seen")
-            until(lambda: seen.exists() and seen.read_text() == str(self._ahead_s))
+            until(lambda: all(self._is_ahead(pid) for pid in self._pids()))
+
+    def _pids(self) -> list[int]:
+        """The broker's processes: the one that was started, and its workers where it has several."""
+        assert self.process is not None
+        ready = json.loads(self.ready_file.read_text("utf-8")) if self.ready_file.exists() else {}
+        return [self.process.pid, *ready.get("workers", ())]
+
+    def _is_ahead(self, pid: int) -> bool:
+        """Whether the clocks of the process are ahead as wanted; it is told to look if they are not."""
+        seen = self._ahead_file.with_suffix(f".seen-{pid}")
+        if seen.exists() and seen.read_text() == str(self._ahead_s):
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR2)
+        return False
 
     def restart(
         self, *, kill: bool = False, same_amqp_port: bool = False, timeout_s: float = START_TIMEOUT_S

@@ -203,7 +203,7 @@ def _follow(ahead: Path) -> None:
         nonlocal ahead_s
         if ahead.exists():
             ahead_s = float(ahead.read_text())
-            ahead.with_suffix(".seen").write_text(str(ahead_s))
+            ahead.with_suffix(f".seen-{os.getpid()}").write_text(str(ahead_s))
 
     read()
     signal.signal(signal.SIGUSR2, read)

@@ -13,8 +13,8 @@ from zlib import crc32
 import httpx
 import pytest
 
-from tests.e2e import amqp, workers
 from tests.e2e import raw_mqtt as wire
+from tests.e2e import workers
 from tests.e2e.broker_process import BrokerFailed, BrokerProcess
 from tests.waiting import until
 
@@ -127,22 +127,34 @@ def test_worker_that_dies_again_and_again_is_started_after_longer_pauses(two):
     assert [line.partition("again_in_s=")[2].split()[0] for line in lines] == ["0.1", "0.2", "0.4"]
 
 
-def test_what_was_confirmed_is_there_when_its_worker_has_come_back(two, amqp_connect):
-    channel = amqp_connect(two).channel()
-    channel.confirm_delivery()
-    channel.queue_declare("work", durable=True)
-    amqp.publish(channel, "work", "kept")
+def test_what_was_confirmed_is_there_when_its_worker_has_come_back(two, raw_mqtt):
     both = workers.pids(two)
-    for pid in both:
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not set(workers.pids(two)) & set(both))
-    assert two.stop() == 0
+    client = workers.client_at(both[1], lambda: raw_mqtt(two))
+    client.send_bytes(wire.publish("a/b", b"kept", qos=1, retain=True))
+    client.expect(wire.PUBACK)
+    os.kill(both[1], signal.SIGKILL)
+    until(lambda: workers.pids(two) != both)
+    again = workers.client_at(workers.pids(two)[1], lambda: raw_mqtt(two))
+    again.send_bytes(wire.subscribe("a/b"))
+    again.expect(wire.SUBACK)
+    assert again.expect(wire.PUBLISH).body.endswith(b"kept")
+
+
+@pytest.mark.timed
+def test_clocks_of_all_workers_are_put_forward(own_broker, raw_mqtt):
+    broker = own_broker(TWO, timed=True)
+    silent = [workers.client_at(pid, lambda: raw_mqtt(broker, keep_alive=2)) for pid in workers.pids(broker)]
+    broker.pass_time(5)
+    assert [client.farewell() for client in silent] == [0x8D, 0x8D], "keep alive timeout"
 
 
 def test_workers_end_at_once_when_their_supervisor_is_killed(two):
-    both = workers.pids(two)
+    first, second = workers.pids(two)
+    os.kill(second, signal.SIGSTOP)  # so the first does not end because the second has
     os.kill(two.pid, signal.SIGKILL)
-    until(lambda: not any(map(workers.is_there, both)))
+    until(lambda: not workers.is_there(first))
+    os.kill(second, signal.SIGCONT)
+    until(lambda: not workers.is_there(second))
     until(lambda: run_directories(two) == [])
 
 
@@ -216,14 +228,15 @@ def test_storage_in_use_ends_all_workers_with_that_reason(two, tmp_path):
     assert two.stop() == 0
 
 
-def test_fewer_workers_than_shards_that_hold_queues_are_refused(own_broker, amqp_connect, raw_mqtt):
+@pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill9])
+def test_fewer_workers_than_shards_that_hold_something_are_refused(own_broker, raw_mqtt, end):
     broker = own_broker({"workers": 3})
     topic = next(topic for topic in map(str, range(100)) if crc32(f"/\x1d{topic}".encode()) % 3 == 2)
     client = raw_mqtt(broker)
     client.send_bytes(wire.publish(topic, b"kept", qos=1, retain=True))  # it is kept by the last one
     client.expect(wire.PUBACK)
     client.drop()
-    assert broker.stop() == 0
+    end(broker)
     shard = f"{broker.storage}/shard-2"
     for count in (1, 2):
         broker.config = {"workers": count}

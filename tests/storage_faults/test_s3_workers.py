@@ -1,0 +1,78 @@
+"""Brokers of several workers on an object store: a shard for each below one URL."""
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import amqp
+from tests.e2e.broker_process import BrokerFailed, BrokerProcess
+from tests.storage_faults.s3 import BUCKET, s3_endpoint
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def broker_on_s3(tmp_path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Makes brokers, not started, on a prefix of this test alone."""
+    made: list[BrokerProcess] = []
+    with s3_endpoint() as environment:
+
+        def make(config: dict[str, Any]) -> BrokerProcess:
+            url = f"s3://{BUCKET}/{uuid.uuid4().hex}/x"
+            directory = tmp_path / str(len(made))
+            made.append(BrokerProcess(directory, config, storage=url, environment=environment))
+            return made[-1]
+
+        yield make
+        for process in made:
+            process.kill9()
+
+
+def declare_everywhere(broker: BrokerProcess) -> None:
+    """Declare queues until both workers have been connected to, which is likely with so many."""
+    for number in range(24):
+        connection = amqp.connect(broker.amqp_port)
+        connection.channel().queue_declare(f"q{number}", durable=True)
+        connection.close()
+
+
+def pids(broker: BrokerProcess) -> list[int]:
+    return list(json.loads(broker.ready_file.read_text("utf-8"))["workers"])
+
+
+def test_queues_of_other_shards_are_not_left_behind(broker_on_s3):
+    broker = broker_on_s3({"workers": 2})
+    broker.start(60)
+    declare_everywhere(broker)
+    assert broker.stop() == 0
+    broker.config = {}
+    with pytest.raises(BrokerFailed, match="exited with 1"):
+        broker.start()
+    assert f"opening: {broker.storage}/shard-1 holds queues" in broker.log
+    broker.config = {"workers": 2}
+    assert broker.start(60).stop() == 0
+
+
+def test_worker_that_was_killed_comes_back_soon(broker_on_s3):
+    broker = broker_on_s3({"workers": 2})
+    broker.start(60)
+    before = pids(broker)
+    began = time.monotonic()
+    os.kill(before[1], signal.SIGKILL)
+    until(lambda: pids(broker) != before)
+    assert time.monotonic() - began < 15, "nobody waits for the end of a process that is gone"
+    assert broker.stop() == 0
+
+
+def test_one_worker_starts_where_other_shards_hold_nothing(broker_on_s3):
+    broker = broker_on_s3({"workers": 2})
+    assert broker.start(60).stop() == 0
+    broker.config = {}
+    assert broker.start(60).stop() == 0
