@@ -53,6 +53,9 @@ class Outside(Protocol):
     def serving(self, ports: Mapping[str, int], storage: str) -> None:
         """Tell that clients are let in, and where."""
 
+    def cannot_start(self, reason: str) -> None:
+        """Tell that nobody will be served, and why."""
+
     def alive(self) -> None:
         """Tell that the event loop turns."""
 
@@ -92,6 +95,9 @@ class Process:
             write_ready_file(self._ready_file, {"ports": dict(ports)})
         self._manager.ready(status_text(ports))
 
+    def cannot_start(self, reason: str) -> None:
+        tell_failure(reason)
+
     def alive(self) -> None:
         self._manager.alive()
 
@@ -103,11 +109,16 @@ class Process:
             self._ready_file.unlink(missing_ok=True)
 
 
-def tell_not_listening(error: ListenError, settings: Settings) -> None:
-    """Say on standard error why there is no broker."""
+def listen_failure(error: ListenError, settings: Settings) -> str:
+    """Describe why there is no broker, and who may be in its place."""
     holder = storage_holder(settings.storage)
     hint = f" ({settings.storage.url} is in use by {holder})" if holder else ""
-    print(f"sluicemq: cannot listen: {error.reason}{hint}", file=sys.stderr)
+    return f"cannot listen: {error.reason}{hint}"
+
+
+def tell_failure(reason: str) -> None:
+    """Say on standard error why there is no broker."""
+    print(f"sluicemq: {reason}", file=sys.stderr, flush=True)
 
 
 def status_text(ports: Mapping[str, int]) -> str:

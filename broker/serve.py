@@ -19,7 +19,7 @@ from broker.clock import Clock
 from broker.logs.log_processors import LogLevel, LogRepeats
 from broker.logs.printable import make_printable
 from broker.network.listening import ListenError
-from broker.outside import Outside, Process, tell_not_listening
+from broker.outside import Outside, Process, listen_failure, tell_failure
 from broker.process.descriptors import open_files_limit, raise_limit
 from broker.process.loop_watch import LoopWatch
 from config import limits
@@ -78,10 +78,9 @@ def _prepare() -> bool:
     _tune_threads()
     raise_limit()
     if open_files_limit() < limits.OPEN_FILES_MIN:
-        print(
-            f"sluicemq: cannot start: the limit of open files (ulimit -n) is {open_files_limit()}, "
-            f"{limits.OPEN_FILES_MIN} are needed at least",
-            file=sys.stderr,
+        tell_failure(
+            f"cannot start: the limit of open files (ulimit -n) is {open_files_limit()}, "
+            f"{limits.OPEN_FILES_MIN} are needed at least"
         )
         return False
     return True
@@ -95,7 +94,7 @@ def _run(broker: Broker, outside: Outside, level: LogLevel, *, take_over: bool =
 async def _serve(broker: Broker, level: LogLevel, outside: Outside, *, take_over: bool) -> int:
     broker.on_reload(level.follow)
     stopping = _stopping(broker, outside)
-    exit_code = await _start(broker, stopping, take_over=take_over)
+    exit_code = await _start(broker, outside, stopping, take_over=take_over)
     if exit_code is not None:
         return exit_code
     tune_garbage_collection()
@@ -171,7 +170,7 @@ async def _tell_alive(outside: Outside) -> None:
         await asyncio.sleep(outside.alive_interval_s)
 
 
-async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) -> int | None:
+async def _start(broker: Broker, outside: Outside, stopping: asyncio.Event, *, take_over: bool) -> int | None:
     """Start, unless told to stop before that is done; the exit code, or None once the broker serves."""
     starting = asyncio.create_task(broker.start(take_over=take_over))
     stop = asyncio.create_task(stopping.wait())
@@ -186,18 +185,16 @@ async def _start(broker: Broker, stopping: asyncio.Event, *, take_over: bool) ->
         starting.result()
     except StoreInUse as error:
         hint = "; --take-over ends it" if broker.settings.workers == 1 else ""
-        print(f"sluicemq: cannot start: {error.reason}{hint}", file=sys.stderr)
-        return EXIT_FAILED
+        outside.cannot_start(f"cannot start: {error.reason}{hint}")
     except ConfigError as error:
-        print(f"sluicemq: cannot start: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        outside.cannot_start(f"cannot start: {error}")
     except (StorageError, QueueManagerError) as error:
-        print(f"sluicemq: cannot start: {error.reason}", file=sys.stderr)
-        return EXIT_FAILED
+        outside.cannot_start(f"cannot start: {error.reason}")
     except ListenError as error:
-        tell_not_listening(error, broker.settings)
-        return EXIT_FAILED
-    return None
+        outside.cannot_start(listen_failure(error, broker.settings))
+    else:
+        return None
+    return EXIT_FAILED
 
 
 def tune_garbage_collection() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from broker.app import Broker
 from broker.logs.log_processors import LogLevel
 from broker.network.listening import ListenError
 from broker.network.reserved_ports import ReservedPorts
-from broker.outside import Outside, announce, status_text, tell_not_listening, write_ready_file
+from broker.outside import Outside, announce, listen_failure, status_text, tell_failure, write_ready_file
 from broker.process.service_manager import ServiceManager
 from broker.workers.supervised import Supervised
 from broker.workers.supervisor import EXIT_FAILED, Serving, Supervisor
@@ -35,7 +34,7 @@ def supervise(common: Common) -> int:
     try:
         ports = ReservedPorts(common.settings.listeners)
     except ListenError as error:
-        tell_not_listening(error, common.settings)
+        tell_failure(listen_failure(error, common.settings))
         return EXIT_FAILED
     run_directory = Path(tempfile.mkdtemp(prefix="sluicemq-"))  # for this user alone
     try:
@@ -80,7 +79,7 @@ class Common:
             for number in range(self._count)
         ]
         return Supervisor(
-            places, self._work, self._on_serving, self._reload, ports.leave_ports, self._manager
+            places, self._work, self._on_serving, self._reload, ports.leave_ports, self._manager, tell_failure
         )
 
     def _work(self, place: WorkerPlace, outside: Supervised) -> int:
@@ -119,5 +118,5 @@ def refuse_take_over() -> int:
 
 
 def _cannot_start(reason: str) -> int:
-    print(f"sluicemq: cannot start: {reason}", file=sys.stderr)
+    tell_failure(f"cannot start: {reason}")
     return EXIT_FAILED

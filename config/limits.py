@@ -17,6 +17,7 @@ WORKER_RESTART_PAUSE_MAX_S: Final = 5.0
 WORKER_SERVED_LONG_S: Final = 30.0  # a worker that served so long begins with the shortest pause again
 WORKER_STOP_TIMEOUT_S: Final = 30.0  # one that was told to stop and has not is killed
 WORKER_DIRECTORY_BYTES_MAX: Final = 80  # the path of a Unix socket has 107, with its name there
+WORKER_REASON_CHARACTERS_MAX: Final = 4_000  # of the reason why a worker cannot start
 WORKER_REPORT_BYTES_MAX: Final = 64 * KIB  # of what a worker tells its supervisor at a time
 
 # queues and messages

@@ -19,6 +19,7 @@ RELOAD: Final = b"reload"
 SERVING: Final = "serving"
 ALIVE: Final = "alive"
 RELOADED: Final = "reloaded"
+FAILED: Final = "failed"
 
 _EXIT_ALONE: Final = 1
 
@@ -52,6 +53,10 @@ class Supervised:
     def serving(self, ports: Mapping[str, int], storage: str) -> None:
         """Report that clients are let in."""
         self._report({"report": SERVING, "ports": dict(ports), "storage": storage})
+
+    def cannot_start(self, reason: str) -> None:
+        """Report that this worker fails, and why."""
+        self._report({"report": FAILED, "reason": reason[: limits.WORKER_REASON_CHARACTERS_MAX]})
 
     def alive(self) -> None:
         """Report that the event loop turns."""

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from broker.process.service_manager import ServiceManager
-from broker.workers.supervised import RELOAD, RELOADED, SERVING, STOP, Supervised
+from broker.workers.supervised import FAILED, RELOAD, RELOADED, SERVING, STOP, Supervised
 from broker.workers.worker_place import WorkerPlace
 from config import limits
 
@@ -68,7 +68,8 @@ class Supervisor:
     """The workers at `places`, each of which does `work`.
 
     `on_serving` is called whenever all of them serve, `on_reload` when settings are to be read anew; the
-    `manager` is told how the broker is. `leave` closes, in a worker, what is the supervisor's.
+    `manager` is told how the broker is. `leave` closes, in a worker, what is the supervisor's. `tell_failure`
+    is given the reason of the first worker that cannot start.
     """
 
     places: Sequence[WorkerPlace]
@@ -77,6 +78,7 @@ class Supervisor:
     on_reload: Callable[[], None]
     leave: Callable[[], None]
     manager: ServiceManager
+    tell_failure: Callable[[str], None]
     _workers: list[_Worker] = field(init=False)
     _selector: selectors.BaseSelector = field(init=False)
     _woken: socket.socket = field(init=False)
@@ -209,19 +211,18 @@ class Supervisor:
                 due.append(self._next_alive)
         return max(min(due) - time.monotonic(), 0.0) if due else None
 
-    def _on_report(self, worker: _Worker) -> None:
+    def _on_report(self, worker: _Worker) -> bool:
+        """Take a report, or the end of the channel; whether there was one and more may come."""
         assert worker.channel is not None
         try:
             report = worker.channel.recv(limits.WORKER_REPORT_BYTES_MAX)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             report = b""
         if not report:  # it ended, which SIGCHLD tells
-            self._selector.unregister(worker.channel)
-            worker.channel.close()
-            worker.channel = None
-            return
+            self._close_channel(worker)
+            return False
         worker.heard = time.monotonic()
         told: dict[str, Any] = json.loads(report)
         if told["report"] == SERVING:
@@ -233,6 +234,16 @@ class Supervisor:
         elif told["report"] == RELOADED:
             self.on_reload()
             self._tell_all(RELOAD, besides=worker)
+        elif told["report"] == FAILED and self._stop_due is None:
+            self.tell_failure(told["reason"])
+            self._stop(EXIT_FAILED)
+        return True
+
+    def _close_channel(self, worker: _Worker) -> None:
+        if worker.channel is not None:
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
+            worker.channel = None
 
     def _bury(self) -> None:
         """See who died."""
@@ -245,12 +256,11 @@ class Supervisor:
             self._kill_left()
 
     def _on_death(self, worker: _Worker, code: int) -> None:
+        while worker.channel is not None and self._on_report(worker):
+            pass  # its last words
+        self._close_channel(worker)
         pid, worker.pid = worker.pid, 0
         served, worker.serving = worker.serving is not None, None
-        if worker.channel is not None:
-            self._selector.unregister(worker.channel)
-            worker.channel.close()
-            worker.channel = None
         if self._stop_due is not None:
             if code != EXIT_OK:
                 self._code = EXIT_FAILED

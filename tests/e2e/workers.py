@@ -18,9 +18,10 @@ def pids(broker: BrokerProcess) -> list[int]:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process runs (one that ended and was not waited for does not)."""
+    """Whether a process runs (one that ended and was not waited for does not, once its threads are gone)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
 
