@@ -1,5 +1,6 @@
 """A broker that is one of several workers: what it takes of the settings, and that ports are shared."""
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -75,12 +76,11 @@ async def test_workers_share_a_port_and_a_directory(tmp_path: Path) -> None:
             storage=StorageSettings(url=str(tmp_path / "data")),
             listeners=ListenersSettings(amqp=AmqpListenerSettings(port=port)),
         )
-        async with (
-            Broker(settings, place=WorkerPlace(0, 2, tmp_path)) as first,
-            Broker(settings, place=WorkerPlace(1, 2, tmp_path)) as second,
-        ):
-            assert first.ports == second.ports == {"amqp": port}
-            assert (tmp_path / "data" / "shard-1" / "lock").exists()
+        both = [Broker(settings, place=WorkerPlace(number, 2, tmp_path)) for number in range(2)]
+        await asyncio.gather(*(worker.start() for worker in both))  # each waits for the other
+        assert [worker.ports for worker in both] == [{"amqp": port}] * 2
+        assert (tmp_path / "data" / "shard-1" / "lock").exists()
+        await asyncio.gather(*(worker.stop() for worker in both))
 
 
 async def test_unix_socket_that_was_lent_stays_when_a_worker_ends(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_unix_socket_that_was_lent_stays_when_a_worker_ends(tmp_path: Path
             storage=StorageSettings(url="memory:"),
             listeners=ListenersSettings(amqp=AmqpListenerSettings(port=0, unix_socket=str(path))),
         )
-        async with Broker(settings, place=WorkerPlace(0, 2, tmp_path, {"amqp": lent})):
+        async with Broker(settings, place=WorkerPlace(0, 1, tmp_path, {"amqp": lent})):
             pass
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))  # waits for who accepts next
