@@ -277,6 +277,9 @@ ATTEMPTS_KEPT_MAX: Final = 32  # newest attempts kept in a message's history
 ATTEMPTS_LOGS_PER_GROUP_MAX: Final = 10_000  # histories kept in memory
 PURGED_MESSAGES_PER_SWEEP_MAX: Final = 20_000  # done messages purged in one commit, but for one record more
 SWEEP_INTERVAL_MS: Final = 500
+LOG_TRIM_INTERVAL_MS: Final = (
+    2_000  # entries below a log's head go so often: finding them hands all to SlateDB
+)
 TAIL_BYTES_PER_QUEUE_MIN: Final = 1 * MIB  # memory any one queue's newest messages may take
 AMQP_TABLE_DEPTH_MAX: Final = 32  # tables and arrays inside each other: the decoder recurses
 AMQP_SHAPE_BYTES_MAX: Final = (
@@ -344,6 +347,11 @@ JOURNAL_APPLY_INTERVAL_MS: Final = 250  # commits are handed to SlateDB so long 
 JOURNAL_APPLY_BYTES: Final = 1 * MIB  # when they have so many bytes, but for large values: rows of more than
 JOURNAL_LARGE_ROW_BYTES: Final = 1 * KIB  # are mostly deleted before that. They go when there are more than
 JOURNAL_PENDING_LARGE_BYTES_MAX: Final = 128 * MIB  # of them, or
+JOURNAL_APPLY_PATIENCE_MS: Final = (
+    1_000  # commits with large values wait so long where these are deleted soon:
+)
+JOURNAL_PATIENT_MS: Final = 10_000  # for so long after that was seen the last time, in
+JOURNAL_PORTIONS_REMEMBERED: Final = 4  # what was handed over last, too
 JOURNAL_WAITING_BYTES: Final = 64 * MIB  # in the journal that SlateDB has not: commits with those are taken
 JOURNAL_PORTION_BYTES: Final = 16 * MIB  # in portions of so much, the oldest first
 JOURNAL_APPLY_STEP_ROWS: Final = 128  # put into a batch before others have their turn

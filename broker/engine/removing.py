@@ -104,9 +104,16 @@ class Removals:
         elif isinstance(removal, QueueRemoval):
             await remove_queue(self._at, removal)
 
-    async def perform_due(self) -> None:
-        """Do what is to be removed now; what a StorageError keeps from being done stays to be done."""
+    async def perform_due(self, *, with_trims: bool = True) -> bool:
+        """Do what is to be removed now, but for logs that are to be trimmed if not `with_trims`; return
+        whether there was anything. What a StorageError keeps from being done stays to be done.
+        """
         due = _distinct(self._context.take_removals())
+        if not with_trims:
+            self._context.give_back_removals([removal for removal in due if isinstance(removal, LogTrim)])
+            due = [removal for removal in due if not isinstance(removal, LogTrim)]
+        if not due:
+            return False
         try:
             # what is to be found by scanning must be in the store
             await self._commits.barrier()
@@ -116,6 +123,7 @@ class Removals:
         except StorageError:
             self._context.give_back_removals(due)
             raise
+        return True
 
 
 def _distinct(removals: list[Removal]) -> list[Removal]:

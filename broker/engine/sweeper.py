@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -39,6 +39,7 @@ class Sweeper:
     _leases: LeaseLoop
     _done_records: DoneRecords
     _removals: Removals
+    _trimmed_at_ms: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """Sweep twice a second, and when somebody waits for it."""
@@ -55,6 +56,7 @@ class Sweeper:
     async def sweep_once(self) -> None:
         """Expire leases, purge done records, trim logs, remove what deleted queues left."""
         self._leases.expire_once()
+        self._trimmed_at_ms = 0
         await self._clean()
 
     async def _clean(self) -> None:
@@ -64,11 +66,15 @@ class Sweeper:
             if sum(purge.message_count() for purge in purges) < limits.PURGED_MESSAGES_PER_SWEEP_MAX:
                 break
             await self._commits.room_for_deletes()
+        now_ms = self._clock.now_ms()
+        with_trims = abs(now_ms - self._trimmed_at_ms) >= limits.LOG_TRIM_INTERVAL_MS
+        if with_trims:
+            self._trimmed_at_ms = now_ms
         for _ in range(limits.REMOVAL_ROUNDS_PER_SWEEP_MAX):
             # under load each commit leaves more to remove: for the next sweep, or purges never had a turn
-            if not self._manager.context.removals:
+            if not await self._removals.perform_due(with_trims=with_trims):
                 break
-            await self._removals.perform_due()
+            with_trims = False
         self._wakeups.wake()
 
     async def _purge(self, purges: list[DuePurge]) -> None:

@@ -46,6 +46,7 @@ class HandingOver:
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _applying: Rows = field(default_factory=dict, init=False)  # on its way to the database
     _applied_sequence: int = field(default=0, init=False)
+    _durable_sequence: int = field(default=0, init=False)
     _wanted_sequence: int = field(default=0, init=False)
     """Up to this commit somebody waits for the database to have them."""
     _undurable_bytes: int = field(default=0, init=False)  # applied, and not on disk in the database
@@ -68,7 +69,7 @@ class HandingOver:
             self._background.begin(self._after(replay))
 
     async def _after(self, replay: Coroutine[Any, Any, int]) -> None:
-        self._applied_sequence = await replay
+        self._applied_sequence = self._durable_sequence = await replay
         self.is_replaying = False
         if self.on_durable is not None:
             await self.on_durable(self._applied_sequence)
@@ -131,8 +132,11 @@ class HandingOver:
             await self.progress()
 
     def hurry(self) -> None:
-        """Hand over the oldest commits and make durable what was handed over: writers wait for it."""
-        self._want(self._applied_sequence + 1)
+        """Make durable what was handed over, and hand over the oldest commits if that is nothing or too
+        many wait: writers wait for it.
+        """
+        if self._durable_sequence == self._applied_sequence or self._waiting.is_crowded:
+            self._want(self._applied_sequence + 1)
         self._flush_due.now()
 
     async def progress(self) -> None:
@@ -217,6 +221,7 @@ class HandingOver:
         await self._database.make_durable()
         if self.on_durable is not None:
             await self.on_durable(sequence)
+        self._durable_sequence = sequence
         self._background.tell_progress()
 
     def _want(self, sequence: int) -> None:

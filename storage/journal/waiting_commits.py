@@ -3,11 +3,11 @@
 Most large values are messages that are settled soon: a later commit deletes them. What a later commit writes
 or deletes needs not be handed over, for that commit is in the journal, too: a replay comes to it. So commits
 with large values wait in *portions*, and the oldest is handed over first, without the large values that have
-been replaced.
+been replaced. Where some are replaced soon after they were handed over, portions wait longer for a while.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -73,6 +73,8 @@ class Waiting:
     def __init__(self) -> None:
         self._portions: deque[Portion] = deque()
         self._portion_of: dict[bytes, Portion] = {}  # of large values
+        self._handed_over: deque[Iterable[bytes]] = deque(maxlen=limits.JOURNAL_PORTIONS_REMEMBERED)
+        self._patient_until_s = 0.0  # large values are replaced soon, by what was seen
         self._held_bytes = 0  # of these
         self._small_bytes = 0
         self._viewer_count = 0
@@ -105,15 +107,17 @@ class Waiting:
             or self.is_crowded
         ):
             return 0.0
-        return oldest.begun_s + limits.JOURNAL_APPLY_INTERVAL_MS / 1000
+        is_patient = oldest.held and oldest.begun_s < self._patient_until_s
+        interval_ms = limits.JOURNAL_APPLY_PATIENCE_MS if is_patient else limits.JOURNAL_APPLY_INTERVAL_MS
+        return oldest.begun_s + interval_ms / 1000
 
     def add(self, commit: EndRecord, rows: Rows, size_bytes: int, now_s: float) -> None:
         """Take a commit that takes up `size_bytes` in the journal."""
         if not self._portions or self._portions[-1].is_full:
             self._portions.append(Portion(now_s))
         portion = self._portions[-1]
-        if self._portion_of:
-            self._forget_replaced(rows, portion)
+        if self._forget_replaced(rows, portion) or self._were_handed_over(rows):
+            self._patient_until_s = now_s + limits.JOURNAL_PATIENT_MS / 1000
         held: dict[bytes, int] = {}
         if size_bytes > limits.JOURNAL_LARGE_ROW_BYTES * len(rows):
             held = self._hold(rows, portion)
@@ -141,6 +145,8 @@ class Waiting:
         for key, size in portion.held.items():
             del self._portion_of[key]
             self._held_bytes -= size
+        if portion.held:
+            self._handed_over.append(portion.held.keys())
         return portion
 
     @contextmanager
@@ -166,12 +172,26 @@ class Waiting:
         self._held_bytes += sum(held.values())
         return held
 
-    def _forget_replaced(self, rows: Rows, newest: Portion) -> None:
-        """Forget large values that a commit for the newest portion replaces."""
-        for key in self._portion_of.keys() & rows.keys():
+    def _were_handed_over(self, rows: Rows) -> bool:
+        """Return whether a commit replaces large values that were handed over just before; only the first
+        such is told.
+        """
+        keys = rows.keys()
+        if all(keys.isdisjoint(handed_over) for handed_over in self._handed_over):
+            return False
+        self._handed_over.clear()
+        return True
+
+    def _forget_replaced(self, rows: Rows, newest: Portion) -> bool:
+        """Forget large values that a commit for the newest portion replaces; whether there are any."""
+        if not self._portion_of:
+            return False
+        replaced = self._portion_of.keys() & rows.keys()
+        for key in replaced:
             portion = self._portion_of.pop(key)
             self._held_bytes -= portion.held[key]
             if portion is newest or not self._viewer_count:
                 portion.leave_out(key)
             else:
                 self._small_bytes += portion.count_as_small(key)
+        return bool(replaced)

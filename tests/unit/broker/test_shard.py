@@ -7,6 +7,7 @@ import pytest
 
 from broker.engine.shard import Shard
 from config import limits
+from queue_manager.log.removals import LogTrim
 from queue_manager.policy import QueuePolicy
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import PROPERTIES_NONE
@@ -202,3 +203,26 @@ async def test_who_waits_for_a_load_is_called_when_the_queue_is_deleted_instead(
     shard.manager.queues.delete(queue, shard.clock.now_ms())
     await shard.load_once()
     assert len(called) == 1
+
+
+async def test_what_lies_below_the_head_of_a_log_goes_only_so_often(shard):
+    """It is looked for in the store, which has to have everything then."""
+
+    def is_due() -> bool:
+        return any(isinstance(removal, LogTrim) for removal in shard.manager.context.removals)
+
+    _, sink = consume(shard, publish(shard, 1_000))
+    shard.manager.ack(sink.claims, shard.clock.now_ms())
+    await shard.commit_once(everything=True)
+    shard.clock.ms += 10
+    await shard.sweep_once()
+    await shard.commit_once(everything=True)
+    assert is_due()
+    shard.clock.ms += limits.LOG_TRIM_INTERVAL_MS - 1
+    shard.start()
+    shard.wakeups.sweep.set()
+    await turns(200)
+    assert is_due()
+    shard.clock.ms += 1
+    shard.wakeups.sweep.set()
+    await until_so(lambda: not is_due())

@@ -102,6 +102,23 @@ async def test_writers_who_wait_have_the_oldest_portion_handed_over(database, mo
     await hands.close()
 
 
+async def test_writers_who_wait_have_only_what_was_handed_over_synced_first(database, monkeypatch):
+    monkeypatch.setattr(limits, "JOURNAL_APPLY_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 10_000)
+    hands = HandingOver(database, DATABASE_ID)
+    hands.start()
+    hands.add(EndRecord(1, 0), {b"k1": LARGE}, len(LARGE))
+    await hands.catch_up()
+    hands.add(EndRecord(2, 0), {b"k2": LARGE}, len(LARGE))
+    hands.hurry()
+    await turns(20)
+    assert (database.puts, database.flush_count) == ([b"k1"], 1)
+    hands.hurry()
+    await turns(20)
+    assert database.puts == [b"k1", b"k2"]
+    await hands.close()
+
+
 async def test_room_in_the_journal_is_freed_for_what_was_never_handed_over(database, monkeypatch):
     monkeypatch.setattr(limits, "JOURNAL_FLUSH_BYTES", len(LARGE))
     monkeypatch.setattr(limits, "JOURNAL_FLUSH_INTERVAL_MS", 10_000)

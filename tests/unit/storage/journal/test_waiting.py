@@ -116,3 +116,35 @@ def test_after_each_portion_replaying_what_follows_gives_the_newest_state(seed):
     assert database == whole
     assert not waiting.journal_bytes
     assert not waiting.is_crowded
+
+
+def test_large_values_wait_longer_where_they_are_deleted_soon_after_they_were_handed_over():
+    waiting = Waiting()
+    add(waiting, {b"k": LARGE})
+    assert waiting.due_s == 1 + limits.JOURNAL_APPLY_INTERVAL_MS / 1000
+    waiting.take()
+    add(waiting, {b"k": None, b"l": LARGE}, first=2)
+    assert waiting.due_s == 2 + limits.JOURNAL_APPLY_PATIENCE_MS / 1000
+
+
+def test_large_values_wait_longer_where_they_are_deleted_before_they_are_handed_over():
+    waiting = Waiting()
+    add(waiting, {b"k": LARGE, b"l": LARGE}, {b"k": None})
+    assert waiting.due_s == 1 + limits.JOURNAL_APPLY_PATIENCE_MS / 1000
+
+
+def test_values_wait_no_longer_when_none_was_deleted_for_a_while():
+    waiting = Waiting()
+    add(waiting, {b"k": LARGE}, {b"k": None})
+    taken(waiting)
+    later = 3 + limits.JOURNAL_PATIENT_MS // 1000
+    add(waiting, {b"l": LARGE}, first=later)
+    assert waiting.due_s == later + limits.JOURNAL_APPLY_INTERVAL_MS / 1000
+
+
+def test_small_values_wait_no_longer_where_large_ones_are_deleted_soon():
+    waiting = Waiting()
+    add(waiting, {b"k": LARGE}, {b"k": None, b"s": b"1"})
+    taken(waiting)
+    add(waiting, {b"t": b"1"}, first=3)
+    assert waiting.due_s == 3 + limits.JOURNAL_APPLY_INTERVAL_MS / 1000
