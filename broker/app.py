@@ -147,8 +147,17 @@ class Broker:
         """The administration, past the protocols; there once `start` has run, or
         RuntimeError.
         """
-        users = UserAdmin(self.hub.access, lambda: self.settings)
+        told = None if self._workers is None else self._workers.shared.users_changed
+        users = UserAdmin(self.hub.access, lambda: self.settings, told)
         return Admin(self.hub.client, lambda: self.settings, self.clock, self.reload, self._vhosts, users)
+
+    async def _read_users(self, by: str) -> None:
+        """Read the users anew, which somebody changed at the first worker."""
+        access = self.hub.access
+        try:
+            await access.take(access.prepare(self.settings.access), by)
+        except ConfigError as error:
+            _log.error("users.not_read", reason=str(error))
 
     async def reload(self) -> Reloaded:
         """Read the settings, users and certificates anew, and apply what can be while clients are served.
@@ -319,11 +328,17 @@ class Broker:
             self._workers.on_progress(self._hub.progressed)
             self._hub.server_properties["worker"] = self._workers.number
         EventExchange(loop, self.clock, client, self._hub.counters)
-        access.on_users_taken(partial(tell_users, self._hub.events))
+        if self._place is None or self._place.is_first:
+            access.on_users_taken(partial(tell_users, self._hub.events))
         self._vhosts = VhostDirectory(
             self._hub, lambda vhost: default_policies(self.settings.default_policies, vhost)
         )
         self._links = Links(self._hub)
+        if self._workers is not None:
+            shared = self._workers.shared
+            shared.vhosts, shared.bans = self._vhosts, self._hub.banning
+            shared.read_users = self._read_users
+            self._hub.number_from(self._workers.number, self._workers.count)
         return client
 
     def _start_view(self, seconds: float) -> StartView:
@@ -423,7 +438,12 @@ class Broker:
             lambda: self._lag(),
             lambda: store.journal,
             partial(self._start_view, self.clock.monotonic() - self._start_begun),
+            self._workers,
         )
+        if self._workers is not None:
+            from broker.admin.figures import Figures
+
+            self._workers.serve(node=node, figures=Figures(hub, node))
         listeners.open(makers, room, self._tls, hub.access.addresses)
         if self._homes is not None:
             self._homes.begin()

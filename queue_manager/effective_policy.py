@@ -156,14 +156,17 @@ class Policies:
         found = self._by_vhost.get(vhost, {})
         return [found[key] for key in sorted(found)]
 
+    def everywhere(self) -> list[Policy]:
+        """Return the policies of all virtual hosts."""
+        return [policy for known in self._by_vhost.values() for policy in known.values()]
+
     def find(self, vhost: str, name: str, *, is_operator: bool) -> Policy | None:
         """Return the policy of that name."""
         return self._by_vhost.get(vhost, {}).get((is_operator, name))
 
     def are_for(self, kind: str) -> bool:
         """Return whether any is for what is of this kind."""
-        found = (policy for known in self._by_vhost.values() for policy in known.values())
-        return any(kind in APPLY_TO[policy.apply_to] for policy in found)
+        return any(kind in APPLY_TO[policy.apply_to] for policy in self.everywhere())
 
     def keep(self, policy: Policy) -> None:
         """Have a policy, kept with the open commit."""

@@ -32,6 +32,12 @@ BYTES_OUT: Final = "bytes_out"
 
 RETAINED_BYTES: Final = "retained bytes"  # counted, and bounded as a part of BYTES
 FLOWS: Final = frozenset((MESSAGES_IN, BYTES_IN, MESSAGES_OUT, BYTES_OUT))
+_ALIKE: Final = frozenset((EXCHANGES, BINDINGS))  # all shards of a broker have the same
+_NOTHING: Final[Mapping[str, int]] = {}
+
+AccountKey = tuple[bool, str]
+"""Which account: whether it is a user's, and its name."""
+
 _NOUNS: Final = {
     CONNECTIONS: "connection",
     CHANNELS: "channel",
@@ -69,21 +75,30 @@ def counted_user(name: str) -> str | None:
 
 
 class Meter:
-    """So many of something a second, with what was not used kept for one second. It may run into debt."""
+    """So many of something a second, with what was not used kept for one second. It may run into debt.
 
-    __slots__ = ("_left", "_seen_at", "per_s")
+    `spent` counts what was taken since it was set to 0.
+    """
+
+    __slots__ = ("_left", "_most", "_seen_at", "per_s", "spent")
 
     def __init__(self, per_s: int, now: float) -> None:
-        self.per_s = per_s
+        self.per_s = self._most = per_s
+        self.spent = 0
         self._left = float(per_s)
         self._seen_at = now
 
     def spend(self, count: int, now: float) -> float:
         """Take so many; return after how many seconds the debt will have been paid, 0 if there is none."""
+        self.spent += count
         left = min(self.per_s, self._left + (now - self._seen_at) * self.per_s) - count
         self._seen_at = now
         self._left = left
         return -left / self.per_s if left < 0 else 0.0
+
+    def leave(self, elsewhere: int, shards: int) -> None:
+        """Leave to other shards what they took in the last second, but for an equal share."""
+        self.per_s = max(self._most // shards, self._most - elsewhere, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,7 @@ class Account:
     """What one virtual host or user has, and may have. `meters` are those of what flows and is bounded.
 
     `shares` are those of clients that are connected. `stored_bytes` was counted last, where it is bounded.
+    `elsewhere` is what it has in other shards, as they said last.
     """
 
     __slots__ = (
@@ -109,6 +125,7 @@ class Account:
         "_counts",
         "_has_own_bounds",
         "_shares_of_pools",
+        "elsewhere",
         "meters",
         "name",
         "refused",
@@ -128,6 +145,23 @@ class Account:
         self.refused: Counter[str] = Counter()
         self.shares: set[Share] = set()
         self.stored_bytes = 0
+        self.elsewhere = _NOTHING
+
+    def usage(self) -> dict[str, int]:
+        """Return what it has that other shards have to know of, and what flowed since this was asked last."""
+        used = {kind: count for kind, count in self._counts.items() if kind not in _ALIKE}
+        if self.stored_bytes:
+            used[BYTES] = self.stored_bytes
+        for flow, meter in self.meters.items():
+            if meter.spent:
+                used[flow], meter.spent = meter.spent, 0
+        return used
+
+    def take_elsewhere(self, used: Mapping[str, int], shards: int) -> None:
+        """Note what it has in the other shards; `shards` are all of them."""
+        self.elsewhere = used
+        for flow, meter in self.meters.items():
+            meter.leave(used.get(flow, 0), shards)
 
     @property
     def is_idle(self) -> bool:
@@ -160,7 +194,7 @@ class Account:
     def check(self, kind: str, count: int = 1) -> None:
         """Raise LimitReached if it may not have so much more."""
         most = self.most(kind)
-        if most and self._counts[kind] + count > most:
+        if most and self._counts[kind] + self.elsewhere.get(kind, 0) + count > most:
             self.refused[kind] += 1
             raise LimitReached(self.reason(kind, most))
 
@@ -186,7 +220,7 @@ class Account:
     def bytes_refusal(self) -> str:
         """Return why nothing more is stored for it; "": it is."""
         most = self._bounds.get(BYTES, 0)
-        if not most or self.stored_bytes < most:
+        if not most or self.stored_bytes + self.elsewhere.get(BYTES, 0) < most:
             return ""
         return self.reason(BYTES, most)
 
@@ -250,7 +284,7 @@ class Share:
                 if debt_s > 0:
                     account.refused[flow] += 1
                 if debt_s > wait_s:
-                    wait_s, reason = debt_s, account.reason(flow, meter.per_s)
+                    wait_s, reason = debt_s, account.reason(flow, account.bounds[flow])
         return wait_s, reason
 
     def per_s(self, flow: str) -> int:
@@ -272,6 +306,8 @@ class Quotas:
         self._of_users: Mapping[str, Mapping[str, int]] = {}
         self._of_any_user: Mapping[str, int] = {}
         self._callers: dict[str, Share] = {}
+        self._elsewhere: Mapping[AccountKey, Mapping[str, int]] = {}
+        self._shards = 1
 
     # who there is
 
@@ -280,6 +316,7 @@ class Quotas:
         account = self._vhosts.get(name)
         if account is None:
             account = self._vhosts[name] = Account(name, f"vhost '{name}'", {})
+            self._follow_elsewhere(False, account)
         return account
 
     def of_user(self, name: str, now: float = 0.0) -> Account:
@@ -289,6 +326,7 @@ class Quotas:
             title = f"user '{name}'" if name else "clients without a user"
             account = self._users[name] = Account(name, title, SHARES_OF_USERS)
             self._bound_user(account, now)
+            self._follow_elsewhere(True, account)
         return account
 
     def _bound_user(self, account: Account, now: float) -> None:
@@ -297,6 +335,26 @@ class Quotas:
 
     def _bounds_of_user(self, name: str) -> Mapping[str, int]:
         return {**self._of_any_user, **self._of_users.get(name, {})}
+
+    # other shards
+
+    def usage(self) -> dict[AccountKey, dict[str, int]]:
+        """Return what accounts with quotas have here; see `Account.usage`."""
+        found = [(False, account) for account in self._vhosts.values() if account.bounds]
+        found += [(True, account) for account in self._users.values() if account.bounds]
+        told = {(is_user, account.name): account.usage() for is_user, account in found}
+        return {key: used for key, used in told.items() if used}
+
+    def take_elsewhere(self, used: Mapping[AccountKey, Mapping[str, int]], shards: int) -> None:
+        """Note what accounts have in the other shards; `shards` are all of them."""
+        self._elsewhere = used
+        self._shards = shards
+        for is_user, accounts in ((False, self.vhosts()), (True, self.users())):
+            for account in accounts:
+                self._follow_elsewhere(is_user, account)
+
+    def _follow_elsewhere(self, is_user: bool, account: Account) -> None:
+        account.take_elsewhere(self._elsewhere.get((is_user, account.name), _NOTHING), self._shards)
 
     def vhosts(self) -> Iterator[Account]:
         """Yield the accounts of virtual hosts."""

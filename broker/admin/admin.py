@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ from broker.engine.checking import checks_calls
 from broker.engine.client import ShardClient
 from broker.engine.client.groups import Start
 from broker.engine.late_outcome import LateOutcome
+from broker.engine.shard_ending import WorkerLost
+from broker.engine.traffic import Source
 from broker.properties import amqp
 from broker.properties.templates import as_amqp
 from broker.publication import with_properties
@@ -57,7 +59,7 @@ from queue_manager.errors import (
     PreconditionFailed,
     QueueNotFound,
 )
-from queue_manager.outcomes import ACCEPTED, REASONS, UNROUTED, reason_of
+from queue_manager.outcomes import ACCEPTED, REFUSED_LOST, UNROUTED, reason_of
 from queue_manager.policy import Pause
 
 
@@ -325,15 +327,13 @@ class Admin:
             persistent=persistent,
         )
         outcome = client.publishing.publish(plan, [body], now_ms)
-        if outcome not in (ACCEPTED, UNROUTED):
-            raise LimitReached(reason_of(outcome, plan.full))
-        queues = tuple([local_name(queue.name) for queue in plan.queues])
+        _check_taken(outcome, plan.full)
+        queues = tuple([local_name(name) for name in plan.queue_names])
         late = LateOutcome()
         if outcome == ACCEPTED:
             client.commits.wait(late, 0)
         await client.commits.durable()
-        if late.outcome not in (ACCEPTED, UNROUTED):
-            raise LimitReached(REASONS[late.outcome])
+        _check_taken(late.outcome)
         return PublishedThrough(queues=queues, is_routed=outcome != UNROUTED)
 
     async def browse(
@@ -369,6 +369,14 @@ class Admin:
         """
         queue, _, name = message_id.rpartition(":")
         return await self._client.messages.cancel_scheduled(queue, name)
+
+
+def _check_taken(outcome: int, full: Sequence[Source] = ()) -> None:
+    """Raise LimitReached if a publish was refused, WorkerLost if a worker that is gone should have it."""
+    if outcome == REFUSED_LOST:
+        raise WorkerLost(reason_of(outcome, full))
+    if outcome not in (ACCEPTED, UNROUTED):
+        raise LimitReached(reason_of(outcome, full))
 
 
 def _view(queue: str, state: State, found: BrowsedMessage) -> MessageView:

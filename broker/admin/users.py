@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -47,11 +47,19 @@ class UserChange:
 
 
 class UserAdmin:
-    """Makes, changes and removes the accounts of the users file."""
+    """Makes, changes and removes the accounts of the users file. `told` has other processes that go by it
+    read it, too, with who changed it.
+    """
 
-    def __init__(self, access: Access, settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self,
+        access: Access,
+        settings: Callable[[], Settings],
+        told: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._access = access
         self._settings = settings
+        self._told = told
 
     def view(self, name: str) -> UserView:
         """Return what may be shown of a user. Raises UserNotFound."""
@@ -138,6 +146,8 @@ class UserAdmin:
             # a password is hashed there, and another command may hold the file
             await asyncio.to_thread(change_users, Path(settings.users_file), checked)
             await self._access.take(self._access.prepare(self._settings().access), by)
+            if self._told is not None:
+                await self._told(by)
         except ConfigError as error:
             raise InvalidArgument(str(error)) from None
         except ValidationError as error:

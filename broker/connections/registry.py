@@ -72,12 +72,17 @@ class Connections:
     _end_scheduled: bool = field(default=False, init=False)
     _caller_count: int = field(default=0, init=False)
     _connection_count: int = field(default=0, init=False)
+    _connection_step: int = field(default=1, init=False)
 
     def connected(self, transport: Peer) -> int:
         """Note a client that connected; gives the number of its connection."""
-        self._connection_count += 1
+        self._connection_count += self._connection_step
         self.transports[transport] = None
         return self._connection_count
+
+    def number_from(self, first: int, step: int) -> None:
+        """Give connections these numbers, before the first one: other processes give others."""
+        self._connection_count, self._connection_step = first, step
 
     def new_caller(self) -> str:
         """Make a name for a connection, by which the core tells who asks."""

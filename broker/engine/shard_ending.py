@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+from queue_manager.errors import QueueNotFound
 from storage.errors import StorageError
 
 
 class BrokerStopped(StorageError):
     """The broker has stopped, or its store has failed for good (then that is the cause): nothing more is read
     or written. Whether a call that was waiting took effect is unknown.
+    """
+
+
+class WorkerLost(QueueNotFound):
+    """The worker that has a queue is gone, and is started again: what was asked of it may have been done or
+    not.
     """
 
 

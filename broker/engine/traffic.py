@@ -61,7 +61,11 @@ class PublishPlan(Protocol):
 
     @property
     def queues(self) -> Sequence[Source]:
-        """Where they go."""
+        """Where they go, as far as that is at this worker."""
+
+    @property
+    def queue_names(self) -> Sequence[str]:
+        """The names of all queues they go to."""
 
     @property
     def full(self) -> Sequence[Source]:

@@ -1,26 +1,24 @@
 """Metrics for Prometheus: read off the broker when they are asked for, in its text format 0.0.4, which is
 written in steps here: libraries write all of many thousand queues at once.
 
-Nothing is counted for them on the way of a message. `/metrics` has series for a bounded number of queues and
-groups, `/metrics/detailed` for all of them, and RabbitMQ's names for those besides.
+With several workers each series has the label `worker`. `/metrics` has series for a bounded number of queues
+and groups, `/metrics/detailed` for all of them, and RabbitMQ's names for those besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict
-from itertools import accumulate
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from broker.admin.admin_views import GroupView, QueueView
-from broker.engine.commit_stats import BOUNDS_S
+from broker.admin.figures import Figure, Figures, single
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
 from broker.http.site import Site
-from broker.http.totals import QueueTotals, totals_of
+from broker.http.totals import totals_of
 from broker.links.supervised_link import RUNNING, LinkView
 from broker.stepping import in_steps, one_by_one
 from config import limits
@@ -29,7 +27,6 @@ from queue_manager.errors import QueueNotFound
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-_Single = tuple[str, str, float]
 _QueueMetric = tuple[str, str, Callable[[QueueView], float]]
 _QUEUES: Final[tuple[_QueueMetric, ...]] = (
     ("ready", "Messages that may be claimed; of a stream, all there are.", lambda v: v.ready),
@@ -62,8 +59,6 @@ _LINKS: Final[tuple[tuple[str, str, Callable[[LinkView], float]], ...]] = (
     ("restarts_total", "Times it began anew.", lambda v: v.restarts),
 )
 
-_COUNTED: Final = ("control_refused", "late_settles", "events_published", "events_dropped")
-
 _RABBITMQ: Final[tuple[_QueueMetric, ...]] = (
     ("messages_ready", "Messages ready.", lambda v: v.ready + v.delayed),
     ("messages_unacked", "Messages delivered and not acknowledged.", lambda v: v.in_flight),
@@ -83,21 +78,6 @@ _GROUPS: Final[tuple[_GroupMetric, ...]] = (
     ("lost_total", "Messages that retention took before they were read.", lambda v: v.lost),
     ("redelivered_total", "Deliveries but the first of a message.", lambda v: v.redelivered),
 )
-
-_QUOTAS: Final = {
-    "most": "What a virtual host or user may have; 0: as much as there is room for.",
-    "used": "What it has of that; 0 of what flows.",
-    "refused_total": "How often something was refused for that, or had to wait.",
-}
-
-_DROPPED: Final = {
-    "dropped_session_expired": "session_expired",
-    "dropped_session_full": "session_full",
-    "dropped_slow_consumer": "slow_consumer",
-    "dropped_too_large": "too_large",
-    "publishes_refused": "refused",
-    "publishes_unrouted": "unrouted",
-}
 
 
 def line(name: str, value: float, /, **labels: str) -> str:
@@ -123,9 +103,10 @@ def metrics_endpoint(site: Site, *, detailed: bool) -> Callable[[Request], Await
             shown = views if detailed else views[: limits.METRICS_QUEUES_MAX]
             grouped = views if detailed else views[: limits.METRICS_GROUPS_QUEUES_MAX]
             groups = await _groups_of(site, grouped)
+            figures = await _figures_of_all(site)
         except Exception as error:
             return answer_of(error)
-        written = _written(site, views, shown, groups, detailed=detailed)
+        written = _written(site, figures, views, shown, groups, detailed=detailed)
         return StreamingResponse(written, media_type=CONTENT_TYPE)
 
     return metrics
@@ -144,17 +125,18 @@ async def _groups_of(site: Site, views: Sequence[QueueView]) -> list[GroupView]:
 
 async def _written(
     site: Site,
+    figures: Mapping[str, Sequence[Figure]],
     views: list[QueueView],
     shown: Sequence[QueueView],
     groups: Sequence[GroupView],
     *,
     detailed: bool,
 ) -> AsyncIterator[str]:
-    yield "".join(_node_lines(site, len(views), await totals_of(views)))
-    yield "".join(_commit_lines(site))
-    yield "".join(_storage_lines(site))
-    yield "".join(_quota_lines(site))
+    for text in _figure_lines([figures, await _totals(site, views)]):
+        yield text
+    yield "".join(_worker_lines(site))
     yield "".join(_link_lines(site))
+    worker_of = site.node.worker_of
     families: list[tuple[str, tuple[_QueueMetric, ...], dict[str, str]]] = [("sluicemq_queue_", _QUEUES, {})]
     if detailed:
         families.append(("rabbitmq_queue_", _RABBITMQ, {"vhost": "/"}))
@@ -162,64 +144,80 @@ async def _written(
         for suffix, help_text, value_of in metrics:
             yield head(prefix + suffix, help_text)
             async for part in in_steps(shown):
-                lines = [line(prefix + suffix, +value_of(v), **labels, queue=v.name) for v in part]
+                lines = [
+                    line(prefix + suffix, +value_of(v), **labels, **_at(worker_of(v.name)), queue=v.name)
+                    for v in part
+                ]
                 yield "".join(lines)
     for suffix, help_text, group_value in _GROUPS:
         name = f"sluicemq_group_{suffix}"
         yield head(name, help_text)
         async for some in in_steps(groups):
-            yield "".join([line(name, group_value(v), queue=v.queue, group=v.group_id) for v in some])
+            yield "".join(
+                [
+                    line(name, group_value(v), **_at(worker_of(v.queue)), queue=v.queue, group=v.group_id)
+                    for v in some
+                ]
+            )
 
 
-def _node_lines(site: Site, queue_count: int, totals: QueueTotals) -> Iterable[str]:
-    node = site.node.view()
-    lag = site.node.lag()
-    yield head("sluicemq_info", "What runs here.")
-    yield line("sluicemq_info", 1, version=node.version, storage=node.storage, python=node.python)
-    uncommitted = site.client.turns.uncommitted_bytes()
-    access = site.hub.access
-    plain: list[_Single] = [
-        ("uptime_seconds", "How long the broker runs.", node.uptime_ms / 1000),
-        ("memory_resident_bytes", "Memory of the process in RAM.", node.memory_bytes),
-        ("cpu_seconds_total", "Processor time the process took.", node.cpu_seconds),
-        ("connections", "Clients connected by MQTT and AMQP.", site.node.connection_count()),
-        ("queues", "Queues there are.", queue_count),
-        ("queues_shown", "Of those, in this answer.", min(queue_count, limits.METRICS_QUEUES_MAX)),
-        ("messages_ready", "Messages that may be claimed, all queues.", totals.ready),
-        ("messages_in_flight", "Messages claimed, all queues.", totals.in_flight),
-        ("messages_failed", "Messages failed and kept, all queues.", totals.failed),
-        ("messages_published_total", "Messages published, all queues.", totals.published),
-        ("messages_delivered_total", "Deliveries, all queues.", totals.delivered),
-        ("messages_settled_total", "Messages done with, all queues.", totals.settled),
-        ("uncommitted_bytes", "Memory of what is not durable yet.", uncommitted),
-        ("bans", "Clients, users and addresses that are kept out.", len(access.bans.all())),
-        ("banned_logins_total", "Logins refused for a ban.", access.bans.refused_count),
-        (
-            "flapping_bans_total",
-            "Clients banned since they connected too often.",
-            access.flapping.banned_count,
-        ),
-        ("loop_stalls_total", "Steps that held up everybody else.", lag.stall_count),
-        ("loop_stalled_seconds_total", "All of them together.", lag.stalled_ms / 1000),
-        ("loop_stall_seconds_max", "The longest of them.", lag.longest_ms / 1000),
+def _at(worker: str) -> dict[str, str]:
+    """Return the label of a worker; "": there is one only, which has none."""
+    return {"worker": worker} if worker else {}
+
+
+async def _figures_of_all(site: Site) -> dict[str, Sequence[Figure]]:
+    """Return the figures of all workers, by their names in labels."""
+    own = Figures(site.hub, site.node).all()
+    others = await site.node.ask_others("figures", "all")
+    return {site.node.worker: own, **{str(number): found for number, found in others.items()}}
+
+
+async def _totals(site: Site, views: Sequence[QueueView]) -> dict[str, Sequence[Figure]]:
+    """Return the sums over the queues of each worker."""
+    by_worker: dict[str, list[QueueView]] = {site.node.worker: []}
+    async for view in one_by_one(views):
+        by_worker.setdefault(site.node.worker_of(view.name), []).append(view)
+    figures: dict[str, Sequence[Figure]] = {}
+    for worker, found in by_worker.items():
+        totals = await totals_of(found)
+        figures[worker] = [
+            single(("queues", "Queues there are.", len(found))),
+            single(("messages_ready", "Messages that may be claimed, all queues.", totals.ready)),
+            single(("messages_in_flight", "Messages claimed, all queues.", totals.in_flight)),
+            single(("messages_failed", "Messages failed and kept, all queues.", totals.failed)),
+            single(("messages_published_total", "Messages published, all queues.", totals.published)),
+            single(("messages_delivered_total", "Deliveries, all queues.", totals.delivered)),
+            single(("messages_settled_total", "Messages done with, all queues.", totals.settled)),
+        ]
+    shown = min(len(views), limits.METRICS_QUEUES_MAX)
+    figures[site.node.worker] = [
+        *figures[site.node.worker],
+        single(("queues_shown", "Of those, in this answer.", shown)),
     ]
-    counters = asdict(site.node.counters())
-    plain += [(f"{name}_total", "See docs/http.md.", counters[name]) for name in _COUNTED]
-    yield from map(_single, plain)
-    yield head("sluicemq_messages_dropped_total", "Messages that went nowhere, by reason.")
-    for name, reason in _DROPPED.items():
-        yield line("sluicemq_messages_dropped_total", counters[name], reason=reason)
+    return figures
 
 
-def _quota_lines(site: Site) -> Iterable[str]:
-    """Write the quotas that are set, and those that were in somebody's way."""
-    views = site.client.quotas.views()
-    found = [(view, quota) for view in views for quota in view.quotas if quota.most or quota.refused]
-    for suffix, help_text in _QUOTAS.items():
-        yield head(f"sluicemq_quota_{suffix}", help_text)
-        for view, quota in found[: limits.METRICS_QUOTAS_MAX]:
-            value = getattr(quota, suffix.removesuffix("_total"))
-            yield line(f"sluicemq_quota_{suffix}", value, scope=view.scope, name=view.name, quota=quota.quota)
+def _figure_lines(told: Iterable[Mapping[str, Sequence[Figure]]]) -> Iterator[str]:
+    """Write figures of all workers, all samples of a metric together."""
+    for figures in told:
+        samples: dict[tuple[str, str, str], list[str]] = {}
+        for worker, found in figures.items():
+            for name, help_text, kind, values in found:
+                lines = samples.setdefault((name, help_text, kind), [])
+                lines += [
+                    line(name + suffix, value, **labels, **_at(worker)) for suffix, labels, value in values
+                ]
+        yield "".join([head(*metric) + "".join(lines) for metric, lines in samples.items()])
+
+
+def _worker_lines(site: Site) -> Iterable[str]:
+    """Write which workers are there, if there are several."""
+    workers = site.node.workers_up()
+    if workers:
+        yield head("sluicemq_worker_up", "Whether a worker is there; it is started again when it is not.")
+        for number, is_up in workers.items():
+            yield line("sluicemq_worker_up", +is_up, worker=str(number))
 
 
 def _link_lines(site: Site) -> Iterable[str]:
@@ -229,47 +227,5 @@ def _link_lines(site: Site) -> Iterable[str]:
         yield head(f"sluicemq_link_{suffix}", help_text)
         for view in views[: limits.METRICS_LINKS_MAX]:
             labels = {"component": view.component, "vhost": view.vhost, "name": view.name}
+            labels |= _at(site.node.worker)
             yield line(f"sluicemq_link_{suffix}", +value_of(view), **labels)
-
-
-def _single(metric: _Single) -> str:
-    """Write a metric of the broker, without labels."""
-    suffix, help_text, value = metric
-    return head(f"sluicemq_{suffix}", help_text) + line(f"sluicemq_{suffix}", value)
-
-
-def _commit_lines(site: Site) -> Iterable[str]:
-    stats = site.client.commits.stats()
-    name = "sluicemq_commit_seconds"
-    yield head(name, "From closing a commit until it is durable.", "histogram")
-    bounds = [*map(str, BOUNDS_S), "+Inf"]
-    for bound, count in zip(bounds, accumulate(stats.by_duration), strict=True):
-        yield line(f"{name}_bucket", count, le=bound)
-    yield line(f"{name}_sum", stats.seconds)
-    yield line(f"{name}_count", stats.count)
-    retries = "Times the store failed and was asked once more."
-    yield _single(("commit_records_total", "Records written by commits.", stats.records))
-    yield _single(("store_retries_total", retries, stats.retries))
-
-
-def _storage_lines(site: Site) -> Iterable[str]:
-    """Write what the last start took, and the journal, where the store has one."""
-    start, journal = site.node.start(), site.node.journal()
-    metrics: list[_Single] = [
-        ("start_seconds", "How long the start took until clients were let in.", start.seconds),
-        (
-            "start_replay_seconds",
-            "How long the journal took after a crash to hand over what it held, at once or behind the start.",
-            start.replay_seconds,
-        ),
-        ("start_replayed_commits", "Commits that it handed over then.", start.replayed_commits),
-    ]
-    if journal is not None:
-        metrics += [
-            ("journal_size_bytes", "Size of the journal's segments.", journal.size_bytes),
-            ("journal_segments", "Segments of the journal.", journal.segment_count),
-            ("journal_segments_max", "As many may be there.", limits.JOURNAL_SEGMENTS_MAX),
-            ("journal_segments_in_use", "Those that cannot be written anew yet.", journal.segments_in_use),
-            ("journal_waiting_bytes", "What the database has not on disk yet.", journal.waiting_bytes),
-        ]
-    yield from map(_single, metrics)

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from broker.admin.policy_changes import PolicyNotFound
 from broker.admin.users import UserNotFound
-from broker.engine.shard_ending import BrokerStopped
+from broker.engine.shard_ending import BrokerStopped, WorkerLost
 from broker.links.link_directory import ParameterNotFound
 from broker.vhosts.banning import BanNotFound
 from broker.vhosts.vhost import VhostNotFound
@@ -85,6 +85,8 @@ def problem_of(error: Exception) -> Problem:
     """Return the answer to a call that came to `error`; a bug is logged here."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, WorkerLost):
+        return unavailable(error.reason)
     if isinstance(error, QueueManagerError):
         kinds = [kind for kind in type(error).__mro__ if kind in _REFUSALS]
         status, title = _REFUSALS[kinds[0]] if kinds else (400, "refused")

@@ -47,6 +47,17 @@ class Banning:
         for key, stored in self._client.bans.kept():
             self._bans.put(_ban(key, stored))
 
+    def follow(self, key: BanKey, kept: StoredBan | None) -> None:
+        """Have a ban of another worker of this broker hold, or (None) no more."""
+        if kept is None:
+            ended = self._bans.find(_KINDS[key.kind], key.value)
+            if ended is not None:
+                self._bans.remove(ended)
+            return
+        ban = _ban(key, kept)
+        self._bans.put(ban)
+        self._connections.spawn(self._send_away(ban))
+
     def all(self) -> list[Ban]:
         """Return the bans that hold."""
         return self._bans.all()

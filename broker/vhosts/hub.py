@@ -60,6 +60,7 @@ class Hub:
         self.bodies_of_strangers: BodyRoom[Peer] = BodyRoom(limits.UNFINISHED_OF_STRANGERS_BYTES_MAX)
         self._connections: Final = Connections(loop, self._settle_left, client.turns.announce)
         self.transports = self._connections.transports
+        self.number_from = self._connections.number_from
         self.connected = self._connections.connected
         self.disconnected = self._connections.disconnected
         self.new_caller = self._connections.new_caller

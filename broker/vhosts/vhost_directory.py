@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import structlog
@@ -58,6 +58,7 @@ class VhostDirectory:
         self._commits = hub.client.commits
         self._configured: dict[str, VhostSettings] = {}
         self._changing = asyncio.Lock()
+        self._is_begun = False
 
     async def begin(self, configured: Sequence[VhostSettings]) -> None:
         """Have all virtual hosts and the quotas of users at a start, and delete what was being deleted."""
@@ -69,6 +70,7 @@ class VhostDirectory:
                 await self._delete_rest(name)
             elif name not in self._configured:
                 self._hub.configure_vhost(_settings(name, kept))
+        self._is_begun = True
 
     def configure(self, configured: Sequence[VhostSettings]) -> None:
         """Have those of the configuration, as they stand there."""
@@ -94,7 +96,7 @@ class VhostDirectory:
         return VhostView(
             **settings.model_dump(exclude={"queues"}),
             configured=name == DEFAULT_VHOST or name in self._configured,
-            connections=hub.client.quotas.count(CONNECTIONS, name),
+            connections=await hub.client.quotas.whole_count(CONNECTIONS, name),
             queues=len(await hub.client.queues.names()),
         )
 
@@ -151,11 +153,33 @@ class VhostDirectory:
             self._hub.drop_vhost(name)
             await self._send_away(name)
             await _empty(client)
+            await self._records.emptied(name)
             self._records.forget(name)
             await self._commits.durable()
         _log.info("vhost.deleted", vhost=name)
         if self._hub.events.is_wanted:
             self._hub.events.note("vhost.deleted", {"name": name})
+
+    def follow(self, name: str, kept: StoredVhost) -> Awaitable[None] | None:
+        """Have a virtual host as another worker of this broker has it; one that is being deleted is empty
+        when what this returns is done. Before `begin` nothing is done: that finds what is kept.
+        """
+        if not self._is_begun or name in self._configured:
+            return None
+        if not kept.is_being_deleted:
+            self._hub.configure_vhost(_settings(name, kept))
+            return None
+        if name not in self._hub.vhosts():
+            return None
+        client = self._hub.of_vhost(name).client
+        self._hub.drop_vhost(name)
+        return self._follow_deletion(name, client)
+
+    async def _follow_deletion(self, name: str, client: ShardClient) -> None:
+        await self._send_away(name)
+        await _empty(client)
+        self._records.forget(name)
+        await self._commits.durable()
 
     def _tell(self, before: VhostSettings, after: VhostSettings, *, is_new: bool) -> None:
         """Have events tell of a virtual host that was made or changed."""

@@ -10,30 +10,25 @@ from typing import Any, Final
 
 from broker.engine.answers import Answer
 from broker.engine.elsewhere import FarPlan
+from broker.engine.shard_ending import WorkerLost
 from broker.workers import link_frames as f
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedLinkCredit
 from broker.workers.waits import Part, Parts
 from config import limits
-from queue_manager.errors import QueueManagerError, QueueNotFound
+from queue_manager.errors import QueueManagerError
 from queue_manager.model import Message
 from queue_manager.routing.plan import PublishPlan
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.errors import StorageError
 
 
-class LinkLost(QueueNotFound):
-    """The worker at the other end of a link is gone, and is started again: what was asked of it may have been
-    done or not.
-    """
-
-
 class Link(LinkWire):
     """The way to the shard of another worker, as long as that lives.
 
     `sent_count` are the publishes so far, and whatever else is waited for: all up to a number are durable
-    there once it says so. `flush_count` tells the turns apart. `unsent_bytes`: bodies that it has not
-    answered for.
+    there once it says so. `flush_count` tells the turns apart, `flushed_count` are those of earlier
+    ones. `unsent_bytes`: bodies that it has not answered for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
@@ -41,6 +36,7 @@ class Link(LinkWire):
         self.number = number
         self.sent_count = 0
         self.flush_count = 0
+        self.flushed_count = 0
         self.parts = Parts()
         self.unanswered_bytes = 0
         self._sizes: list[tuple[int, int]] = []
@@ -58,6 +54,7 @@ class Link(LinkWire):
 
     def flush(self) -> None:
         self.flush_count += 1
+        self.flushed_count = self.sent_count
         super().flush()
 
     # calls
@@ -78,7 +75,7 @@ class Link(LinkWire):
         self._answers[number] = answer
         return answer, number
 
-    def _lost(self) -> LinkLost:
+    def _lost(self) -> WorkerLost:
         return lost(self.number)
 
     # publishing
@@ -431,6 +428,6 @@ class Link(LinkWire):
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
 
 
-def lost(number: int) -> LinkLost:
+def lost(number: int) -> WorkerLost:
     """Return the refusal of what would need a worker that is gone."""
-    return LinkLost(f"worker {number}, which has the queue, is down or inaccessible")
+    return WorkerLost(f"worker {number}, which has the queue, is down or inaccessible")

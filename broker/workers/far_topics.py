@@ -82,7 +82,7 @@ class Topics:
         return FarPages(self.number, self._links.links(), vhost, topic_filter)
 
     async def move_retained(self) -> None:
-        """Have each retained message where it is kept with so many workers. Raises LinkLost."""
+        """Have each retained message where it is kept with so many workers. Raises WorkerLost."""
         await move_retained(self._local, self._links.links(), self.keeper_of)
 
     # what there is for filters
@@ -137,7 +137,7 @@ class Topics:
         return self._settled if self._untold is None else self._untold
 
     async def begin(self, link: Link) -> None:
-        """Tell a worker that is there now what there is here. Raises LinkLost."""
+        """Tell a worker that is there now what there is here. Raises WorkerLost."""
         self._find_kept()
         strays = [
             (vhost, session.client_id)

@@ -56,6 +56,7 @@ PAUSE, RESUME, WAKE, END, END_KEEPING, CREDIT, PULL, PULL_NO_ACK, LATE, PACE, LI
 # of SETTLE
 DONE, REQUEUE, REJECT, RELEASE, UNCLAIM, EXTEND = range(6)
 
+_PACKAGE: Final = __name__.removesuffix("broker.workers.link_frames")  # where it is installed
 _ALLOWED_ROOTS: Final = frozenset(("queue_manager", "storage", "config"))
 _ALLOWED: Final = {
     ("builtins", "set"),
@@ -71,6 +72,14 @@ _ALLOWED: Final = {
     ("broker.workers.worker_directory", "BindingFact"),
     ("broker.workers.remote_consumers", "RemoteGroup"),
     ("broker.engine.elsewhere", "FilterFact"),
+    ("broker.admin.node", "CounterView"),
+    ("broker.engine.shard_ending", "BrokerStopped"),
+    ("broker.engine.shard_ending", "WorkerLost"),
+    ("broker.connections.connection_views", "ChannelView"),
+    ("broker.connections.connection_views", "ConnectionView"),
+    ("broker.connections.connection_views", "ConsumerView"),
+    ("broker.connections.connection_views", "Description"),
+    ("broker.connections.connection_views", "SubscriptionView"),
 }
 
 
@@ -90,7 +99,8 @@ def _restored(kind: type[QueueManagerError], fields: dict[str, Any]) -> QueueMan
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] in _ALLOWED_ROOTS or (module, name) in _ALLOWED:
+        own = module.removeprefix(_PACKAGE)
+        if own.partition(".")[0] in _ALLOWED_ROOTS or (own, name) in _ALLOWED:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not come over a link")
 

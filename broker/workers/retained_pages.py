@@ -136,7 +136,7 @@ async def move_retained(
     local: ShardClient, links: Sequence[Link], keeper_of: Callable[[str, str], int]
 ) -> None:
     """Have each retained message at the worker that keeps it: the number of workers was another one. Raises
-    LinkLost.
+    WorkerLost.
     """
     by_place: dict[tuple[int, str], list[str]] = {}
     for topic in local.shard.manager.retained.topics:

@@ -149,7 +149,7 @@ class ShardedCommits:
 
     def wait_for(self, waiter: Waiter, tokens: list[int]) -> None:
         """See `CommitClient`."""
-        touched = self._publishing.touched
+        touched = self._touched()
         if not touched and waiter not in self._gates:
             self._local.wait_for(waiter, tokens)
             return
@@ -157,7 +157,7 @@ class ShardedCommits:
 
     def wait_up_to(self, waiter: Waiter, token: int) -> bool:
         """See `CommitClient`."""
-        touched = self._publishing.touched
+        touched = self._touched()
         if not touched and waiter not in self._gates:
             return self._local.wait_up_to(waiter, token)
         gate = self._gates.get(waiter)
@@ -170,6 +170,15 @@ class ShardedCommits:
             return False
         self._enter(waiter, [token], spans)
         return True
+
+    def _touched(self) -> Touched:
+        """Return what the last publish went to; for that of an earlier turn nobody waits."""
+        publishing = self._publishing
+        touched = publishing.touched
+        if touched and touched[0][2] <= touched[0][0].flushed_count:
+            publishing.touched = touched = []
+            publishing.is_here = True
+        return touched
 
     def _enter(self, waiter: Waiter, tokens: list[int], spans: Sequence[int]) -> None:
         gate = self._gates.get(waiter)
@@ -187,7 +196,7 @@ class ShardedCommits:
         for link, first, last in touched:
             known = spans if len(spans) == last - first + 1 else ()
             link.wait(Part(entry, first, last, known))
-        if is_here:
+        if is_here or not hasattr(entry.gate.waiter, "refused"):  # not for a publish
             entry.open_count += 1
             self._local.wait(entry, 0)
 

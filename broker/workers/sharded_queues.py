@@ -16,7 +16,8 @@ from broker.engine.call_names import Name, VhostName
 from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.queues import QueueClient
 from broker.engine.shard import Shard
-from broker.workers.asking_link import Link, LinkLost
+from broker.engine.shard_ending import WorkerLost
+from broker.workers.asking_link import Link
 from broker.workers.placement import Placement
 from broker.workers.worker_directory import Directory, all_answered, is_own_name
 from queue_manager.address import DEFAULT_VHOST
@@ -52,7 +53,7 @@ class Neighbours(Protocol):
         """Return the link to a worker; one that is not up fails what is asked of it."""
 
     def reach(self, number: int) -> Answer[Link]:
-        """Return the link to a worker; one that is started again is waited for. Comes to LinkLost."""
+        """Return the link to a worker; one that is started again is waited for. Comes to WorkerLost."""
 
     def links(self) -> list[Link]:
         """Return the links that are up."""
@@ -225,7 +226,7 @@ class ShardedQueues:
         for answer in asked:
             try:
                 found.append(await answer)
-            except LinkLost:
+            except WorkerLost:
                 pass  # that worker is gone, and is started again
         return found
 
@@ -244,7 +245,6 @@ class ShardedExchanges:
         self.unwatch = local.unwatch
         self.look = local.look
         self.views = local.views
-        self.bindings = local.bindings
 
     def declare(self, declaration: ExchangeDeclaration, caller: str = OPERATOR) -> Answer[Changed]:
         """Make an exchange at all workers if it is not there."""
@@ -255,6 +255,20 @@ class ShardedExchanges:
     def delete(self, name: Name, *, if_unused: bool = False, caller: str = OPERATOR) -> Answer[Changed]:
         """Delete an exchange at all workers."""
         return self._everywhere("delete", name, if_unused=if_unused, caller=caller)
+
+    def bindings(
+        self,
+        *,
+        source: Name | None = None,
+        queue: Name | None = None,
+        exchange: Name | None = None,
+        vhost: VhostName = DEFAULT_VHOST,
+    ) -> Answer[list[BindingDefinition]]:
+        """See `ExchangeClient`: all are known here; of those to a queue its worker is asked."""
+        known = None if queue is None or source is not None else self._neighbours.directory.get(queue)
+        if known is None:
+            return self._local.bindings(source=source, queue=queue, exchange=exchange, vhost=vhost)
+        return self._neighbours.link(known.shard).call("own_exchanges", "bindings", queue=queue)
 
     def bind(self, binding: BindingDefinition, caller: str = OPERATOR) -> Answer[Changed]:
         """Have an exchange pass messages on."""
@@ -301,6 +315,7 @@ class OwnExchanges:
         self._directory = directory
         self.declare = local.declare
         self.delete = local.delete
+        self.bindings = local.bindings
 
     def bind(self, binding: BindingDefinition, caller: str = OPERATOR) -> Answer[Changed]:
         """See `ExchangeClient`."""

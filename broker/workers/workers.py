@@ -7,22 +7,25 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from broker.clock import Clock
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
+from broker.engine.shard_ending import WorkerLost
 from broker.version import VERSION
 from broker.workers import link_frames as f
-from broker.workers.asking_link import Link, LinkLost, lost
+from broker.workers.asking_link import Link, lost
 from broker.workers.far_topics import Topics
 from broker.workers.outbox import Outbox
 from broker.workers.placement import Placement
 from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
+from broker.workers.shared_quotas import QuotaExchange, SharedQuotas
+from broker.workers.shared_state import SharedState
 from broker.workers.worker_directory import Directory
 from broker.workers.worker_place import WorkerPlace
 from config import limits
@@ -47,35 +50,72 @@ class Workers:
         self.placement = Placement(place.number)
         self._links = {number: Link(self._loop, number) for number in range(place.count)}
         self.client = ShardedClient(local, self)
+        local.shard.manager.queues.exchanges.is_told_elsewhere = self.number != HOME
         self._outbox = Outbox(local, local.shard, self)
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock
+        self.shared = SharedState(local, self.number, lambda: self._links[HOME])
+        self._quotas = QuotaExchange(local.shard, self.number, self.count, self._tell_others)
+        shared_quotas = SharedQuotas(local.quotas, self.ask_others)
+        vars(self.client).update(self.shared.client_parts(), quotas=shared_quotas)
         self._progress: list[Callable[[], None]] = []
-        self._service = Service(
-            local,
-            clock,
-            {
-                "queues": self.client.own_queues,
-                "exchanges": self.client.exchanges,
-                "own_exchanges": self.client.own_exchanges,
-                "groups": local.groups,
-                "messages": local.messages,
-                "streams": local.streams,
-                "epochs": local.epochs,
-                "directory": self.directory,
-                "workers": self,
-                "topics": self.topics,
-                "retained": self.topics.searches,
-            },
-            self.topics,
-        )
+        self._parts: dict[str, Any] = {
+            "queues": self.client.own_queues,
+            "exchanges": self.client.exchanges,
+            "own_exchanges": self.client.own_exchanges,
+            "groups": local.groups,
+            "messages": local.messages,
+            "streams": local.streams,
+            "epochs": local.epochs,
+            "directory": self.directory,
+            "quotas": local.quotas,
+            "quota_exchange": self._quotas,
+            "shared": self.shared,
+            "workers": self,
+            "topics": self.topics,
+            "retained": self.topics.searches,
+        }
+        self._service = Service(local, clock, self._parts, self.topics)
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
         self._wanted: dict[int, list[Answer[Link]]] = {}
         self._changed = asyncio.Event()
         self._are_begun = asyncio.Event()
+
+    def missing(self) -> list[int]:
+        """Return the workers that are not there just now."""
+        return sorted(self._others - {link.number for link in self.links()})
+
+    def owner_of(self, queue: str) -> int:
+        """Return which worker has a queue."""
+        known = self.directory.get(queue)
+        return self.number if known is None else known.shard
+
+    async def ask_others(self, part: str, method: str, *arguments: object) -> dict[int, Any]:
+        """Call a part of each other worker; return what those say that are there, by their numbers."""
+        asked = {link.number: link.call(part, method, *arguments) for link in self.links()}
+        found = {}
+        for number, answer in asked.items():
+            try:
+                found[number] = await answer
+            except (WorkerLost, StorageError):
+                pass  # it is gone, and is started again
+        return found
+
+    def _tell_others(self, part: str, method: str, *arguments: object) -> None:
+        """Call a part of each other worker; what they say nobody hears."""
+        for link in self.links():
+            link.call(part, method, *arguments)
+
+    async def ask(self, number: int, part: str, method: str, *arguments: object) -> Any:
+        """Call a part of one other worker; raises WorkerLost if it is not there."""
+        return await self._links[number].call(part, method, *arguments)
+
+    def serve(self, **parts: Any) -> None:
+        """Let the others call these parts, too."""
+        self._parts.update(parts)
 
     def link(self, number: int) -> Link:
         """See `Neighbours`."""
@@ -139,6 +179,7 @@ class Workers:
     async def begin(self) -> None:
         """Let the others take clients, at the first worker; wait for that, at the others."""
         await self.topics.move_retained()
+        self._tasks.append(self._loop.create_task(self._quotas.run()))
         if self.number == HOME:
             self._are_begun.set()
             for link in self.links():
@@ -188,11 +229,12 @@ class Workers:
         link.send(f.pickled(f.HELLO, self.number, VERSION))
         try:
             if self.number == HOME:
+                await self.shared.begin(link)
                 await link.call("own_exchanges", "take_all", *self.client.own_exchanges.all())
             await self.directory.begin(link)
             await self.topics.begin(link)
             await link.call("workers", "met", self.number)
-        except LinkLost:
+        except WorkerLost:
             return
         self._links[link.number] = link
         self._changed.set()
@@ -223,6 +265,8 @@ class Workers:
 
     def _lost(self, lost: asyncio.Event, link: Link) -> None:
         self.directory.end(link)
+        self.shared.end(link)
+        self._quotas.forget(link.number)
         self.directory.release_all(link.number)
         self.topics.lost(link.number)
         self.placement.forget(link.number)

@@ -8,12 +8,16 @@ from queue_manager.model import Message
 from queue_manager.moving.redrive import Append
 from queue_manager.queue.queue import Queue
 from queue_manager.recovery.buckets import StoredBucket, restore_bucket
+from queue_manager.routing.route import ForeignQueue
 from storage import layout
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.records import failed
 
+MoveTarget = Queue | ForeignQueue
+"""Where messages go. One of another shard gets them by way of its own shard's outbox."""
 
-def append_copy(target: Queue, message: Message, body: bytes, now_ms: int) -> bool:
+
+def append_copy(target: MoveTarget, message: Message, body: bytes, now_ms: int) -> bool:
     """Put a copy of the message at the end of `target`; False if that does not take it."""
     if target.deleted or target.why_not(len(body), now_ms):
         return False
@@ -31,7 +35,7 @@ def append_copy(target: Queue, message: Message, body: bytes, now_ms: int) -> bo
     return True
 
 
-def to_queue(target: Queue) -> Append:
+def to_queue(target: MoveTarget) -> Append:
     """Put messages, as they are, at the end of a queue."""
 
     def append(message: Message, now_ms: int) -> bool:
@@ -49,7 +53,7 @@ class FailedMove:
 
     __slots__ = ("_seen", "_target", "_templates", "cursor", "left")
 
-    def __init__(self, cursor: Cursor, target: Queue, limit: int) -> None:
+    def __init__(self, cursor: Cursor, target: MoveTarget, limit: int) -> None:
         self.cursor = cursor
         self.left = limit
         self._target = target

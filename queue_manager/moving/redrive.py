@@ -20,6 +20,7 @@ from queue_manager.manager import QueueManager
 from queue_manager.model import Message
 from queue_manager.queue.queue import Queue
 from queue_manager.recovery.buckets import StoredBucket, restore_bucket
+from queue_manager.routing.route import ForeignQueue
 from queue_manager.rules.dead_letters import Origin
 from storage import layout
 from storage.envelope import EnvelopeTemplate, TemplateCache, read_head
@@ -193,7 +194,7 @@ class Drain:
         """See `queue_manager.claims.claim.Sink`."""
 
 
-def to_origin(manager: QueueManager, dlq: Queue, target: Queue | None) -> Append:
+def to_origin(manager: QueueManager, dlq: Queue, target: Queue | ForeignQueue | None) -> Append:
     """Put dead letters back where they came from, or into `target`."""
 
     def append(message: Message, now_ms: int) -> bool:
@@ -201,7 +202,7 @@ def to_origin(manager: QueueManager, dlq: Queue, target: Queue | None) -> Append
         origin = manager.queues.dead_letters.origin_of(template)
         to = target
         if to is None:
-            to = None if origin is None else manager.queues.get(sibling(dlq.name, origin.queue))
+            to = None if origin is None else _named(manager, sibling(dlq.name, origin.queue))
         body = message.body
         if to is None or to is dlq or body is None or to.why_not(len(body), now_ms):
             return False
@@ -220,3 +221,8 @@ def to_origin(manager: QueueManager, dlq: Queue, target: Queue | None) -> Append
         return True
 
     return append
+
+
+def _named(manager: QueueManager, name: str) -> Queue | ForeignQueue | None:
+    """Return the queue of a name, of this shard or another."""
+    return manager.queues.get(name) or manager.queues.foreign.get(name)

@@ -58,6 +58,7 @@ class Exchanges:
         self._binding_count = 0
         self.watched = WatchedNames()
         self.follower: Follower = NoFollower()
+        self.is_told_elsewhere = False  # of exchanges, by another shard that has the same
         self._predeclare(DEFAULT_VHOST)
         events = ExchangeDefinition(EVENT_EXCHANGE, TOPIC, durable=True, internal=True)
         self._events = Exchange(events, is_predeclared=True)
@@ -113,7 +114,7 @@ class Exchanges:
         if definition.durable:
             self._context.commit.put(exchange_record.key(definition.name), _record_of(definition))
         self._adopt(exchange)
-        if self._context.events.is_wanted:
+        if self._context.events.is_wanted and not self.is_told_elsewhere:
             self._context.events.note("exchange.created", _told(definition), definition.user)
         return exchange
 
@@ -154,7 +155,7 @@ class Exchanges:
             self._drop(exchange, binding)
         self._drop_all(exchange.incoming)
         self.watched.deleted(exchange.name)
-        if self._context.events.is_wanted:
+        if self._context.events.is_wanted and not self.is_told_elsewhere:
             headers = {"name": local_name(exchange.name), "vhost": vhost_of(exchange.name)}
             self._context.events.note("exchange.deleted", headers, user)
 
@@ -192,7 +193,7 @@ class Exchanges:
             self._context.commit.put(exchange_record.key(source.name), stored)
         self._attach(source, binding)
         if self._context.events.is_wanted:
-            self._context.events.note("binding.created", _told_binding(binding), user)
+            self._note("binding.created", binding, user)
         return binding
 
     def unbind(self, source: Exchange, binding: Binding, user: str | None = None) -> None:
@@ -211,10 +212,16 @@ class Exchanges:
         if isinstance(binding.destination, Queue):
             self.follower.bound(binding)
 
+    def _note(self, key: str, binding: Binding, user: str | None) -> None:
+        """Note an event about a binding, unless another shard does: that of its queue."""
+        is_foreign = isinstance(binding.destination, ForeignQueue)
+        if not is_foreign and not (binding.is_to_exchange and self.is_told_elsewhere):
+            self._context.events.note(key, _told_binding(binding), user)
+
     def _drop(self, source: Exchange, binding: Binding, user: str | None = None) -> None:
         source.remove(binding)
         if self._context.events.is_wanted:
-            self._context.events.note("binding.deleted", _told_binding(binding), user)
+            self._note("binding.deleted", binding, user)
             self._context.events.is_wanted = bool(self._events.bindings)
         incoming = self._incoming(binding)
         del incoming[binding]

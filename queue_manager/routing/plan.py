@@ -45,6 +45,11 @@ class PublishPlan:
         """Whether it points at the queues that bindings give now."""
         return self.route.is_current
 
+    @property
+    def queue_names(self) -> list[str]:
+        """The names of the queues it points at, those of other shards too."""
+        return [queue.name for queue in self.queues] + [queue.name for queue in self.route.foreign]
+
     def accompany(self, audience: Audience | None) -> None:
         """Have `audience` hear what is published, beside the queues, whatever the plan is aimed at."""
         self.audience = audience

@@ -69,6 +69,11 @@ class ForeignQueue:
         """See `broker.engine.traffic.Source`: only its own shard knows."""
         return ""
 
+    @property
+    def deleted(self) -> bool:
+        """Whether it is gone: then it is forgotten, and what it is owed with it."""
+        return False
+
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """See `Target`: it waits here as long as its shard does not take it."""
         return ""

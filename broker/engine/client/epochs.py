@@ -62,15 +62,17 @@ class EpochClient:
             stage.sweeps.moves(producer),
         )
 
+    @answered
     def producers(self, queue: Name) -> list[str]:
-        """Return the producers whose last epoch is known or that staged rows, in no order; raises
+        """Return the producers whose last epoch is known or that staged rows, in no order. Comes to
         QueueNotFound.
         """
         stage = _stage_of(find(self._shard, queue))
         return [] if stage is None else stage.producers
 
+    @answered
     def views(self, queue: Name, producers: Collection[str]) -> list[ProducerView]:
-        """Return what is known of these producers, in their order; raises QueueNotFound."""
+        """Return what is known of these producers, in their order. Comes to QueueNotFound."""
         stage = _stage_of(find(self._shard, queue))
         if stage is None:
             return []

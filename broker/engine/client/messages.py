@@ -22,7 +22,7 @@ from queue_manager.errors import InvalidArgument, LimitReached
 from queue_manager.group.group import Group
 from queue_manager.log.levels import priority_of
 from queue_manager.model import Message
-from queue_manager.moving.move import FailedMove, append_copy, to_queue
+from queue_manager.moving.move import FailedMove, MoveTarget, append_copy, to_queue
 from queue_manager.moving.redrive import CLAIM_LEASE_MS, Drain, FailedRedrive, to_origin
 from queue_manager.queue.queue import Queue
 from queue_manager.queue.stream import Stream
@@ -239,7 +239,7 @@ class MessageClient:
         """
         manager = self._shard.manager
         source = find(self._shard, queue)
-        target = None if to is None else find(self._shard, to)
+        target = None if to is None else self._target(to)
         if target is source:
             raise InvalidArgument(f"queue {queue!r} cannot be redriven into itself")
         pace = Pace(self._shard, per_second)
@@ -274,8 +274,13 @@ class MessageClient:
         """
         return await scheduled.cancel_scheduled(self._shard, queue, *browsing.scheduled_key(name))
 
-    def _pair(self, queue: str, to: str) -> tuple[Queue, Queue]:
-        source, target = find(self._shard, queue), find(self._shard, to)
+    def _target(self, name: str) -> MoveTarget:
+        """Return the queue of a name, of this shard or another; raises QueueNotFound."""
+        foreign = self._shard.manager.queues.foreign.get(name)
+        return find(self._shard, name) if foreign is None else foreign
+
+    def _pair(self, queue: str, to: str) -> tuple[Queue, MoveTarget]:
+        source, target = find(self._shard, queue), self._target(to)
         if source is target:
             raise InvalidArgument(f"queue {queue!r} cannot be moved or copied into itself")
         return source, target

@@ -28,6 +28,10 @@ class PolicyClient:
         found = self._queues.policies.of_vhost(self._vhost)
         return [policy for policy in found if policy.is_operator is is_operator]
 
+    def everywhere(self) -> list[Policy]:
+        """Return the policies of all virtual hosts, those of operators too."""
+        return self._queues.policies.everywhere()
+
     def find(self, name: str, *, is_operator: bool) -> Policy | None:
         """Return the policy of that name."""
         return self._queues.policies.find(self._vhost, name, is_operator=is_operator)
@@ -68,6 +72,9 @@ class VhostRecords:
         """Have one kept so."""
         self._vhosts.keep(name, vhost)
         self._shard.wake()
+
+    async def emptied(self, name: str) -> None:
+        """Return once nothing is left of one that is being deleted in shards other than this."""
 
     def forget(self, name: str) -> None:
         """Keep one no more; nothing of it may be left."""

@@ -39,6 +39,14 @@ class QuotaClient:
         self._shard.manager.queues.stored_bytes.follow_quotas()
         self._shard.wake()
 
+    async def whole_count(self, kind: str, vhost: str) -> int:
+        """Return how much a virtual host has, in all shards of the broker."""
+        return self.count(kind, vhost)
+
+    async def whole_views(self) -> list[QuotasView]:
+        """Return `views` of all shards of the broker together."""
+        return self.views()
+
     def count(self, kind: str, vhost: str) -> int:
         """Return how much a virtual host has."""
         return self._quotas.of_vhost(vhost).count(kind)

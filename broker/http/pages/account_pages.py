@@ -27,7 +27,7 @@ _log: Final = structlog.get_logger("sluicemq.http")
 
 async def show_quotas(visit: Visit) -> Response:
     """Show what virtual hosts and users have, and may have."""
-    return visit.page("quotas.html", quotas=visit.site.client.quotas.views(), names=QUOTAS)
+    return visit.page("quotas.html", quotas=await visit.site.client.quotas.whole_views(), names=QUOTAS)
 
 
 async def show_bans(visit: Visit) -> Response:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from broker.access.credentials import VhostRefused
 from broker.access.login import Identity, Login
 from broker.access.rights import Action, Kind
+from broker.engine.shard_ending import WorkerLost
 from broker.http.guard import identity_of
 from broker.http.problems import Problem, problem_of
 from broker.http.site import Site
@@ -164,7 +165,8 @@ def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Respons
 
 def refusal(error: Exception) -> Response:
     """Return the answer that tells of an error."""
-    if isinstance(error, QueueNotFound | ExchangeNotFound | VhostNotFound):
+    is_absent = isinstance(error, QueueNotFound | ExchangeNotFound | VhostNotFound)
+    if is_absent and not isinstance(error, WorkerLost):
         return JSONResponse(_NOT_THERE, 404, headers=_HEADERS)
     problem = problem_of(error)
     if problem.status == 401 and problem.headers is not None:

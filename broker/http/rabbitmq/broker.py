@@ -16,6 +16,7 @@ from broker.http.rabbitmq.asking import Asking, Calls, OpenCall, answer, nothing
 from broker.http.rabbitmq.listing import listing
 from broker.http.site import Site
 from broker.http.totals import NO_RATES, QueueTotals, Rates, totals_of
+from broker.http.v1.overview import check_workers
 from broker.version import PRODUCT, RABBITMQ_VERSION, VERSION
 from config import limits
 from queue_manager.api import EXCHANGE_TYPES, QueueView
@@ -300,6 +301,7 @@ async def alive(asking: Asking) -> Response:
 
 async def _alive(site: Site) -> Response:
     site.admin.check()
+    check_workers(site)
     await site.client.commits.durable()
     return answer({"status": "ok"})
 
@@ -310,7 +312,7 @@ async def _version(site: Site) -> Response:
 
 async def _has_room(site: Site) -> Response:
     """Return whether one client more would be let in."""
-    count = site.node.connection_count()
+    count = await site.node.connection_count()
     if count < limits.CONNECTIONS_MAX:
         return answer({"status": "ok"})
     return answer({"status": "failed", "reason": "node connection limit is reached"}, 503)

@@ -129,9 +129,9 @@ async def list_epochs(
     commit.
     """
     client = site.client.epochs
-    producers = client.producers(queue)
+    producers = await client.producers(queue)
     names, following = await page_of(producers, str, after, limit)
-    return Listing(items=client.views(queue, names), total=len(producers), next=following)
+    return Listing(items=await client.views(queue, names), total=len(producers), next=following)
 
 
 async def staging_page(
@@ -145,7 +145,7 @@ async def staging_page(
     total = 0
     async for view in one_by_one(await site.queues()):
         try:
-            producers = client.producers(view.name)
+            producers = await client.producers(view.name)
         except QueueNotFound:  # it went meanwhile
             continue
         total += len(producers)
@@ -153,5 +153,5 @@ async def staging_page(
             behind = [(view.name, producer) for producer in producers if (view.name, producer) > after]
             found += nsmallest(limit + 1 - len(found), behind)
     shown = found[:limit]
-    items = [(queue, view) for queue, producer in shown for view in client.views(queue, [producer])]
+    items = [(queue, view) for queue, producer in shown for view in await client.views(queue, [producer])]
     return Listing(items=items, total=total, next=shown[-1] if len(found) > limit else None)

@@ -40,18 +40,34 @@ class Health:
     status: Literal["ok"]
 
 
+@dataclass(frozen=True, slots=True)
+class Impaired:
+    """`impaired`: part of the broker cannot be used just now, for that reason."""
+
+    status: Literal["impaired"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker of the broker; those that are not up are being started again."""
+
+    number: int
+    is_up: bool
+
+
 @overview.endpoint("GET", "/overview")
 async def show_overview(site: Site) -> Overview:
     """Show the process, sums over all queues, and what was counted since the start."""
     views = await site.queues()
     return Overview(
-        node=site.node.view(),
+        node=await site.node.whole_view(),
         totals=Totals(
             **asdict(await totals_of(views)),
             queues=len(views),
-            connections=site.node.connection_count(),
+            connections=await site.node.connection_count(),
         ),
-        counters=site.node.counters(),
+        counters=await site.node.counters(),
     )
 
 
@@ -63,8 +79,11 @@ async def show_node(site: Site) -> NodeView:
 
 @overview.endpoint("GET", "/ready")
 async def show_readiness(site: Site) -> Health:
-    """Tell whether a message that comes now is made durable: 200, or 503. Waits for the store."""
+    """Tell whether a message that comes now is made durable: 200, or 503, also while a worker is missing.
+    Waits for the store.
+    """
     site.admin.check()
+    check_workers(site)
     trouble = site.client.commits.trouble()
     if trouble is not None:
         raise unavailable(trouble.reason)
@@ -74,7 +93,33 @@ async def show_readiness(site: Site) -> Health:
 
 
 @overview.endpoint("GET", "/health")
-async def show_health(site: Site) -> Health:
-    """Tell whether the broker works: 200, or 503 once its store has failed or it stops."""
+async def show_health(site: Site) -> Health | Impaired:
+    """Tell whether the broker works: 200, or 503 once its store has failed or it stops. While a worker is
+    missing, which is started again by itself, `status` is `impaired`, with the reason.
+    """
     site.admin.check()
-    return Health("ok")
+    reason = _told_missing(site)
+    return Impaired("impaired", reason) if reason else Health("ok")
+
+
+@overview.endpoint("GET", "/workers")
+async def list_workers(site: Site) -> list[WorkerView]:
+    """List the workers, if the broker has several."""
+    return [WorkerView(number, is_up) for number, is_up in site.node.workers_up().items()]
+
+
+def check_workers(site: Site) -> None:
+    """Raise Problem if a worker is missing."""
+    reason = _told_missing(site)
+    if reason:
+        raise unavailable(reason)
+
+
+def _told_missing(site: Site) -> str:
+    """Return which workers are missing; "": none is."""
+    missing = site.node.missing_workers()
+    return f"worker {missing[0]} is missing" if len(missing) == 1 else _several(missing)
+
+
+def _several(missing: list[int]) -> str:
+    return f"workers {', '.join(map(str, missing))} are missing" if missing else ""

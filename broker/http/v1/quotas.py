@@ -16,4 +16,4 @@ async def list_quotas(site: Site) -> list[QuotasView]:
     """List virtual hosts and users that have something that a quota can bound: how much, what bounds it (0:
     nothing) and how often something was refused or had to wait, since the start.
     """
-    return site.client.quotas.views()
+    return await site.client.quotas.whole_views()
