@@ -77,6 +77,7 @@ class VhostClient(ShardClient):
         self.federation = names.within(client.federation, FederationClient)
         self.sessions = client.sessions.within(vhost)
         self.retained = client.retained.within(vhost)
+        self.listings = client.listings.within(vhost)
         self.policies = client.policies.within(vhost)
 
 

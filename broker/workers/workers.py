@@ -24,6 +24,7 @@ from broker.workers.placement import Placement
 from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
+from broker.workers.shared_listings import OwnListings, SharedListings
 from broker.workers.shared_quotas import QuotaExchange, SharedQuotas
 from broker.workers.shared_state import SharedState
 from broker.workers.worker_directory import Directory
@@ -58,7 +59,8 @@ class Workers:
         self.shared = SharedState(local, self.number, lambda: self._links[HOME])
         self._quotas = QuotaExchange(local.shard, self.number, self.count, self._tell_others)
         shared_quotas = SharedQuotas(local.quotas, self.ask_others)
-        vars(self.client).update(self.shared.client_parts(), quotas=shared_quotas)
+        listings = SharedListings(local.shard, self.ask_others)
+        vars(self.client).update(self.shared.client_parts(), quotas=shared_quotas, listings=listings)
         self._progress: list[Callable[[], None]] = []
         self._parts: dict[str, Any] = {
             "queues": self.client.own_queues,
@@ -69,6 +71,7 @@ class Workers:
             "streams": local.streams,
             "epochs": local.epochs,
             "directory": self.directory,
+            "listings": OwnListings(local.listings),
             "quotas": local.quotas,
             "quota_exchange": self._quotas,
             "shared": self.shared,

@@ -20,6 +20,7 @@ from config.access_settings import PermissionSettings, UserSettings, UsersSettin
 from config.settings import Settings
 from config.users_file import save_users
 from tests.e2e import amqp
+from tests.e2e.mqtt import MqttClient
 from tests.waiting import until
 
 PASSWORD = "a-secret-of-this-test"
@@ -316,6 +317,39 @@ def test_overview_sums_queues_of_both_workers(workers, api, connect):
         channel.basic_publish("", f"summed-{number}", b"x")
     after = ok(api.get("/overview"))["totals"]
     assert (after["queues"] - before["queues"], after["ready"] - before["ready"]) == (2, 2)
+
+
+def test_sessions_and_retained_messages_of_both_workers_are_listed_in_pages(workers, api):
+    ok(api.put("/vhosts/listed", json={}))
+    names = [f"client-{index}" for index in range(8)]
+    for index, name in enumerate(names):
+        client = MqttClient(
+            workers.brokers[index % 2].ports["mqtt"],
+            client_id=name,
+            version=4,
+            clean=False,
+            username="listed:boss",
+            password=PASSWORD,
+        ).connect()
+        client.subscribe(f"t/{index}", qos=1)
+        client.publish(f"kept/{index}", b"x", qos=1, retain=True)
+        client.end()
+    by_worker = [len(b.hub.of_vhost("listed").client.sessions.all()) for b in workers.brokers]
+    assert sum(by_worker) == 8
+    assert min(by_worker) > 0
+    base = "/vhosts/listed"
+    for path, key, expected in (
+        ("/sessions", "client_id", names),
+        ("/retained", "topic", [f"kept/{index}" for index in range(8)]),
+    ):
+        found, after = [], ""
+        while after is not None:
+            page = ok(api.get(base + path, params={"limit": 3, "after": after}))
+            assert page["total"] == 8
+            found += [item[key] for item in page["items"]]
+            after = page["next"]
+        assert found == expected
+    assert ok(api.get(f"{base}/retained", params={"filter": "kept/3"}))["total"] == 1
 
 
 def test_ready_says_which_worker_is_missing(own_workers):

@@ -14,6 +14,7 @@ from broker.engine.client.epochs import EpochClient
 from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.federating import FederationClient
 from broker.engine.client.groups import GroupClient
+from broker.engine.client.listings import ListingClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.client.messages import MessageClient
 from broker.engine.client.noting import EventClient
@@ -44,6 +45,7 @@ class ShardClient:
         self.epochs = EpochClient(shard)
         self.sessions = SessionClient(shard)
         self.retained = RetainedClient(shard)
+        self.listings = ListingClient(shard)
         self.policies = PolicyClient(shard)
         self.quotas = QuotaClient(shard)
         self.vhosts = VhostRecords(shard)

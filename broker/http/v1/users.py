@@ -10,9 +10,9 @@ from broker.access.accounts_of_file import UserView
 from broker.access.login import Identity
 from broker.admin.admin_views import Listing
 from broker.admin.users import UserChange
+from broker.engine.client.listings import page_of
 from broker.http.endpoints import Endpoints, PageLimit
 from broker.http.site import Site
-from broker.http.v1.listings import page_of
 from config import limits
 from config.access_settings import CertificateName, PermissionSettings, Tag
 from config.quota_settings import QuotaSettings
