@@ -42,6 +42,18 @@ def shard_settings(settings: StorageSettings, number: int) -> StorageSettings:
     )
 
 
+def is_shard(path: Path) -> bool:
+    """Return whether a file in a storage's directory is the storage of another shard."""
+    return _SHARD.fullmatch(path.name) is not None
+
+
+async def shards_of(settings: StorageSettings) -> list[int]:
+    """Return the numbers of the shards that a storage has; 0 is the first."""
+    if settings.is_remote:
+        return [0, *await _in_store(settings, 1)]
+    return [0, *await asyncio.get_running_loop().run_in_executor(None, _in_directory, settings.url, 1)]
+
+
 async def refuse_left_shards(
     settings: StorageSettings, count: int, tell: Callable[[str], None] = lambda doing: None
 ) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from broker.commands.backups import running_cut
+from broker.commands.backups import Origin, running_cut
 from broker.commands.http_api import Api, AsJson
 from broker.commands.printing import print_json, print_table, refuse
-from broker.commands.stored_data import Config, Storage, done, stored
+from broker.commands.stored_data import Config, Storage, done, of_shards, stored
 from config.settings import StorageSettings
 from storage.errors import StorageError
 
@@ -47,31 +48,36 @@ def store_keys(
         if running:
             uses = done(_of_running(api, storage, tell))
         elif changes:
-            uses = done(_changed(stored(storage, config), rewrite, forget, tell))
+            change = partial(_changed, rewrite=rewrite, forget=forget, tell=tell)
+            uses = done(of_shards(stored(storage, config), change))
         else:
-            uses = done(_of_stopped(stored(storage, config), tell))
+            uses = done(of_shards(stored(storage, config), partial(_of_stopped, tell=tell)))
     _show(uses, as_json)
 
 
-async def _of_running(api: Api, storage: str | None, tell: Tell) -> KeyUses:
+async def _of_running(api: Api, storage: str | None, tell: Tell) -> list[tuple[int, KeyUses]]:
+    async with running_cut(api, storage) as origins:
+        return [(number, await _of_cut(origin, tell)) for number, origin in enumerate(origins)]
+
+
+async def _of_cut(origin: Origin, tell: Tell) -> KeyUses:
     from storage.backup.source import CutSource
     from storage.records import encryption
     from storage.sealing.used_keys import KeyUses
 
-    async with running_cut(api, storage) as found:
-        source = await CutSource.open(found.url, found.cut_id)
-        try:
-            value = await source.get(encryption.key())
-            uses = KeyUses(None if value is None else encryption.decode(value))
-            seen = 0
-            async for page in source.pages():
-                for key, row_value in page:
-                    uses.note(key, row_value)
-                seen += len(page)
-                tell(seen)
-            return uses
-        finally:
-            await source.close()
+    source = await CutSource.open(origin.url, origin.cut_id)
+    try:
+        value = await source.get(encryption.key())
+        uses = KeyUses(None if value is None else encryption.decode(value))
+        seen = 0
+        async for page in source.pages():
+            for key, row_value in page:
+                uses.note(key, row_value)
+            seen += len(page)
+            tell(seen)
+        return uses
+    finally:
+        await source.close()
 
 
 async def _of_stopped(settings: StorageSettings, tell: Tell) -> KeyUses:
@@ -96,7 +102,7 @@ async def _of_stopped(settings: StorageSettings, tell: Tell) -> KeyUses:
         await store.close()
 
 
-async def _changed(settings: StorageSettings, rewrite: bool, forget: str | None, tell: Tell) -> KeyUses:
+async def _changed(settings: StorageSettings, *, rewrite: bool, forget: str | None, tell: Tell) -> KeyUses:
     if settings.encryption is None:
         raise StorageError("there is no storage.encryption with keys in the configuration")
     from storage.open import open_unjournaled
@@ -118,10 +124,17 @@ async def _changed(settings: StorageSettings, rewrite: bool, forget: str | None,
         await store.close()
 
 
-def _show(uses: KeyUses, as_json: bool) -> None:
-    rows = [asdict(use) for use in uses.found()]
+def _show(found: list[tuple[int, KeyUses]], as_json: bool) -> None:
+    of_several = len(found) > 1
+    rows = [
+        {**({"shard": number} if of_several else {}), **asdict(use)}
+        for number, uses in found
+        for use in uses.found()
+    ]
     if as_json:
         print_json(rows)
         return
-    columns = (("id", "KEY"), ("records", "RECORDS"), ("bytes", "BYTES"), ("commits", "COMMITS IN JOURNAL"))
+    columns = [("id", "KEY"), ("records", "RECORDS"), ("bytes", "BYTES"), ("commits", "COMMITS IN JOURNAL")]
+    if of_several:
+        columns.insert(0, ("shard", "SHARD"))
     print_table(columns, [{**row, "id": row["id"] or "(not encrypted)"} for row in rows])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -31,15 +32,15 @@ Config = Annotated[Path | None, typer.Option(help="The broker's configuration fi
 @app.command("inspect")
 def inspect_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
     """Count the records of each kind, and their bytes."""
-    _show(_inspection(storage, config, verify=False), as_json)
+    _show(_inspections(storage, config, verify=False), as_json)
 
 
 @app.command("verify")
 def verify_store(storage: Storage = None, config: Config = None, as_json: AsJson = False) -> None:
     """Decode every record, and look for what belongs to nothing; exit 1 if there are problems."""
-    found = _inspection(storage, config, verify=True)
+    found = _inspections(storage, config, verify=True)
     _show(found, as_json)
-    if found.problem_count:
+    if any(each.problem_count for _, each in found):
         raise typer.Exit(EXIT_REFUSED)
 
 
@@ -48,18 +49,42 @@ def repair_store(storage: Storage = None, config: Config = None, as_json: AsJson
     """Delete payloads that nothing holds and lower counts of references that are too high, as `verify` tells
     them. Changes nothing where a record cannot be read; exit 1 if problems are left.
     """
-    found, repaired_count = done(_repair(stored(storage, config)))
+    repaired = done(of_shards(stored(storage, config), _repair))
     if as_json:
-        print_json({**asdict(found), "repaired_count": repaired_count})
+        print_json(_told([(n, {**asdict(found), "repaired_count": c}) for n, (found, c) in repaired]))
     else:
-        _tell_problems(found)
-        typer.echo(f"{repaired_count} repaired")
-    if found.problem_count:
+        for number, (found, repaired_count) in repaired:
+            _head(number, len(repaired))
+            _tell_problems(found)
+            typer.echo(f"{repaired_count} repaired")
+    if any(found.problem_count for _, (found, _) in repaired):
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _inspection(storage: str | None, config: Path | None, *, verify: bool) -> Inspection:
-    return done(_inspect(stored(storage, config), verify=verify))
+def _inspections(storage: str | None, config: Path | None, *, verify: bool) -> list[tuple[int, Inspection]]:
+    return done(of_shards(stored(storage, config), partial(_inspect, verify=verify)))
+
+
+async def of_shards(
+    settings: StorageSettings, work: Callable[[StorageSettings], Awaitable[_Found]]
+) -> list[tuple[int, _Found]]:
+    """Return what comes of work on each shard of a storage, with its number."""
+    from storage.shards import shard_settings, shards_of
+
+    return [(number, await work(shard_settings(settings, number))) for number in await shards_of(settings)]
+
+
+def _told(found: list[tuple[int, dict[str, Any]]]) -> Any:
+    """Return what JSON says: of several shards a list."""
+    if len(found) == 1:
+        return found[0][1]
+    return [{"shard": number, **document} for number, document in found]
+
+
+def _head(number: int, count: int) -> None:
+    """Print which shard follows, if there are several."""
+    if count > 1:
+        typer.echo(f"shard {number}")
 
 
 def stored(storage: str | None, config: Path | None) -> StorageSettings:
@@ -125,13 +150,15 @@ async def _look(store: Rows, status: Status, *, verify: bool) -> Inspection:
     return found
 
 
-def _show(found: Inspection, as_json: bool) -> None:
+def _show(inspections: list[tuple[int, Inspection]], as_json: bool) -> None:
     if as_json:
-        print_json(asdict(found))
+        print_json(_told([(number, asdict(found)) for number, found in inspections]))
         return
     columns = (("name", "RECORD"), ("count", "COUNT"), ("key_bytes", "KEYS"), ("value_bytes", "VALUES"))
-    print_table(columns, [{"name": name, **asdict(tally)} for name, tally in found.tallies.items()])
-    _tell_problems(found)
+    for number, found in inspections:
+        _head(number, len(inspections))
+        print_table(columns, [{"name": name, **asdict(tally)} for name, tally in found.tallies.items()])
+        _tell_problems(found)
 
 
 def _tell_problems(found: Inspection) -> None:

@@ -24,6 +24,7 @@ from broker.workers.placement import Placement
 from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
+from broker.workers.shared_backups import SharedBackups
 from broker.workers.shared_listings import OwnListings, SharedListings
 from broker.workers.shared_quotas import QuotaExchange, SharedQuotas
 from broker.workers.shared_state import SharedState
@@ -60,7 +61,10 @@ class Workers:
         self._quotas = QuotaExchange(local.shard, self.number, self.count, self._tell_others)
         shared_quotas = SharedQuotas(local.quotas, self.ask_others)
         listings = SharedListings(local.shard, self.ask_others)
-        vars(self.client).update(self.shared.client_parts(), quotas=shared_quotas, listings=listings)
+        backups = SharedBackups(local.backups, self.count, self.ask, self.ask_others)
+        vars(self.client).update(
+            self.shared.client_parts(), quotas=shared_quotas, listings=listings, backups=backups
+        )
         self._progress: list[Callable[[], None]] = []
         self._parts: dict[str, Any] = {
             "queues": self.client.own_queues,
@@ -72,6 +76,7 @@ class Workers:
             "epochs": local.epochs,
             "directory": self.directory,
             "listings": OwnListings(local.listings),
+            "backups": local.backups,
             "quotas": local.quotas,
             "quota_exchange": self._quotas,
             "shared": self.shared,

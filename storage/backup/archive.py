@@ -14,7 +14,8 @@ from typing import Any, Final
 from storage.errors import FormatTooNew, StorageError
 from storage.layout import INDEX_NAME
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: of a broker with several shards. A backup of one shard is still of 1."""
 
 _HEAD: Final = struct.Struct(">II")
 
@@ -43,10 +44,11 @@ class PartFile:
 class Index:
     """The index of a backup. `sequence` is SlateDB's number of the last write in it, `journal_sequence` the
     journal's, and `database_id` the number that database and journal bear; the last two are None where there
-    was no journal. `made_at`: when the cut was made, ISO 8601.
+    was no journal. `made_at`: when the cut was made, ISO 8601. `shards`: so many belong together, this being
+    the first, and each other a backup of its own in `shard-K` beside it.
     """
 
-    format: int = FORMAT
+    format: int = 1
     made_by: str
     made_at: str
     sequence: int
@@ -54,6 +56,7 @@ class Index:
     database_id: str | None
     rows: int
     files: tuple[PartFile, ...]
+    shards: int = 1
 
     @property
     def bytes(self) -> int:
@@ -103,6 +106,8 @@ def decode_rows(name: str, data: bytes) -> Iterator[Row]:
 
 def encode_index(index: Index) -> bytes:
     document = asdict(index)
+    if index.shards == 1:
+        del document["shards"]
     return _text({**document, "checksum": _checksum(document)})
 
 
@@ -120,7 +125,7 @@ def decode_index(data: bytes | None) -> Index:
         raise FormatTooNew(f"{INDEX_NAME}: format {found}; this program reads up to {FORMAT}")
     if checksum != _checksum(document):
         raise BackupDamaged(INDEX_NAME, "its checksum is wrong")
-    if set(document) != {field.name for field in fields(Index)}:
+    if {*document, "shards"} != {field.name for field in fields(Index)}:
         raise BackupDamaged(INDEX_NAME, "has other fields than an index")
     files = tuple(PartFile(**file) for file in document.pop("files"))
     return Index(**document, files=files)

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from config import limits
 from storage.backup.archive import (
+    FORMAT,
     Index,
     PartFile,
     Row,
@@ -44,6 +45,7 @@ class About:
     made_by: str
     made_at: str
     sequence: int
+    shards: int = 1
 
 
 async def copy_cut(source: Source, sink: FileSink, about: About, tell: Tell = lambda done: None) -> Index:
@@ -55,6 +57,8 @@ async def copy_cut(source: Source, sink: FileSink, about: About, tell: Tell = la
         await parts.add([encode_row(row) for row in page if row[0] not in _OF_THE_STORAGE])
     await parts.finish()
     index = Index(
+        format=1 if about.shards == 1 else FORMAT,
+        shards=about.shards,
         made_by=about.made_by,
         made_at=about.made_at,
         sequence=about.sequence,

@@ -13,6 +13,7 @@ from storage.layout import INDEX_NAME
 from storage.open import open_database, open_remote_reader
 from storage.records import encryption, format_marker
 from storage.records.special_codecs import PLAIN_VERSION, SEALED_VERSION
+from storage.shards import is_shard
 from storage.slate_store import SlateStore
 
 Tell = Callable[[int], None]
@@ -42,7 +43,7 @@ async def restore_backup(
 
     If it does not come to its end, the storage is one that no broker opens.
     """
-    await _check_empty(settings.url)
+    await check_empty(settings.url)
     store = await open_database(settings)
     try:
         done = 0
@@ -55,7 +56,8 @@ async def restore_backup(
         await store.close()
 
 
-async def _check_empty(url: str) -> None:
+async def check_empty(url: str) -> None:
+    """Raise StorageError if there is something at `url`, but for storages of other shards."""
     if url == "memory:":
         raise StorageError("what is restored into memory is gone at once")
     if "://" in url:
@@ -65,7 +67,7 @@ async def _check_empty(url: str) -> None:
             raise StorageError(f"{url} is not empty")
         return
     try:
-        if any(Path(url).iterdir()):  # noqa: ASYNC240 - nobody else waits for this loop
+        if not all(map(is_shard, Path(url).iterdir())):  # noqa: ASYNC240 - nobody else waits for this loop
             raise StorageError(f"{url} is not empty")
     except FileNotFoundError:
         return

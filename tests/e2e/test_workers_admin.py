@@ -75,6 +75,7 @@ class TwoWorkers:
     def stop(self) -> None:
         for broker in self.brokers:
             self.call(broker.stop())
+        self.brokers = []
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 

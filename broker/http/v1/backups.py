@@ -9,17 +9,29 @@ from broker.clock import iso_time
 from broker.http.endpoints import Endpoints
 from broker.http.problems import Problem
 from broker.http.site import Site
+from broker.http.v1.overview import check_workers
 from config import limits
 from storage.open import absolute_url
+from storage.shards import shard_url
 
 backups: Final = Endpoints("backups")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardCut:
+    """The cut of another shard, at `storage`."""
+
+    id: str
+    sequence: int
+    storage: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCut:
     """A cut of the storage at `storage`: everything confirmed before the call, as of `made_at` (ISO 8601).
 
-    It is kept for `lifetime_s`, and again so long from every `keep`.
+    It is kept for `lifetime_s`, and again so long from every `keep`. With several workers `others` are the
+    cuts of the other shards, by their numbers from 1 on, each to be kept by its own `id`.
     """
 
     id: str
@@ -27,19 +39,28 @@ class MadeCut:
     made_at: str
     storage: str
     lifetime_s: int
+    others: tuple[ShardCut, ...] = ()
 
 
 @backups.endpoint("POST", "/cuts")
 async def make_cut(site: Site) -> MadeCut:
     """Keep the storage as it is at this moment for a reader elsewhere; publishing goes on."""
     site.admin.check()
-    cut = await site.client.backups.cut()
+    check_workers(site)
+    cut, *others = await site.client.backups.cut_all()
+    url = absolute_url(site.admin.settings.storage.url)
     return MadeCut(
         id=cut.id,
         sequence=cut.sequence,
         made_at=iso_time(site.hub.clock.now_ms()),
-        storage=absolute_url(site.admin.settings.storage.url),
+        storage=url,
         lifetime_s=limits.CUT_LIFETIME_S,
+        others=tuple(
+            [
+                ShardCut(id=other.id, sequence=other.sequence, storage=shard_url(url, number))
+                for number, other in enumerate(others, 1)
+            ]
+        ),
     )
 
 
