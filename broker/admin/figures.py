@@ -44,25 +44,25 @@ class Figures:
     """The figures of this process."""
 
     def __init__(self, hub: Hub, node: Node) -> None:
-        self._hub = hub
+        self._access = hub.access
+        self._client = hub.client
         self._node = node
 
     def all(self) -> list[Figure]:
         """Return them as they are now."""
-        client = self._hub.client
         return [
             *self._of_node(),
             *self._dropped(),
-            *_of_commits(client),
+            *_of_commits(self._client),
             *self._of_storage(),
-            *_of_quotas(client),
+            *_of_quotas(self._client),
         ]
 
     def _of_node(self) -> Iterator[Figure]:
         node, lag = self._node.view(), self._node.lag()
         labels = {"version": node.version, "storage": node.storage, "python": node.python}
         yield figure("info", "What runs here.", [("", labels, 1)])
-        access = self._hub.access
+        access = self._access
         counters = asdict(self._node.own_counters())
         metrics: list[_Single] = [
             ("uptime_seconds", "How long the broker runs.", node.uptime_ms / 1000),
@@ -72,7 +72,7 @@ class Figures:
             (
                 "uncommitted_bytes",
                 "Memory of what is not durable yet.",
-                self._hub.client.turns.uncommitted_bytes(),
+                self._client.turns.uncommitted_bytes(),
             ),
             ("bans", "Clients, users and addresses that are kept out.", len(access.bans.all())),
             ("banned_logins_total", "Logins refused for a ban.", access.bans.refused_count),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -11,9 +12,8 @@ from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
 from broker.engine.session_traffic import Session
 from broker.engine.shard import Shard
-from broker.stepping import in_steps, one_by_one
+from broker.stepping import in_steps
 from config import limits
-from protocols.mqtt.topic_filters import matches
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.retained_messages import RetainedMessage
 
@@ -84,10 +84,14 @@ class ListingClient:
 
     async def retained(self, after: str, limit: int, topic_filter: str) -> ListedPage[RetainedView]:
         """Return the retained messages behind a topic, of topics that a filter matches."""
-        topics = one_by_one(self._retained.topics(), limits.LISTED_NAMES_PER_STEP)
-        found = [topic async for topic in topics if matches(topic_filter, topic)]
-        names, following = await page_of(found, str, after, limit)
-        items = [_retained_view(one) for topic in names for one in self._retained.matching(topic) if one]
+        found: list[RetainedMessage] = []
+        for message in self._retained.matching(topic_filter):
+            if message is None:  # others have their turn
+                await asyncio.sleep(0)
+            else:
+                found.append(message)
+        messages, following = await page_of(found, lambda message: message.topic, after, limit)
+        items = list(map(_retained_view, messages))
         return ListedPage(items, len(found), following)
 
 
