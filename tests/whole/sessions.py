@@ -644,12 +644,17 @@ class Sessions:
             if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]:
                 session.pending.remove(copy)
                 return self._sent(session, copy, fields)
-        for key in session.shared:
-            group = self.groups[key]
-            for copy in group.pending:  # returned by this very session
-                if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]:
-                    group.pending.remove(copy)
-                    return self._sent(session, replace(copy, qos=fields["qos"]), fields)
+        returned = [  # by this very session, with the QoS that one of its groups gives it
+            (_granted(copy.qos, way.qos) != fields["qos"], group, copy)
+            for group, way in [(self.groups[key], way) for key, way in session.shared.items()]
+            for copy in group.pending
+            if copy.again and copy.body == fields["body"] and copy.topic == fields["topic"]
+        ]
+        for _, group, copy in sorted(returned, key=lambda one: one[0])[:1]:
+            group.pending.remove(copy)
+            again = replace(copy, qos=fields["qos"], shared=group)
+            self.given.append((session, again))
+            return self._sent(session, again, fields)
         for copy in session.repeats:  # taken for that of a group, which came under another packet identifier
             if copy.perhaps_shared and copy.body == fields["body"] and copy.topic == fields["topic"]:
                 session.repeats.remove(copy)
