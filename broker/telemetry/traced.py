@@ -32,7 +32,9 @@ class TracedClient(ShardClient):
     def __init__(self, client: ShardClient, sampling: Sampling, spans: Spans, clock: Clock) -> None:
         vars(self).update(vars(client))
         notes = _Notes(sampling, spans, clock)
-        self.publishing = cast(PublishingClient, _TracedPublishing(client.publishing, client.commits, notes))
+        self.publishing = cast(
+            PublishingClient, _TracedPublishing(client.publishing, client.commits.beside, notes)
+        )
         self.consuming = cast(ConsumingClient, _TracedConsuming(client.consuming, notes))
         self.settling = cast(SettlingClient, _TracedSettling(client.settling, notes))
 

@@ -53,7 +53,7 @@ class ShardedPublishing:
         self.is_here = True
         for name in (
             "match", "route", "named", "through", "joined", "open_to", "unconditional", "plan", "join",
-            "is_remembered", "next_offset", "apply",
+            "is_remembered", "apply",
         ):  # fmt: skip
             setattr(self, name, getattr(local, name))
 
@@ -111,6 +111,12 @@ class ShardedPublishing:
         plan.durable = True  # there, or not: who waits is told by the other workers
         return ACCEPTED
 
+    def next_offset(self, name: Name) -> int:
+        """See `PublishingClient`; of a queue of another worker it is not known, and 0."""
+        if self._neighbours.directory.get(name) is not None:
+            return 0
+        return self._local.next_offset(name)
+
     def judge(
         self,
         wanted: Iterable[tuple[traffic.PublishPlan, list[bytes], list[EnvelopeTemplate] | None]],
@@ -142,6 +148,11 @@ class ShardedCommits:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._local, name)
+
+    @property
+    def beside(self) -> CommitClient:
+        """See `CommitClient`: what is durable here."""
+        return self._local
 
     def wait(self, waiter: Waiter, token: int) -> None:
         """See `CommitClient`."""

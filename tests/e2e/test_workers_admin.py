@@ -583,3 +583,61 @@ def test_events_of_both_workers_reach_a_consumer_once(workers, api, connect, nam
     )
     until(lambda: len(told()) >= len(expected), 6, told=lambda: told())
     assert told() == expected
+
+
+# other interfaces
+
+
+def test_messages_of_a_queue_of_another_worker_are_taken_over_rabbitmqs_api(rabbitmq, api, far):
+    wanted = {"count": 2, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    found = ok(rabbitmq.post(f"/queues/%2F/{far}/get", json=wanted))
+    assert [(each["payload"], each["message_count"]) for each in found] == [("0", 1), ("1", 1)]
+    assert browsed(api, far) == ["2"]
+
+
+def test_definitions_of_both_workers_are_exported_and_imported(workers, api, rabbitmq, connect, name):
+    ok(api.put(f"/vhosts/{name}", json={}))
+    for number in (0, 1):
+        channel = connect(number, vhost=name).channel()
+        channel.exchange_declare("x", "topic", durable=True)
+        channel.queue_declare(f"q{number}", durable=True)
+        channel.queue_bind(f"q{number}", "x", f"key.{number}")
+    document = ok(rabbitmq.get(f"/definitions/{name}"))
+    assert sorted(each["name"] for each in document["queues"]) == ["q0", "q1"]
+    assert sorted(each["destination"] for each in document["bindings"]) == ["q0", "q1"]
+    ok(api.put(f"/vhosts/{name}-2", json={}))
+    assert rabbitmq.post(f"/definitions/{name}-2", json=document).is_success
+    for number in (0, 1):
+        channel = connect(number, vhost=f"{name}-2").channel()
+        channel.confirm_delivery()
+        channel.basic_publish("x", f"key.{number}", b"x", mandatory=True)
+        assert channel.queue_declare(f"q{number}", passive=True).method.message_count == 1
+
+
+def test_every_page_shows_what_is_at_another_worker(workers, api, connect, far):
+    connect(1)
+    pages = ["/", "/queues", f"/queues/{far}", "/streams", "/scheduled", "/dead-letters", "/connections"]
+    pages += ["/sessions", "/exchanges", "/retained", "/epochs", "/topics", "/vhosts", "/users", "/quotas"]
+    pages += ["/bans", "/policies"]
+    with client_of(workers, "") as client:
+        texts = {page: client.get(page, headers={"accept": "text/html"}) for page in pages}
+        assert {page: told.status_code for page, told in texts.items() if told.status_code != 200} == {}
+    assert far in texts["/queues"].text
+    assert texts["/connections"].text.count('"danger">Close') == 2  # ours, and the one that made the queue
+
+
+def test_followed_topic_has_what_is_published_at_another_worker(workers, connect):
+    with client_of(workers, "/api/v1") as client, client.stream("GET", "/topics/tail?filter=far/%23") as told:
+        lines = told.iter_lines()
+        assert next(lines) == "{}"
+        connect(1).channel().basic_publish("amq.topic", "far.off", b"heard")
+        assert '"far/off"' in next(lines)
+
+
+def test_shovel_moves_from_and_to_queues_of_another_worker(api, far, near):
+    for source, target in ((far, near), (near, far)):
+        value = {"src-uri": "amqp://", "src-queue": source, "dest-uri": "amqp://", "dest-queue": target}
+        ok(api.put("/parameters/shovel/over", json={"value": value}))
+        until(lambda queue=target: browsed(api, queue) == ["0", "1", "2"])
+        ok(api.delete("/parameters/shovel/over"))
+        assert browsed(api, source) == []

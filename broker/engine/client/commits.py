@@ -28,6 +28,11 @@ class CommitClient:
         """Return what keeps commits from being durable at the moment, if that is known."""
         return self._shard.store.trouble
 
+    @property
+    def beside(self) -> CommitClient:
+        """The same for who only watches what others wait for, and takes nothing of that away."""
+        return self
+
     def wait(self, waiter: Waiter, token: int) -> None:
         """Have `waiter` told `token` when everything done so far is durable."""
         self._context.commit.wait(waiter, token)
