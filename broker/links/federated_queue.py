@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pamqp import commands
 
+from broker.engine.answers import Answer
 from broker.links.amqp_peer import AmqpPeer, OpenHere, connect, connect_any
 from broker.links.amqp_uri import read_uri, without_login
 from broker.links.haul import NO_ACK, Haul
@@ -18,6 +19,8 @@ from broker.vhosts.hub import Hub
 from config import limits
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.methods import unchecked
+from queue_manager.errors import QueueManagerError
+from storage.errors import StorageError
 
 _PRIORITY: Final = -1
 """Behind the consumers there; they are no reason either for other links to fetch."""
@@ -89,8 +92,14 @@ class FederatedQueue(Link):
 
     def _look(self) -> None:
         """Fetch if somebody here has room, and pause if nobody has."""
+        self._federation.wants_more(self._queue).then(self._fetch_or_pause)
+
+    def _fetch_or_pause(self, answer: Answer[bool]) -> None:
         haul, settings = self._haul, self._settings
-        wants_more = self._federation.wants_more(self._queue)
+        try:
+            wants_more = answer.result()
+        except (QueueManagerError, StorageError):
+            wants_more = False  # the worker that has the queue is gone
         if haul is None or wants_more is self._is_fetching:
             return
         self._is_fetching = wants_more

@@ -61,7 +61,7 @@ class Federation:
         while not self._is_over:
             self._changed.clear()
             try:
-                self._look()
+                await self._look()
             except Exception:
                 _log.exception("federation.internal_error", vhost=self._hub.vhost.name)
             try:
@@ -70,13 +70,15 @@ class Federation:
             except TimeoutError:
                 pass
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         """Have the links that there are to be."""
         wanted: dict[_Key, UpstreamSettings] = {}
         if self._upstreams:
-            for federated in self._client.all():
+            for federated in await self._client.all():
                 for settings in self._upstreams_of(federated):
                     wanted[_Key(federated.kind, federated.name, settings.name)] = settings
+            if self._is_over:
+                return
         for key in list(self._links):
             if self._links[key][0] != wanted.get(key):
                 _, link = self._links.pop(key)

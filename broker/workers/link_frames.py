@@ -73,6 +73,7 @@ _ALLOWED: Final = {
     ("broker.workers.remote_consumers", "RemoteGroup"),
     ("broker.engine.elsewhere", "FilterFact"),
     ("broker.admin.node", "CounterView"),
+    ("broker.engine.client.federating", "Federated"),
     ("broker.engine.client.listings", "ListedPage"),
     ("broker.engine.client.listings", "RetainedView"),
     ("broker.engine.client.listings", "SessionView"),

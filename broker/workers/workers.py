@@ -25,6 +25,7 @@ from broker.workers.serving_link import Served, Service
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.sharded_queues import HOME
 from broker.workers.shared_backups import SharedBackups
+from broker.workers.shared_federation import OwnFederation, SharedFederation
 from broker.workers.shared_listings import OwnListings, SharedListings
 from broker.workers.shared_quotas import QuotaExchange, SharedQuotas
 from broker.workers.shared_state import SharedState
@@ -63,7 +64,11 @@ class Workers:
         listings = SharedListings(local.shard, self.ask_others)
         backups = SharedBackups(local.backups, self.count, self.ask, self.ask_others)
         vars(self.client).update(
-            self.shared.client_parts(), quotas=shared_quotas, listings=listings, backups=backups
+            self.shared.client_parts(),
+            quotas=shared_quotas,
+            listings=listings,
+            backups=backups,
+            federation=SharedFederation(local.federation, self, self.ask_others),
         )
         self._progress: list[Callable[[], None]] = []
         self._parts: dict[str, Any] = {
@@ -77,6 +82,7 @@ class Workers:
             "directory": self.directory,
             "listings": OwnListings(local.listings),
             "backups": local.backups,
+            "federation": OwnFederation(local.federation),
             "quotas": local.quotas,
             "quota_exchange": self._quotas,
             "shared": self.shared,

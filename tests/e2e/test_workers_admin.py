@@ -641,3 +641,18 @@ def test_shovel_moves_from_and_to_queues_of_another_worker(api, far, near):
         until(lambda queue=target: browsed(api, queue) == ["0", "1", "2"])
         ok(api.delete("/parameters/shovel/over"))
         assert browsed(api, source) == []
+
+
+def test_federated_queue_of_another_worker_fetches_for_its_consumer(workers, api, connect, name):
+    ok(api.put(f"/vhosts/{name}", json={}))
+    upstream = connect(0).channel()
+    upstream.confirm_delivery()
+    upstream.queue_declare(name, durable=True)
+    upstream.basic_publish("", name, b"fetched")
+    channel = connect(1, vhost=name).channel()
+    channel.queue_declare(name, durable=True)
+    base = f"/vhosts/{name}"
+    ok(api.put(f"{base}/parameters/federation-upstream/up", json={"value": {"uri": "amqp:///%2F"}}))
+    ok(api.put(f"{base}/policies/up", json={"pattern": ".*", "definition": {"federation-upstream": "up"}}))
+    collector = amqp.Collector(channel, name)
+    assert collector.wait(1)[0].body == b"fetched"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from broker.engine.answers import answered
 from broker.engine.call_names import Name, VhostName
 from broker.engine.shard import Shard
 from queue_manager.address import DEFAULT_VHOST, local_name, vhost_of
@@ -27,7 +28,7 @@ class FederationClient:
     def __init__(self, shard: Shard) -> None:
         self._queues = shard.manager.queues
 
-    def all(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Federated]:
+    async def all(self, *, vhost: VhostName = DEFAULT_VHOST) -> list[Federated]:
         """Return what policies of a virtual host give upstreams; streams and what is not durable have
         none.
         """
@@ -49,6 +50,7 @@ class FederationClient:
                     found.append(Federated("queue", local_name(queue.name), held))
         return found
 
+    @answered
     def wants_more(self, name: Name) -> bool:
         """Return whether a queue has nothing that waits, and a consumer that would take something at once;
         those of negative priority do not count, as which other brokers consume.
