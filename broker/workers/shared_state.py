@@ -131,8 +131,8 @@ class SharedState:
         vhosts: Mapping[str, StoredVhost],
         policies: Iterable[PolicyFields],
         bans: Iterable[tuple[BanKey, StoredBan]],
-    ) -> None:
-        """Have all as the home worker has it."""
+    ) -> Awaitable[object]:
+        """Have all as the home worker has it; by the time what this returns is done, users too."""
         local = self._local
         for name, kept in local.vhosts.kept().items():
             if name not in vhosts:
@@ -152,6 +152,7 @@ class SharedState:
             self.take_ban(banned_key, None)
         for banned_key, ban in banned.items():
             self.take_ban(banned_key, ban)
+        return self.read_users("")  # they may have changed since they were read at the start
 
     def take_vhost(self, name: str, kept: StoredVhost) -> Awaitable[None] | None:
         """Have a virtual host so; one that is being deleted is empty when what this returns is done."""

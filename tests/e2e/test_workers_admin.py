@@ -18,7 +18,7 @@ from broker.app import Broker
 from broker.workers.worker_place import WorkerPlace
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.settings import Settings
-from config.users_file import save_users
+from config.users_file import load_users, save_users
 from tests.e2e import amqp
 from tests.e2e.mqtt import MqttClient
 from tests.waiting import until
@@ -217,6 +217,22 @@ def test_user_changed_over_http_is_known_at_both_workers_at_once(workers, api, c
     for connection in connections:
         with pytest.raises(AMQPError):
             connection.channel()
+
+
+def test_worker_that_comes_reads_users_that_changed_since_its_start(workers, api, connect):
+    user(api, "before")
+    users = [*load_users(workers.users_file).users]
+    users.append(users[-1].model_copy(update={"name": "after"}))
+    save_users(workers.users_file, UsersSettings(users=tuple(users)))
+    with pytest.raises(AMQPConnectionError):
+        workers.amqp(1, user="after")
+    home, other = [broker._workers.shared for broker in workers.brokers]
+
+    async def greeted() -> None:
+        await other.take_all(*home._all())
+
+    workers.call(greeted())
+    connect(1, user="after")
 
 
 def test_worker_that_was_away_has_what_was_changed_meanwhile(own_workers):
@@ -638,7 +654,7 @@ def test_shovel_moves_from_and_to_queues_of_another_worker(api, far, near):
     for source, target in ((far, near), (near, far)):
         value = {"src-uri": "amqp://", "src-queue": source, "dest-uri": "amqp://", "dest-queue": target}
         ok(api.put("/parameters/shovel/over", json={"value": value}))
-        until(lambda queue=target: browsed(api, queue) == ["0", "1", "2"])
+        until(lambda: browsed(api, target) == ["0", "1", "2"])  # noqa: B023 - called at once
         ok(api.delete("/parameters/shovel/over"))
         assert browsed(api, source) == []
 
