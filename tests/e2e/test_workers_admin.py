@@ -287,6 +287,8 @@ def test_connections_of_both_workers_are_shown_and_ended(workers, api, rabbitmq,
     assert len(ok(rabbitmq.get("/queues/%2F/seen-0"))["consumer_details"]) == 2
     totals = ok(rabbitmq.get("/overview"))["object_totals"]
     assert totals["connections"] == ok(api.get("/overview"))["totals"]["connections"] >= 2
+    assert [node["processors"] for node in ok(rabbitmq.get("/nodes"))] == [2]
+    assert ok(rabbitmq.get("/health/checks/below-node-connection-limit")) == {"status": "ok"}
     for view in found:
         ok(api.delete(f"/connections/{view['id']}"))
     for connection in connections:

@@ -93,7 +93,7 @@ def _listeners(asking: Asking) -> list[dict[str, Any]]:
 async def nodes(asking: Asking) -> Response:
     """List the one node there is."""
     asking.check_monitoring()
-    return answer([_node_item(asking)])
+    return answer([await _node_item(asking)])
 
 
 @calls.add("GET", "/nodes/{node}")
@@ -102,7 +102,7 @@ async def node(asking: Asking) -> Response:
     asking.check_monitoring()
     if asking.part("node") != NODE:
         raise Problem(404, "not_found", "Not Found")
-    return answer(_node_item(asking))
+    return answer(await _node_item(asking))
 
 
 @calls.add("GET", "/nodes/{node}/memory")
@@ -126,8 +126,8 @@ async def rebalance(asking: Asking) -> Response:
     return nothing()
 
 
-def _node_item(asking: Asking) -> dict[str, Any]:
-    view = asking.site.node.view()
+async def _node_item(asking: Asking) -> dict[str, Any]:
+    view = await asking.site.node.whole_view()
     return {
         "name": NODE,
         "type": "disc",
@@ -146,7 +146,7 @@ def _node_item(asking: Asking) -> dict[str, Any]:
         "partitions": [],
         "being_drained": False,
         "run_queue": 0,
-        "processors": 1,
+        "processors": max(1, len(asking.site.node.workers_up())),
         "rates_mode": "basic",
         "applications": [{"name": PRODUCT, "description": PRODUCT, "version": VERSION}],
     }
@@ -313,7 +313,7 @@ async def _version(site: Site) -> Response:
 async def _has_room(site: Site) -> Response:
     """Return whether one client more would be let in."""
     count = await site.node.connection_count()
-    if count < limits.CONNECTIONS_MAX:
+    if count < limits.CONNECTIONS_MAX * max(1, len(site.node.workers_up())):
         return answer({"status": "ok"})
     return answer({"status": "failed", "reason": "node connection limit is reached"}, 503)
 
