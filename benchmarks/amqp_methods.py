@@ -147,7 +147,7 @@ def ask(target: Target, asking: Event, answers: mp.Queue[float]) -> None:
 def bodies(target: Target, seconds: float) -> Figures:
     asking = mp.Event()
     answers: mp.Queue[float] = mp.Queue()
-    asker = mp.Process(target=ask, args=(target, asking, answers))
+    asker = mp.Process(target=ask, args=(target, asking, answers), daemon=True)
     asker.start()
     answers.get()
     publisher = target.amqp(60)

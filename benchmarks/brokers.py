@@ -74,19 +74,21 @@ class Broker:
 def peer(text: str) -> Broker:
     """Read a peer from the command line: `rabbitmq,amqp=5672,mqtt=1883`, with more of the same form.
 
-    `host`, `user`, `password`, `pid` (its processor time and memory are told), `version`, and for TLS
-    `amqps`, `mqtts` and `ca`, the file of the authority of its certificate. Raises ArgumentTypeError.
+    `nats` is the port of NATS. `host`, `user`, `password`, `pid` (its processor time and memory are told),
+    `version`, and for TLS `amqps`, `mqtts` and `ca`, the file of the authority of its certificate. Raises
+    ArgumentTypeError.
     """
     name, *parts = text.split(",")
     given = dict(part.partition("=")[::2] for part in parts)
     try:
-        amqp, mqtt, amqps, mqtts, pid = (
-            int(given.pop(key, 0)) for key in ("amqp", "mqtt", "amqps", "mqtts", "pid")
+        amqp, mqtt, nats, amqps, mqtts, pid = (
+            int(given.pop(key, 0)) for key in ("amqp", "mqtt", "nats", "amqps", "mqtts", "pid")
         )
         version, ca_file = given.pop("version", "unknown"), given.pop("ca", "")
-        if not amqp + mqtt or not given.keys() <= {"host", "user", "password"}:
+        if not amqp + mqtt + nats or not given.keys() <= {"host", "user", "password"}:
             raise ValueError
-        target = replace(Target(name=name, amqp_port=amqp, mqtt_port=mqtt, pid=pid), **given)  # type: ignore[arg-type]
+        ports = Target(name=name, amqp_port=amqp, mqtt_port=mqtt, nats_port=nats, pid=pid)
+        target = replace(ports, **given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME,amqp=PORT,mqtt=PORT,...") from None
     tls = replace(target, amqp_port=amqps, mqtt_port=mqtts, ca_file=ca_file) if ca_file else None

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.brokers import Broker
-from benchmarks.load import amqp, amqp10, mqtt
+from benchmarks.load import amqp, amqp10, jetstream, mqtt
 from benchmarks.load.target import Target
 
-SLUICEMQ, RABBITMQ, MOSQUITTO = "sluicemq", "rabbitmq", "mosquitto"
+SLUICEMQ, RABBITMQ, MOSQUITTO, NATS = "sluicemq", "rabbitmq", "mosquitto", "nats"
 # SluiceMQ takes a quorum queue for what it is to clients: a durable queue. Both sides get the same declare.
 QUORUM = {"x-queue-type": "quorum"}
 LARGE: dict[str, Any] = {
@@ -116,6 +116,14 @@ def _amqp(name: str, title: str, ratio_min: float, clients: Any = amqp, **load: 
     return Scenario(name, title, RABBITMQ, _rate(ratio_min), run)
 
 
+def _jetstream(name: str, title: str, **load: Any) -> Scenario:
+    def run(broker: Broker, effort: Effort) -> dict[str, Any]:
+        wanted = amqp.AmqpLoad(seconds=effort.seconds, queue_arguments=QUORUM, **load)
+        return (jetstream if broker.name == NATS else amqp).run_together(broker.target, wanted)
+
+    return Scenario(name, title, NATS, _rate(1.0), run)
+
+
 def _drain(broker: Broker, effort: Effort) -> dict[str, Any]:
     load = amqp.AmqpLoad(seconds=effort.drain_publish_seconds, messages=effort.drain_messages)
     return amqp.run_publish_then_drain(broker.target, load)
@@ -180,6 +188,8 @@ SCENARIOS = (
     _amqp("amqp-durable-100B", _QUORUM_TITLE, 1.5, queue_arguments=QUORUM),
     _amqp("amqp-durable-1KB", "the same with 1 KB bodies", 1.5, size=1_024, queue_arguments=QUORUM),
     _amqp("amqp-durable-64KB", "the same with 64 KiB bodies", 1.0, **LARGE),
+    _jetstream("jetstream-100B", "durable, acknowledged; the peer over its own protocol, a stream in files"),
+    _jetstream("jetstream-1KB", "the same with 1 KB bodies", size=1_024),
     _amqp("amqp-topic-1", _TOPIC_TITLE, 1.0, topic_bindings=1),
     _amqp("amqp-topic-1000", "the same with 1,000 bindings", 1.0, topic_bindings=1_000),
     _amqp("amqp-fanout-10", "durable, confirms, to 10 classic queues, one of them consumed", 1.0, fanout=10),

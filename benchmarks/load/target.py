@@ -80,6 +80,7 @@ class Target(bench_clients.Target):
     name: str = ""
     pid: int = 0
     http_port: int = 0
+    nats_port: int = 0
     ca_file: str = ""
 
     def connect(self, port: int, wait_s: float) -> socket.socket:
