@@ -282,6 +282,8 @@ class Link(LinkWire):
 
         def found(told: Any) -> RemoteClaim:
             claim_number, attempts, group = told
+            if (known := self.claims.get(claim_number)) is not None:
+                return known
             consumer.group = group
             claim = RemoteClaim(consumer, claim_number, Message(0, offset, None, _NO_TEMPLATE, 0), attempts)
             self.claims[claim_number] = claim

@@ -425,8 +425,7 @@ class Served(LinkWire):
 
     def _find_claim(self, queue: str, group_id: str, offset: int) -> tuple[int, int, RemoteGroup]:
         source = self.client.consuming.find(queue)
-        found: Any = self.client.settling.find_claim(source, group_id, offset)
-        claim: Claim = found.result() if isinstance(found, Answer) else found
+        claim = self.client.settling.find_claim(source, group_id, offset).result()
         number = self._numbers.get(claim) or self.hold([claim])
         group = self.client.settling.durable_group_of(claim)
         told = RemoteGroup(group_id, group_id, queue, "", group is not None)

@@ -420,9 +420,12 @@ class SettlingClient:
         """Give a claim a new lease from now; False if it is no claim any more."""
         return self._manager.consumption.extend(cast(Claim, claim), lease_ms, now_ms)
 
-    def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> traffic.Claim:
-        """Return the claim a control topic names; raises GroupNotFound, InvalidAddress."""
-        return self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset)
+    def find_claim(self, queue: traffic.Source, group_id: str, offset: int) -> Answer[traffic.Claim]:
+        """Return the claim a control topic names; comes to GroupNotFound, InvalidAddress."""
+        try:
+            return Answer.given(self._manager.consumption.find_claim(cast(Queue, queue), group_id, offset))
+        except QueueManagerError as error:
+            return Answer.failed(error)
 
     def durable_group_of(self, claim: traffic.Claim) -> traffic.Group | None:
         """Return the group of a claim that is in flight, if its queue is stored; None otherwise."""

@@ -105,7 +105,7 @@ class Queues:
         settling = self._client.settling
         queue = self.find(name)
         try:
-            claim = settling.find_claim(queue, group, offset)
+            claim = await settling.find_claim(queue, group, offset)
         except QueueManagerError:
             return await self._client.messages.remove(name, offset, group=group)
         durable_group = settling.durable_group_of(claim)

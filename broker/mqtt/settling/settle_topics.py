@@ -22,7 +22,7 @@ from broker.access.login import NotPermitted
 from broker.access.rights import Action, Kind
 from broker.clients import claim_controls
 from broker.engine.answers import Answer
-from broker.engine.traffic import Claim
+from broker.engine.traffic import Claim, Source
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.publish_answers import Publisher
 from broker.properties.single import aliased_value, single_values
@@ -119,14 +119,21 @@ class SettleTarget(ControlTarget):
         if verb in CALL_VERBS:
             raise InvalidArgument(f"{verb} is for AMQP clients")
         values = user_properties(self._shape.properties, _PROPERTIES)
-        settling = client.core.settling
-        now_ms = client.clock.now_ms()
         queue = client.core.consuming.find(self._address.name, client.caller)
         group_id = values.get("group-id")
         if group_id is None or "message-id" not in values:
             raise InvalidArgument(f"{verb} needs user properties message-id and group-id")
         check_group(client, group_id)
-        claim = settling.find_claim(queue, group_id, offset_of(values["message-id"], queue.name))
+        offset = offset_of(values["message-id"], queue.name)
+        found = client.core.settling.find_claim(queue, group_id, offset)
+        if found.is_done:
+            return Answer.given(self._settle(client, queue, values, found.result()))
+        return found.map(partial(self._settle, client, queue, values))
+
+    def _settle(self, client: MqttClient, queue: Source, values: dict[str, str], claim: Claim) -> bool:
+        """Do with a claim what was asked; whether it is to be durable."""
+        settling, verb = client.core.settling, self._address.verb
+        now_ms = client.clock.now_ms()
         _check_meant(client, claim, values.get("attempts"))
         claim_controls.check_delay(values, verb, stream=queue.policy.stream)
         group = settling.durable_group_of(claim) if self._shape.qos > 0 else None
@@ -135,13 +142,15 @@ class SettleTarget(ControlTarget):
         elif verb == "$nack":
             claim_controls.hand_back(settling, claim, values, now_ms)
         elif verb == "$reject":
-            _log.info("queue.rejected", queue=queue.name, group=group_id, reason=values.get("reason", ""))
+            _log.info(
+                "queue.rejected", queue=queue.name, group=values["group-id"], reason=values.get("reason", "")
+            )
             settling.reject([claim], now_ms)
         else:
             claim_controls.extend(settling, claim, values, queue.policy.visibility_timeout_ms, now_ms)
         if group is not None:
             settling.write_soon(group)
-        return Answer.given(group is not None)
+        return group is not None
 
 
 class CommitTarget(ControlTarget):
@@ -205,6 +214,8 @@ def _check_meant(client: MqttClient, claim: Claim, attempts: str | None) -> None
 
     `attempts` tells them apart, whoever says it; without it the claim has to be the client's own.
     """
+    if not claim.is_in_flight:
+        raise InvalidArgument("the message is not in flight any more")
     if attempts is None:
         if not client.consumers.holds(claim):
             raise InvalidArgument(

@@ -243,8 +243,7 @@ class DistantCommits:
 def _queue_of(arguments: tuple[Any, ...]) -> object:
     """Return the name of the queue that a call is about, as far as that can be seen."""
     first = arguments[0] if arguments else None
-    group = getattr(first, "group", None)
-    return group.queue_name if group is not None else getattr(first, "name", first)
+    return getattr(first, "name", first)
 
 
 def distant_client(distance: Distance, of: type[ShardClient] = ShardClient) -> type[ShardClient]:

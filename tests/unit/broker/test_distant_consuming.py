@@ -418,6 +418,39 @@ async def test_an_mqtt_client_lost_before_the_answer_leaves_no_consumer_and_no_g
         await until_so(is_left)
 
 
+async def test_control_topics_settle_what_they_name(broker: Broker) -> None:
+    await filled(broker, "q", b"one", b"two", b"three")
+
+    def control(verb: str, offset: int, packet_id: int) -> bytes:
+        props = user_property("message-id", f"q:{offset}") + user_property("group-id", "g")
+        return publish(f"$queue/q/{verb}", qos=1, packet_id=packet_id, props=props)
+
+    def client() -> list[tuple[int, int]]:
+        raw = RawMqtt(broker.ports["mqtt"])
+        raw.send_bytes(subscribe("$queue/q", props=user_property("consumer-group", "g")))
+        kinds = [packet.kind for packet in (raw.read() for _ in range(4)) if packet is not None]
+        assert sorted(kinds) == [PUBLISH, PUBLISH, PUBLISH, SUBACK]
+        asked = [
+            control("$ack", 0, 1),
+            control("$reject", 1, 2),
+            control("$ack", 0, 3),
+            control("$ack", 7, 4),
+        ]
+        raw.send_bytes(b"".join([*asked, control("$extend", 2, 5)]))
+        answers = [raw.expect(PUBACK).body for _ in range(5)]
+        raw.drop()
+        return [(int.from_bytes(each[:2], "big"), each[2] if len(each) > 2 else 0) for each in answers]
+
+    told = await asyncio.to_thread(client)
+    assert sorted(told) == [(1, 0), (2, 0), (3, 0x90), (4, 0x90), (5, 0)]
+
+    async def is_settled() -> bool:
+        group = await broker.admin.group("q", "g")
+        return (group.ready, group.in_flight) == (1, 0)
+
+    await until_so(is_settled)
+
+
 async def test_a_session_that_comes_back_consumes_again(broker: Broker) -> None:
     await filled(broker, "q", b"one")
     never = b"\x11\xff\xff\xff\xff"
