@@ -1,11 +1,15 @@
 """MQTT over several workers: clients cannot tell which worker they are connected to."""
 
+import os
+import signal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from zlib import crc32
 
 import pika
 import pytest
 
+from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import (
     CONNACK,
     PUBACK,
@@ -28,7 +32,9 @@ from tests.e2e.raw_mqtt import (
     string,
     subscribe,
 )
-from tests.e2e.several_workers import SeveralWorkers, connected, several_workers
+from tests.e2e.several_workers import SeveralWorkers, connected, default_settings, several_workers
+from tests.e2e.workers import pids
+from tests.waiting import until
 
 LASTING = b"\x11" + struct.pack(">I", 3600)
 
@@ -352,3 +358,101 @@ def test_client_whose_home_is_away_is_told_so_within_seconds(version: int) -> No
         other = connected(two.port(0), two.client_of(0), version)
         other.quiet()
         other.drop()
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_publish_for_a_session_of_a_worker_that_is_away_is_refused(version: int) -> None:
+    with several_workers(2) as two:
+        session = connected(two.port(0), two.client_of(1), clean=False, props=LASTING)
+        subscribed(session, "kept", 1)
+        publisher = connected(two.port(0), two.client_of(0), version)
+        two.run(two.brokers[1].stop())
+        publisher.send_bytes(publish("kept", b"lost", qos=1, version=version))
+        if version == V311:
+            assert publisher.farewell() is None
+        else:
+            assert publisher.expect(PUBACK).body[2] == 0x83
+            assert published(publisher, "others", b"", 1) == 0x10
+        session.drop()
+
+
+def test_publish_that_a_full_session_of_another_worker_refuses_is_answered_in_order() -> None:
+    settings = default_settings()
+    sessions = settings.mqtt.sessions.model_copy(update={"max_queued_messages": 10, "drop": "reject"})
+    mqtt = settings.mqtt.model_copy(update={"sessions": sessions})
+    with several_workers(2, settings.model_copy(update={"mqtt": mqtt})) as two:
+        session_id = two.client_of(1)
+        session = connected(two.port(0), session_id, clean=False, props=LASTING)
+        subscribed(session, "kept/full", 1)
+        session.drop()
+        two.until_gone(session_id)
+        publisher = connected(two.port(0), two.client_of(0))
+        for number in range(30):
+            topic = "kept/none" if number % 3 == 2 else "kept/full"
+            publisher.send_bytes(publish(topic, b"%d" % number, qos=1, packet_id=number + 1))
+        answers = [publisher.expect(PUBACK).body for _ in range(30)]
+        codes = {struct.unpack(">H", each[:2])[0]: each[2] if len(each) > 2 else 0 for each in answers}
+        assert sorted(codes) == list(range(1, 31))
+        assert [number for number in codes if (number - 1) % 3 != 2] == [n for n in range(1, 31) if n % 3]
+        kept = [code for number, code in codes.items() if (number - 1) % 3 != 2]
+        assert kept == [0] * 10 + [0x97] * 10
+
+
+@pytest.mark.extension
+def test_kills_of_a_worker_lose_nothing_that_was_confirmed(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = own_broker({"workers": 2})
+    ids = [next(f"c{n}" for n in range(99) if _home(f"c{n}") == home) for home in (0, 1)]
+    session = connected(broker.mqtt_port, ids[1], clean=False, props=LASTING)
+    subscribed(session, "kept/#", 1)
+    session.drop()
+    publisher = connected(broker.mqtt_port, ids[0])
+    confirmed: list[int] = []
+    refused_count = 0
+    number = 0
+    for _ in range(4):
+        until_number = number + 300
+        while number < until_number:
+            batch = range(number, number + 20)
+            publisher.send_bytes(
+                b"".join(
+                    publish("kept/a", b"%d" % each, qos=1, packet_id=each % 60_000 + 1) for each in batch
+                )
+            )
+            if number == until_number - 160:
+                os.kill(pids(broker)[1], signal.SIGKILL)
+            for each in batch:
+                answer = publisher.expect(PUBACK).body
+                assert struct.unpack(">H", answer[:2])[0] == each % 60_000 + 1
+                if len(answer) > 2 and answer[2] >= 0x80:
+                    refused_count += 1
+                else:
+                    confirmed.append(each)
+            number += 20
+        until(lambda: broker_answers(broker, ids[1]))
+    assert refused_count
+    assert confirmed
+    session = connected(broker.mqtt_port, ids[1], clean=False, props=LASTING)
+    assert session.connack.body[0] == 1
+    found: set[int] = set()
+    published(publisher, "kept/last", b"-1", 1)
+    while -1 not in found:
+        received = session.expect(PUBLISH)
+        found.add(int(payload_of(received)))
+        at = 2 + struct.unpack_from(">H", received.body)[0]
+        session.send_bytes(acknowledgement(PUBACK, struct.unpack_from(">H", received.body, at)[0]))
+    assert found >= set(confirmed)
+
+
+def broker_answers(broker: BrokerProcess, client_id: str) -> bool:
+    """Whether the worker of a client is there, which is told apart from that of its session."""
+    client = RawMqtt(broker.mqtt_port, version=None)
+    client.send_bytes(connect(V5, next(f"x{n}" for n in range(99) if _home(f"x{n}") == _home(client_id))))
+    answer = client.read()
+    client.drop()
+    return answer is not None and answer.body[1] == 0
+
+
+def _home(client_id: str) -> int:
+    return crc32(f"/\x1d{client_id}".encode()) % 2
