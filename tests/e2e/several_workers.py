@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from broker.app import Broker
+from broker.connections.connection_views import ConnectionView
 from broker.workers.worker_place import WorkerPlace
 from config.settings import (
     AmqpListenerSettings,
@@ -82,6 +83,11 @@ class SeveralWorkers:
     def until_gone(self, client_id: str) -> None:
         """Wait until no worker serves a client."""
         until(lambda: not any(self.has(number, client_id) for number in range(self.count)))
+
+    def view(self, number: int, client_id: str) -> ConnectionView:
+        """Return what a worker tells of a client that it serves."""
+        views = [peer.describe() for peer in list(self.brokers[number].hub.transports)]
+        return next(view for view in views if view.description.client_id == client_id)
 
     def has(self, number: int, client_id: str) -> bool:
         """Return whether a worker serves a client."""

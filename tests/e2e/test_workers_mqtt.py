@@ -4,11 +4,18 @@ import os
 import signal
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
 from zlib import crc32
 
+import paho.mqtt.client as paho
 import pika
 import pytest
 
+from broker.network.tls.making import Authority, write_pair
+from config.access_settings import PermissionSettings, UserSettings, UsersSettings
+from config.settings import Settings
+from config.users_file import save_users
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import (
     CONNACK,
@@ -456,3 +463,79 @@ def broker_answers(broker: BrokerProcess, client_id: str) -> bool:
 
 def _home(client_id: str) -> int:
     return crc32(f"/\x1d{client_id}".encode()) % 2
+
+
+# TLS, WebSocket, proxies
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SeveralWorkers, Path]]:
+    """Two workers with TLS, WebSocket over TLS, and a port behind a proxy; `seven` logs in by certificate."""
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority.made()
+    write_pair(directory, "ca", authority.key, authority.certificate)
+    write_pair(directory, "server", *authority.issue("localhost", ["localhost", "127.0.0.1"], is_server=True))
+    write_pair(directory, "device", *authority.issue("device-7", is_server=False))
+    everything = PermissionSettings(configure=".*", write=".*", read=".*")
+    user = UserSettings(name="seven", certificates=("cn:device-7",), permissions=(everything,))
+    save_users(directory / "users.yaml", UsersSettings(users=(user,)))
+    pem = {"cert": f"{directory}/server.crt", "key": f"{directory}/server.key"}
+    tls = {**pem, "client_ca": f"{directory}/ca.crt", "client_certificate": "optional"}
+    settings = Settings.model_validate(
+        {
+            "storage": {"url": "memory:"},
+            "access": {
+                "users_file": f"{directory}/users.yaml",
+                "anonymous": "always",
+                "anonymous_permissions": [everything.model_dump()],
+            },
+            "listeners": {
+                "mqtt": {"port": 0, "proxy_protocol": True},
+                "amqp": {"port": 0},
+                "mqtts": {"port": 0, "tls": tls},
+                "mqtt_wss": {"port": 0, "tls": tls},
+                "mqtt_ws": {"port": 0},
+            },
+        }
+    )
+    with several_workers(2, settings) as two:
+        yield two, directory
+
+
+@pytest.mark.parametrize("home", [0, 1])
+@pytest.mark.parametrize("listener", ["mqtts", "mqtt_ws", "mqtt_wss"])
+def test_connection_with_tls_or_frames_is_relayed(
+    secured: tuple[SeveralWorkers, Path], listener: str, home: int
+) -> None:
+    two, directory = secured
+    client_id = two.client_of(home, listener)
+    transport: Literal["websockets", "tcp"] = "websockets" if "ws" in listener else "tcp"
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, transport=transport)
+    if listener != "mqtt_ws":
+        client.tls_set(f"{directory}/ca.crt", f"{directory}/device.crt", f"{directory}/device.key")
+    received: list[bytes] = []
+    client.on_message = lambda _client, _data, message: received.append(message.payload)
+    client.connect("127.0.0.1", two.port(0, listener))
+    client.loop_start()
+    until(lambda: two.has(home, client_id))
+    view = two.view(home, client_id)
+    assert view.peer.startswith("127.0.0.1:")
+    assert view.description.user == ("seven" if listener != "mqtt_ws" else "")
+    body = b"x" * 3_000_000  # more than a relay takes at a time
+    client.subscribe("large", 1)
+    client.publish("large", body, 1).wait_for_publish(20)
+    until(lambda: received)
+    assert received == [body]
+    client.disconnect()
+    client.loop_stop()
+    two.until_gone(client_id)
+
+
+def test_client_behind_a_proxy_keeps_its_address(secured: tuple[SeveralWorkers, Path]) -> None:
+    two, _ = secured
+    client_id = two.client_of(1, "proxied")
+    client = RawMqtt(two.port(0), version=None)
+    client.send_bytes(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 1883\r\n" + connect(V5, client_id))
+    client.expect(CONNACK)
+    assert two.view(1, client_id).peer == "192.0.2.7:4711"
+    client.drop()
