@@ -12,6 +12,7 @@ from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan, FilterFact, Here
 from broker.workers.asking_link import Link
 from broker.workers.retained_pages import FarPages, RetainedSearches, move_retained
+from protocols.mqtt.topic_filters import split_shared
 from queue_manager.audience import Audience, tell
 from queue_manager.outcomes import ACCEPTED, UNROUTED
 
@@ -155,7 +156,9 @@ class Topics:
             for log in sessions.logs:
                 if log.is_own:
                     continue
-                self._own.setdefault((vhost, log.filter, ""), FilterFact(log.filter, "", 1, True))
+                share, topic_filter = split_shared(log.filter)
+                fact = FilterFact(topic_filter, share, 0 if share else 1, True)
+                self._own.setdefault((vhost, topic_filter, share), fact)
 
     # called by other workers
 

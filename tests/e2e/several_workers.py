@@ -112,6 +112,10 @@ def several_workers(count: int, settings: Settings | None = None) -> Iterator[Se
             workers.stop()
 
 
+def settings_at(storage: Path) -> Settings:
+    return default_settings().model_copy(update={"storage": StorageSettings(url=str(storage))})
+
+
 def connected(
     port: int, client_id: str, version: int = V5, *, clean: bool = True, props: bytes = b""
 ) -> RawMqtt:

@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from zlib import crc32
@@ -29,6 +30,7 @@ from tests.e2e.raw_mqtt import (
     UNSUBSCRIBE,
     V5,
     V311,
+    WAIT_S,
     Packet,
     RawMqtt,
     acknowledgement,
@@ -39,7 +41,13 @@ from tests.e2e.raw_mqtt import (
     string,
     subscribe,
 )
-from tests.e2e.several_workers import SeveralWorkers, connected, default_settings, several_workers
+from tests.e2e.several_workers import (
+    SeveralWorkers,
+    connected,
+    default_settings,
+    settings_at,
+    several_workers,
+)
 from tests.e2e.workers import pids
 from tests.waiting import until
 
@@ -539,3 +547,111 @@ def test_client_behind_a_proxy_keeps_its_address(secured: tuple[SeveralWorkers, 
     client.expect(CONNACK)
     assert two.view(1, client_id).peer == "192.0.2.7:4711"
     client.drop()
+
+
+# share groups with lasting members
+
+
+def lasting_member(workers: SeveralWorkers, home: int, name: str) -> RawMqtt:
+    return connected(workers.port(0), workers.client_of(home, name), clean=False, props=LASTING)
+
+
+def acknowledged(client: RawMqtt, timeout_s: float = WAIT_S) -> bytes:
+    """Take a PUBLISH of QoS 1, answer it, and return its payload. Raises TimeoutError."""
+    received = client.expect(PUBLISH, timeout_s)
+    at = 2 + struct.unpack_from(">H", received.body)[0]
+    client.send_bytes(acknowledgement(PUBACK, struct.unpack_from(">H", received.body, at)[0]))
+    return payload_of(received)
+
+
+def test_share_group_with_lasting_members_at_several_workers_gets_each_message_once(
+    workers: SeveralWorkers,
+) -> None:
+    lasting = [lasting_member(workers, home, "sharer") for home in (0, 1)]
+    members = [*lasting, connected(workers.port(0), workers.client_of(workers.count - 1, "clean"))]
+    for member in members:
+        subscribed(member, "$share/kept/parts/#", 1)
+    plain = lasting_member(workers, 0, "beside")  # has what the filter matches besides
+    subscribed(plain, "parts/#", 1)
+    publisher = connected(workers.port(0), workers.client_of(1, "sharing"))
+    for number in range(30):
+        assert published(publisher, "parts/a", b"%d" % number, 1) == 0
+    shares = [[acknowledged(member) for _ in range(10)] for member in members]
+    everything = sorted(b"%d" % number for number in range(30))
+    assert sorted(sum(shares, [])) == everything
+    assert sorted(acknowledged(plain) for _ in range(30)) == everything
+    for member in members:
+        member.quiet()
+        member.drop()
+    plain.drop()
+    workers.until_alone(publisher)
+    for number in range(30, 40):  # nobody is there
+        assert published(publisher, "parts/a", b"%d" % number, 1) == 0
+    lasting = [lasting_member(workers, home, "sharer") for home in (0, 1)]
+    waiting = sorted(b"%d" % number for number in range(30, 40))
+    first, second = [], []
+    assert published(publisher, "parts/last", b"last", 1) == 0
+    while len(first) + len(second) < 11:
+        for member, found in zip(lasting, (first, second), strict=True):
+            with suppress(TimeoutError):
+                found.append(acknowledged(member, 0.05))
+    assert sorted(first + second) == [*waiting, b"last"]
+    for home in (0, 1):
+        lasting[home].drop()
+        for name in ("sharer", "beside"):  # end the sessions
+            connected(workers.port(0), workers.client_of(home, name)).drop()
+    workers.until_alone(publisher)
+    assert published(publisher, "parts/a", b"x", 1) == 0x10
+    publisher.drop()
+
+
+# starts
+
+
+def test_what_one_worker_had_is_there_with_several_and_after_a_start(tmp_path: Path) -> None:
+    settings = settings_at(tmp_path)
+    ids = [f"old-{number}" for number in range(6)]
+    topics = [f"old/{number}" for number in range(6)]
+    with several_workers(1, settings) as one:
+        for client_id in ids:
+            client = connected(one.port(0), client_id, clean=False, props=LASTING)
+            subscribed(client, f"to/{client_id}", 1)
+            subscribed(client, "$share/old/jobs", 1)
+            client.drop()
+        publisher = connected(one.port(0), "p")
+        one.until_alone(publisher)
+        for topic in topics:
+            published(publisher, topic, b"before", 1, retain=True)
+        for client_id in ids:
+            published(publisher, f"to/{client_id}", b"before", 1)
+            published(publisher, "jobs", client_id.encode(), 1)
+        publisher.drop()
+    for start in (1, 2):
+        with several_workers(3, settings) as three:
+            publisher = connected(three.port(0), three.client_of(2))
+            for topic in topics[::2]:
+                published(publisher, topic, b"%d" % start, 1, retain=True)
+            if start == 1:
+                published(publisher, "last", b"last", 1, retain=True)
+                for client_id in ids:
+                    published(publisher, f"to/{client_id}", b"after", 1)
+                    published(publisher, "jobs", client_id.upper().encode(), 1)
+                published(publisher, "last", b"last", 1, retain=True)
+            assert retained_of(publisher, "old/#", 6) == [b"%d" % start] * 3 + [b"before"] * 3
+            if start == 2:
+                jobs: list[bytes] = []
+                for client_id in ids:
+                    client = connected(three.port(1), client_id, clean=False, props=LASTING)
+                    assert client.connack.body[0] == 1
+                    found = [acknowledged(client)]
+                    while True:
+                        with suppress(TimeoutError):
+                            found.append(acknowledged(client, 0.3))
+                            continue
+                        break
+                    jobs += [each for each in found if each not in (b"before", b"after")]
+                    assert [each for each in found if each in (b"before", b"after")] == [b"before", b"after"]
+                assert sorted(jobs) == sorted(
+                    name for each in ids for name in (each.encode(), each.upper().encode())
+                )
+            publisher.drop()

@@ -90,12 +90,14 @@ class SessionClient:
         """Subscribe a session to a filter; whether it was not. `is_logged`: messages are kept for it."""
         return self._sessions.subscribe(cast(Session, session), topic_filter, options, is_logged=is_logged)
 
-    def unsubscribe(self, session: traffic.Session, topic_filter: str) -> bool:
-        """Subscribe a session to a filter no more; whether it was."""
+    def unsubscribe(
+        self, session: traffic.Session, topic_filter: str, *, keeps_waiting: bool = False
+    ) -> bool:
+        """Subscribe a session to a filter no more; whether it was. `keeps_waiting`: it gets what waits."""
         taken = cast(Session, session)
         known = taken.subscriptions.get(topic_filter)
         if known is not None:
-            taken.remove(known)
+            taken.remove(known, is_replaced=keeps_waiting)
         return known is not None
 
     def send_own(

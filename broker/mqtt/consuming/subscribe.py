@@ -318,10 +318,6 @@ class Subscriptions:
     ) -> None:
         if share and request.no_local:
             raise ProtocolError(c.PROTOCOL_ERROR, "no-local on a shared subscription")
-        if share and request.qos and self._link is not None and self._pubsub.elsewhere is not None:
-            raise InvalidArgument(
-                "with several workers there are no shared subscriptions of QoS 1 or 2 in sessions that last"
-            )
         for name, _ in event.user_properties:
             if name in PROPERTIES:  # such as a selector: without it far too much would come
                 raise InvalidArgument(f"user property {name} is for $queue/... topics only")

@@ -11,7 +11,7 @@ from broker.engine.elsewhere import Elsewhere, FarPlan
 from broker.engine.session_traffic import Log, Session
 from broker.mqtt.sessions.lasting_sessions import LoggedFilter
 from broker.mqtt.topology.pubsub import PubSub, Route
-from broker.mqtt.topology.subscription import ShareGroup, Subscriber, Subscription, one_for_each_client
+from broker.mqtt.topology.subscription import HERE, ShareGroup, Subscriber, Subscription, one_for_each_client
 from broker.properties.templates import of_mqtt
 from broker.vhosts.hub import Hub
 from protocols.mqtt.events import PublishRun, PublishShape
@@ -126,14 +126,12 @@ class Audience:
             subscriber.pass_on(run)
         for subscription in self._others:
             subscription.subscriber.forward(run, subscription)
-        if self._groups:
+        if self._groups and self._pubsub.elsewhere is not None:
+            heard = max(heard, self._share_out(run))
+        elif self._groups:
             for single in singles(run):
                 for group in self._groups:
-                    worker = group.pick_worker() if group.far and self.sent_by is None else None
-                    if worker is None:
-                        group.publish(single)
-                    else:
-                        self._send(self._far_plan(worker, group=group), single)
+                    group.publish(single)
         return heard
 
     def _keep(self, run: PublishRun) -> int:
@@ -155,6 +153,25 @@ class Audience:
                 heard = STORED
         return heard
 
+    def _share_out(self, run: PublishRun) -> int:
+        """Give each publish to one of the workers that have members of a group, and there to one of those."""
+        shape, heard = self._shape, UNHEARD
+        for single in singles(run):
+            for group in self._groups:
+                worker = group.pick_worker() if group.far and self.sent_by is None else HERE
+                if worker != HERE:
+                    plan = self._far_plan(worker, is_kept=group.far[worker][1], group=group)
+                    self._send(plan, single)
+                    heard = max(heard, STORED if plan.is_certain else HEARD)
+                elif group.log is not None and shape.qos:
+                    logs, template = [group.log], self._kept_as()
+                    publisher, bodies = self.session, single.payloads
+                    self._sessions.publish(logs, template, shape.qos, shape.retain, publisher, bodies)
+                    heard = STORED
+                else:
+                    group.publish(single)
+        return heard
+
     def _send(self, plan: FarPlan, run: PublishRun) -> None:
         elsewhere = self._pubsub.elsewhere
         assert elsewhere is not None
@@ -162,7 +179,7 @@ class Audience:
 
     def _has_members(self) -> bool:
         """Whether a group has a member that is connected: one that is kept may have none."""
-        return any(group.members or group.far for group in self._groups)
+        return any(not group.is_unused for group in self._groups)
 
     def _kept_as(self) -> EnvelopeTemplate:
         """Return what messages have in common where they are kept."""
@@ -193,7 +210,8 @@ class Audience:
         self.direct = [one.subscriber for one in wanted if one.takes_as_is(shape, version)]
         self._others = [one for one in wanted if not one.takes_as_is(shape, version)]
         # those that are kept have it from the log of their filter
-        self._groups = tuple(group for group in groups if not (shape.qos and group.is_kept))
+        keeps = shape.qos > 0 and pubsub.elsewhere is None
+        self._groups = tuple(group for group in groups if not (keeps and group.is_kept))
         if self.sent_by is not None:
             self._find_sent(self.sent_by)
         elif pubsub.elsewhere is not None:

@@ -12,8 +12,10 @@ from broker.mqtt.topology.pubsub import PubSub
 from broker.mqtt.topology.subscription import Subscription
 from broker.vhosts.hub import Hub
 from protocols.mqtt import constants as c
+from protocols.mqtt.constants import SHARED_PREFIX
 from protocols.mqtt.events import LonePublish, PublishRun
 from protocols.mqtt.packets import Connect
+from protocols.mqtt.topic_filters import split_shared
 from queue_manager.errors import AccessRefused
 
 
@@ -95,7 +97,9 @@ class LastingSessions:
 
     def _log_changed(self, log: Log, begins: bool) -> None:
         """Keep the subscription tree as the logs of filters come and go."""
-        if begins:
+        if log.filter.startswith(SHARED_PREFIX):
+            self._pubsub.keep_log(*split_shared(log.filter), log if begins else None)
+        elif begins:
             logged = self._logged[log] = LoggedFilter(log)
             self._pubsub.subscribe(logged.subscription)
         else:

@@ -1,6 +1,8 @@
 """Share groups with members whose sessions last: what is published waits while none of them is there.
 
 Such a group has a session of its own, subscribed to the filter; members that are there are its connection.
+With several workers it is one among those that each worker with such members has, so what the filter matches
+is not for all of them: the session reads a log of the group's name, to which its share is published.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class KeptShare:
 
     hub: InitVar[Hub]
     session: Session
+    log_filter: str
     _sessions: SessionClient = field(init=False)
     _clock: Clock = field(init=False)
     _members: set[int] = field(default_factory=set, init=False)
@@ -101,10 +104,10 @@ class KeptShare:
     def take_back(self, run: PublishRun) -> bool:
         if run in self._deliveries:
             return False
-        shape, name = run.shape, self.session.client_id
+        shape = run.shape
         template, now_ms = of_mqtt(shape.topic, shape.properties), self._clock.now_ms()
         messages = [(template, shape.qos, now_ms, body) for body in run.payloads]
-        return self._sessions.send_own(self.session, split_shared(name)[1], messages, retain=shape.retain)
+        return self._sessions.send_own(self.session, self.log_filter, messages, retain=shape.retain)
 
     def given(self, run: PublishRun, member: Subscription | None) -> None:
         if member is None or member.qos == 0:
@@ -193,6 +196,8 @@ class KeptShares:
         self._by_name: dict[str, KeptShare] = {}
         self._sessions = sessions = hub.client.sessions
         for session in sessions.all():
+            if session.user == SHARE_USER:
+                continue
             for each in session.subscriptions.values():
                 if each.filter.startswith(SHARED_PREFIX):
                     self.join(session, each.filter, each.options.qos)
@@ -210,22 +215,25 @@ class KeptShares:
             return
         kept = self._by_name.get(name)
         if kept is None:
-            own = self._session_of(name, topic_filter)
+            log_filter = topic_filter if self._pubsub.elsewhere is None else name
+            own = self._session_of(name, log_filter)
             if own is None:
                 return
-            kept = self._by_name[name] = KeptShare(self._hub, own)
+            kept = self._by_name[name] = KeptShare(self._hub, own, log_filter)
             self._pubsub.keep_share(share, topic_filter, kept)
         if kept.admit(session.number):
             session.tell_end(partial(self.part, session, name))
 
-    def _session_of(self, name: str, topic_filter: str) -> Session | None:
+    def _session_of(self, name: str, log_filter: str) -> Session | None:
         sessions = self._sessions
         session = sessions.find(name) or sessions.begin(name, SHARE_USER, NEVER_S)
         if session.user != SHARE_USER:
             _log.warning("mqtt.share_not_kept", share=name, reason="a client has this identifier")
             return None
-        if topic_filter not in session.subscriptions:
-            sessions.subscribe(session, topic_filter, _OPTIONS, is_logged=True)
+        if log_filter not in session.subscriptions:
+            for before in (name, split_shared(name)[1]):  # of another number of workers
+                sessions.unsubscribe(session, before, keeps_waiting=True)
+            sessions.subscribe(session, log_filter, _OPTIONS, is_logged=True)
             sessions.leave(session)
         return session
 

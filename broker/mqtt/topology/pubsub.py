@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from broker.engine.elsewhere import Elsewhere, FilterFact
+from broker.engine.session_traffic import Log
 from broker.mqtt.topology.subscription import ShareBacklog, ShareGroup, Subscriber, Subscription
 from config import limits
 from queue_manager.validity import Version
@@ -90,7 +91,7 @@ class PubSub:
         if share:
             group = node.groups.get(share)
             count = 0 if group is None else len(group.members)
-            is_kept = group is not None and group.is_kept
+            is_kept = group is not None and group.log is not None
         else:
             count = int(bool(node.subscriptions))  # one or many: it is sent what matches once
             if subscription.is_kept:
@@ -107,7 +108,7 @@ class PubSub:
                 group = node.groups.get(fact.share)
                 if group is None:
                     group = self._new_group(node, fact.share, fact.filter)
-                group.know(worker, fact.members)
+                group.know(worker, fact.members, is_kept=fact.is_kept)
                 self._drop_unused(node, fact.share)
             else:
                 far = node.far = dict(node.far or {})
@@ -125,7 +126,7 @@ class PubSub:
 
     def _drop_unused(self, node: _Node, share: str) -> None:
         group = node.groups.get(share)
-        if group is not None and not group.members and not group.far:
+        if group is not None and group.is_unused:
             del node.groups[share]
 
     def _prune(self, topic_filter: str) -> None:
@@ -146,6 +147,19 @@ class PubSub:
             group = self._new_group(node, subscription.share, subscription.filter)
         subscription.join(group)
         group.join(subscription)
+
+    def keep_log(self, share: str, topic_filter: str, log: Log | None) -> None:
+        """Have a share group keep its part of what is published with QoS 1 and 2 in a log, or in none."""
+        node = self._node_of(topic_filter)
+        group = node.groups.get(share) or self._new_group(node, share, topic_filter)
+        group.log = log
+        if self.elsewhere is not None:
+            fact = FilterFact(topic_filter, share, len(group.members), log is not None)
+            self.elsewhere.tell(self.vhost, fact)
+        self._drop_unused(node, share)
+        if node.is_empty():
+            self._prune(topic_filter)
+        self._changed()
 
     def keep_share(self, share: str, topic_filter: str, backlog: ShareBacklog | None) -> None:
         """Have what a share group is published with QoS 1 and 2 come by `backlog`, or by none."""

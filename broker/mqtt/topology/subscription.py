@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
-from broker.engine.session_traffic import Session
+from broker.engine.session_traffic import Log, Session
 from protocols.mqtt.events import LonePublish, PublishRun, PublishShape
 from protocols.mqtt.wire import encode_varint
 
@@ -157,15 +157,17 @@ class ShareGroup:
     `balanced`: members take turns. `sticky`: one has everything until it leaves or has no room. `random`:
     anybody's guess. A member that has no room is passed over as long as another has.
 
-    `far` are the numbers of members at other workers.
+    `far` are the numbers of members at other workers, each with whether it keeps what they are not sent;
+    `log` keeps it here, where there are other workers.
     """
 
-    __slots__ = ("_choose", "_backlog", "_shares", "_turn", "far", "filter", "members", "share")
+    __slots__ = ("_choose", "_backlog", "_shares", "_turn", "far", "filter", "log", "members", "share")
 
     def __init__(self, strategy: str, share: str = "", topic_filter: str = "") -> None:
         self.share = share
         self.filter = topic_filter
-        self.far: dict[int, int] = {}
+        self.far: dict[int, tuple[int, bool]] = {}
+        self.log: Log | None = None
         self._shares: dict[int, int] = {}
         self._backlog: ShareBacklog | None = None
         self.members: list[Subscription] = []
@@ -194,26 +196,33 @@ class ShareGroup:
         if backlog is not None and self.members:
             backlog.joined(self)
 
-    def know(self, worker: int, count: int) -> None:
-        """Note how many members are at another worker."""
+    def know(self, worker: int, count: int, *, is_kept: bool) -> None:
+        """Note how many members are at another worker, and whether it keeps what they are not sent."""
         self.far.pop(worker, None)
-        if count:
-            self.far[worker] = count
+        if count or is_kept:
+            self.far[worker] = count, is_kept
 
-    def pick_worker(self) -> int | None:
-        """Return the worker whose members have the turn, in even shares of all members; None: this one."""
-        shares = self._shares
-        weights: dict[int, int] = self.far
+    def pick_worker(self) -> int:
+        """Return the worker whose members have the turn, in even shares of all that are connected; HERE: this
+        one. If none is, it is one that keeps what is published.
+        """
+        weights = {worker: count for worker, (count, _) in self.far.items() if count}
         if self.members:
-            weights = {HERE: len(self.members), **weights}
-        if len(weights) == 1:
-            (chosen,) = weights
-        else:
-            for worker, weight in weights.items():
-                shares[worker] = shares.get(worker, 0) + weight
-            chosen = max(weights, key=lambda worker: shares[worker])
-            shares[chosen] -= sum(weights.values())
-        return None if chosen == HERE else chosen
+            weights[HERE] = len(self.members)
+        if not weights:
+            kept = [worker for worker, (_, is_kept) in self.far.items() if is_kept]
+            return HERE if self.log is not None or not kept else kept[0]
+        shares = self._shares
+        for worker, weight in weights.items():
+            shares[worker] = shares.get(worker, 0) + weight
+        chosen = max(weights, key=lambda worker: shares[worker])
+        shares[chosen] -= sum(weights.values())
+        return chosen
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is nobody in it, and nothing is kept for it."""
+        return not (self.members or self.far or self.log is not None)
 
     @property
     def is_kept(self) -> bool:
