@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
+import uvloop
+
 from broker.app import Broker
 from broker.connections.connection_views import ConnectionView
 from broker.workers.worker_place import WorkerPlace
@@ -32,7 +34,7 @@ class SeveralWorkers:
         self.count = count
         self._run_directory = run_directory
         self._settings = settings
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()  # as `serve` has it
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.brokers = self.run(self._start())

@@ -386,7 +386,7 @@ def test_publish_for_a_session_of_a_worker_that_is_away_is_refused(version: int)
         if version == V311:
             assert publisher.farewell() is None
         else:
-            assert publisher.expect(PUBACK).body[2] == 0x83
+            assert publisher.expect(PUBACK).body[2] == 0x80
             assert published(publisher, "others", b"", 1) == 0x10
         session.drop()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Final
+
+import structlog
 
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
@@ -18,6 +21,8 @@ from protocols.mqtt.events import PublishRun, PublishShape
 from queue_manager.audience import HEARD, NOTHING_AHEAD, STORED, UNHEARD, SessionsAhead
 from queue_manager.validity import Version
 from storage.envelope import EnvelopeTemplate
+
+_log: Final = structlog.get_logger("sluicemq.mqtt")
 
 _NEVER_FOUND = Version()
 _NEVER_FOUND.expire()
@@ -122,6 +127,8 @@ class Audience:
             self.is_retained = not self._retains_here or self._retained.keep(
                 self._kept_as(), shape.qos, run.payloads[-1], self.user
             )
+            if not self.is_retained and self.sent_by is not None:  # its publisher is not told
+                _log.warning("mqtt.retain_refused", topic=shape.topic, reason=self._retained.refusal)
         for subscriber in self.direct:
             subscriber.pass_on(run)
         for subscription in self._others:
