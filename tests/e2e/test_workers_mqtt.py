@@ -11,11 +11,12 @@ from zlib import crc32
 
 import paho.mqtt.client as paho
 import pika
+import pika.exceptions
 import pytest
 
 from broker.network.tls.making import Authority, write_pair
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
-from config.settings import Settings
+from config.settings import Settings, VhostSettings
 from config.users_file import save_users
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import (
@@ -589,7 +590,8 @@ def test_share_group_with_lasting_members_at_several_workers_gets_each_message_o
         assert published(publisher, "parts/a", b"%d" % number, 1) == 0
     lasting = [lasting_member(workers, home, "sharer") for home in (0, 1)]
     waiting = sorted(b"%d" % number for number in range(30, 40))
-    first, second = [], []
+    first: list[bytes] = []
+    second: list[bytes] = []
     assert published(publisher, "parts/last", b"last", 1) == 0
     while len(first) + len(second) < 11:
         for member, found in zip(lasting, (first, second), strict=True):
@@ -655,3 +657,44 @@ def test_what_one_worker_had_is_there_with_several_and_after_a_start(tmp_path: P
                     name for each in ids for name in (each.encode(), each.upper().encode())
                 )
             publisher.drop()
+
+
+def test_amqp_publish_for_a_session_of_a_worker_that_is_away_is_nacked() -> None:
+    with several_workers(2) as two:
+        session = connected(two.port(0), two.client_of(1), clean=False, props=LASTING)
+        subscribed(session, "from/#", 1)
+        connection = pika.BlockingConnection(pika.ConnectionParameters(port=two.port(0, "amqp")))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        persistent = pika.BasicProperties(delivery_mode=2)
+        channel.basic_publish("amq.topic", "from.amqp", b"kept", persistent, mandatory=True)
+        two.run(two.brokers[1].stop())
+        with pytest.raises(pika.exceptions.NackError):
+            channel.basic_publish("amq.topic", "from.amqp", b"lost", persistent, mandatory=True)
+        connection.close()
+        session.drop()
+
+
+def test_virtual_hosts_are_apart_at_all_workers() -> None:
+    settings = default_settings().model_copy(update={"vhosts": (VhostSettings(name="other"),)})
+    with several_workers(2, settings) as two:
+        login = string("other:guest") + string("guest")
+        clients = []
+        for home in (0, 1):
+            client = RawMqtt(two.port(0), version=None)
+            client.send_bytes(connect(V5, two.client_of(home, vhost="other"), flags=0xC2, after=login))
+            assert client.expect(CONNACK).body[1] == 0
+            clients.append(client)
+        outside = connected(two.port(0), two.client_of(1, "outside"))
+        for client in (*clients, outside):
+            subscribed(client, "apart/#", 1)
+        assert published(clients[0], "apart/a", b"inside", 0, retain=True) == 0
+        for client in clients:
+            assert payload_of(client.expect(PUBLISH)) == b"inside"
+        outside.quiet()
+        publisher = connected(two.port(0), two.client_of(0, "outside"))
+        assert published(publisher, "apart/a", b"outside", 1, retain=True) == 0
+        assert payload_of(outside.expect(PUBLISH)) == b"outside"
+        clients[1].send_bytes(subscribe("apart/+", 0))
+        clients[1].expect(SUBACK)
+        assert payload_of(clients[1].expect(PUBLISH)) == b"inside"
