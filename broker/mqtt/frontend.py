@@ -149,6 +149,8 @@ class MqttFrontend(Frontend):
     def dissolve(self) -> None:
         self._handlers.clear()
         self.outbound.dissolve()
+        if self._subscriptions is not None:  # the client was let in
+            self._publisher.dissolve()
         del self._admission
         self.connection.forget_shapes()
 

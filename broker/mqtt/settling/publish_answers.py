@@ -104,7 +104,7 @@ class ClientPublisher(Publisher):
         self.subscriber = subscriber
         self._connection = connection = client.connection
         self._is_unretained_noted = False
-        self._durable_answers = (
+        self._durable_answers: tuple[_Answers, ...] = (
             _Answers(self, 1, connection.send_puback_run),
             _Answers(self, 2, connection.send_pubrec_run),
         )
@@ -137,6 +137,10 @@ class ClientPublisher(Publisher):
         if note:
             answers = _Answers(self, qos, lambda told: self._answer(told, qos, note))
         self.core.commits.wait_for(answers, packet_ids)
+
+    def dissolve(self) -> None:
+        """Let go of what refers back: the client is gone."""
+        self._durable_answers = ()
 
     def refuse_late(self, packet_id: int, qos: int, outcome: int) -> None:
         """Answer a publish that was accepted, and that a queue elsewhere refused."""
