@@ -36,10 +36,7 @@ class Amqp10StreamOperations(Amqp10Operations, StreamOperations):
         stream = self.need_queue(q)
         if not isinstance(stream, Stream):
             raise Skip
-        if stream.pending:
-            if stream.no_deliver:
-                raise Skip
-            self.learn(stream, len(stream.log))
+        self.learn_end(stream, at)
         tag = f"s{self.next_number()}"
         value = t.ULong(at) if isinstance(at, int) else at
         filters = {t.Symbol("wanted"): t.Described(_OFFSET, value)} if at != "" else None
