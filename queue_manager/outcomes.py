@@ -1,7 +1,9 @@
 """The outcomes of a publish."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from queue_manager.address import local_name
 
 ACCEPTED: Final = 0  # by all it was routed to; durable once the open commit is
 UNROUTED: Final = 1  # no queue takes it and no subscriber is there
@@ -46,3 +48,25 @@ def reason_of(outcome: int, full: Sequence[Refusing]) -> str:
     if outcome == REFUSED_QUOTA and by_quota:
         return by_quota
     return REASONS[outcome]
+
+
+class Refused(Protocol):
+    """A publish that was judged: see `queue_manager.routing.judgement.Judgement`."""
+
+    @property
+    def outcome(self) -> int: ...
+
+    @property
+    def plan(self) -> Any: ...
+
+
+def why_not(judged: Refused) -> str:
+    """Return the reason for which a transaction is refused, by the publish that cannot be applied."""
+    outcome, plan = judged.outcome, judged.plan
+    reason = reason_of(outcome, plan.full)
+    if outcome == REFUSED_QUOTA:
+        return reason
+    if outcome in FULL:
+        name = local_name(plan.full[0].name)
+        return f"queue {name!r} is paused, or has no room for what the transaction publishes"
+    return f"{reason}: {plan.template.topic!r}"

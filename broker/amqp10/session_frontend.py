@@ -40,6 +40,7 @@ from protocols.amqp10.errors import SESSION, AmqpError
 from protocols.amqp10.link import ATTACHING, Link
 from protocols.amqp10.types import Symbol
 from queue_manager.address import is_queue_topic
+from queue_manager.api import QueueStatus
 from queue_manager.errors import InternalExchange, InvalidArgument, QueueManagerError, QueueNotFound
 from queue_manager.patterns import MATCH_ALL
 from storage.errors import StorageError
@@ -73,7 +74,7 @@ class SessionFrontend:
         self._consumers = Consumers(client.hub, client.transport)
         self._unsettled = Unsettled(self._session, self._consumers)
         self._transactions = Transactions(self._session, self._unsettled, shared.transaction_room)
-        self._reply_takers = shared.reply_takers
+        self._reply_takers = client.hub.client.replies.takers
         self._browse_slots = shared.browse_slots
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
@@ -276,11 +277,14 @@ class SessionFrontend:
         self._links[link] = pair
         pair.attach(link)
 
-    def _make_node(self, link: Link, terminus: Any) -> str:
-        """Make the queue of a link, which goes with it."""
-        name = dynamic_nodes.make_node(self._session, link.name, terminus)
-        self._nodes[link] = name
-        return name
+    def _make_node(self, link: Link, terminus: Any, then: Callable[[str], None]) -> None:
+        """Make the queue of a link, which goes with it, and go on by `then` with its name."""
+
+        def made(queue: QueueStatus) -> None:
+            self._nodes[link] = queue.name
+            then(queue.name)
+
+        self._expect(link, dynamic_nodes.make_node(self._session, link.name, terminus), made)
 
     def _forget_node(self, link: Link) -> None:
         name = self._nodes.pop(link, None)
@@ -301,16 +305,22 @@ class SessionFrontend:
         target = link.attach.target
         if type(target) is not p.Target:
             raise AmqpError(c.NOT_IMPLEMENTED, "there is no such target")
-        session = self._session
         if target.dynamic and is_topic(target.capabilities):
             target = jms_topics.with_temporary_address(target)
             node: Node | None = self._target(target.address, target.capabilities)
         elif target.dynamic:
-            name = self._make_node(link, target)
-            node = Node("", name)
-            target = dynamic_nodes.told(target, name)
+            self._make_node(
+                link,
+                target,
+                lambda name: self._begin_publisher(link, Node("", name), dynamic_nodes.told(target, name)),
+            )
+            return
         else:
             node = self._target(target.address, target.capabilities)
+        self._begin_publisher(link, node, target)
+
+    def _begin_publisher(self, link: Link, node: Node | None, target: p.Target) -> None:
+        session = self._session
         end = PublisherLink(session, link, node, self._outcomes, self._reply_takers)
         end.is_topic = is_topic(link.attach.target.capabilities)
         session.connection.accept_attach(link, link.attach.source, target)
@@ -351,9 +361,14 @@ class SessionFrontend:
             if is_topic(source.capabilities):
                 source = jms_topics.with_temporary_address(source)
             else:
-                source = dynamic_nodes.told(source, self._make_node(link, source))
+                begin = partial(self._attach_source, link)
+                self._make_node(link, source, lambda name: begin(dynamic_nodes.told(source, name)))
+                return
         if not isinstance(source.address, str):
             raise AmqpError(c.INVALID_FIELD, "a source has an address, which is a string")
+        self._attach_source(link, source)
+
+    def _attach_source(self, link: Link, source: p.Source) -> None:
         session = self._session
         properties = link_properties(link.attach.properties)
         subscription = jms_topics.subscription_of(session, link, source)

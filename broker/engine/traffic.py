@@ -68,6 +68,14 @@ class PublishPlan(Protocol):
         """The names of all queues they go to."""
 
     @property
+    def leads_anywhere(self) -> bool:
+        """Whether a queue of whatever shard, or a subscriber, is to have what is published."""
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message that all queues take."""
+
+    @property
     def full(self) -> Sequence[Source]:
         """The queues without room, as of the last publish that was refused for that."""
 
@@ -109,6 +117,10 @@ class Judgement(Protocol):
 
     @property
     def bodies(self) -> Sequence[bytes]: ...
+
+    @property
+    def templates(self) -> Sequence[EnvelopeTemplate] | None:
+        """Those of messages with properties of their own."""
 
     @property
     def outcome(self) -> int:

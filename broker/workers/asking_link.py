@@ -118,8 +118,7 @@ class Link(LinkWire):
     def _define(self, plan: PublishPlan, queues: Sequence[str]) -> int:
         """Tell the other worker what publishes of this plan have in common."""
         number = self._number(plan)
-        fields = (plan.topic, plan.properties_kind, plan.properties, plan.persistent, plan.options)
-        self.send(f.pickled(f.PLAN, number, tuple(queues), *fields, plan.exchange))
+        self.send(f.pickled(f.PLAN, number, tuple(queues), *plan_fields(plan)))
         return number
 
     def _number(self, plan: PublishPlan | FarPlan) -> int:
@@ -158,6 +157,13 @@ class Link(LinkWire):
     def forget_plan(self, plan: PublishPlan) -> None:
         """Define a plan anew before its next publish: it is aimed elsewhere."""
         self._plan_numbers.pop(plan, None)
+
+    def publish_all(self, publishes: Sequence[Any]) -> Answer[None]:
+        """Publish messages of several plans in one commit there, or none of them."""
+        answer, number = self._ask()
+        if not answer.is_done:
+            self.send(f.pickled(f.PUBLISH_ALL, number, publishes))
+        return answer
 
     def barrier(self, consumer: int = 0) -> int:
         """Have everything said so far become durable there; gives the number to wait for. `consumer`: its
@@ -428,6 +434,18 @@ class Link(LinkWire):
 
 
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
+
+
+def plan_fields(plan: PublishPlan) -> tuple[Any, ...]:
+    """Return what makes a plan, but for where it leads."""
+    return (
+        plan.topic,
+        plan.properties_kind,
+        plan.properties,
+        plan.persistent,
+        plan.options,
+        plan.exchange,
+    )
 
 
 def lost(number: int) -> WorkerLost:

@@ -31,6 +31,8 @@ AMEND: Final = 10  # pickled: claim numbers, envelopes
 BARRIER: Final = 11
 FIND_CLAIM: Final = 12  # pickled: number of the answer, queue, group, offset
 TOPIC_PLAN: Final = 13  # pickled: number, fields of the plan; its publishes are for subscribers of topics
+PUBLISH_ALL: Final = 14  # pickled: number, publishes: queues, fields of the plan, bodies, properties
+REPLIES: Final = 15  # pickled: routing key, properties, bodies
 # from who serves
 ACK: Final = 21
 REFUSED: Final = 22
@@ -57,7 +59,7 @@ PAUSE, RESUME, WAKE, END, END_KEEPING, CREDIT, PULL, PULL_NO_ACK, LATE, PACE, LI
 DONE, REQUEUE, REJECT, RELEASE, UNCLAIM, EXTEND = range(6)
 
 _PACKAGE: Final = __name__.removesuffix("broker.workers.link_frames")  # where it is installed
-_ALLOWED_ROOTS: Final = frozenset(("queue_manager", "storage", "config"))
+_ALLOWED_ROOTS: Final = frozenset(("queue_manager", "storage", "config", "protocols"))
 _ALLOWED: Final = {
     ("builtins", "set"),
     ("builtins", "frozenset"),
@@ -70,6 +72,7 @@ _ALLOWED: Final = {
     ("broker.workers.worker_directory", "QueueFact"),
     ("broker.workers.worker_directory", "QueueGone"),
     ("broker.workers.worker_directory", "BindingFact"),
+    ("broker.workers.worker_directory", "ReplyFact"),
     ("broker.workers.remote_consumers", "RemoteGroup"),
     ("broker.engine.elsewhere", "FilterFact"),
     ("broker.admin.node", "CounterView"),

@@ -20,8 +20,8 @@ from broker.workers import link_frames as f
 from broker.workers.far_topics import ServedTopic, Topics
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteGroup
-from queue_manager.errors import QueueManagerError
-from queue_manager.outcomes import ACCEPTED, UNROUTED
+from queue_manager.errors import PreconditionFailed, QueueManagerError
+from queue_manager.outcomes import ACCEPTED, UNROUTED, why_not
 from storage.envelope import EnvelopeTemplate, decode_envelope, vary
 from storage.errors import StorageError
 
@@ -144,6 +144,10 @@ class Served(LinkWire):
             self._amend(*fields)
         elif kind == f.FIND_CLAIM:
             self._answer(fields[0], Answer.of(partial(self._find_claim, *fields[1:])))
+        elif kind == f.PUBLISH_ALL:
+            self._publish_all(*fields)
+        elif kind == f.REPLIES:
+            self._service.parts["replies"].give(*fields)
         elif kind == f.HELLO:
             self.number = fields[0]
 
@@ -247,6 +251,25 @@ class Served(LinkWire):
         else:
             self._refuse(first, outcome)
         self._confirm(plan.durable)
+
+    def _publish_all(self, number: int, publishes: Sequence[Any]) -> None:
+        """Publish messages of several plans, or none of them; the answer is durable."""
+        publishing, now_ms = self.client.publishing, self._now_ms()
+
+        def apply() -> None:
+            wanted = []
+            for queues, *fields, bodies, properties in publishes:
+                served = _ServedPlan(publishing.plan(*fields), queues)
+                served.aim(publishing)
+                templates = properties and vary(served.plan.template, *zip(*properties, strict=True))
+                wanted.append((served.plan, bodies, templates))
+            judged = publishing.judge(wanted, now_ms)
+            if judged and judged[-1].outcome != ACCEPTED:
+                raise PreconditionFailed(why_not(judged[-1]))
+            for one in judged:
+                publishing.apply(one, now_ms)
+
+        self._called(number, True, Answer.of(apply))
 
     def _outcome(
         self, plan: PublishPlan, bodies: list[bytes], now_ms: int, templates: list[EnvelopeTemplate] | None

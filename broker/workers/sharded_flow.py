@@ -16,7 +16,7 @@ from broker.engine.client.commits import CommitClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.shard import Shard
 from broker.workers import link_frames as f
-from broker.workers.asking_link import Link
+from broker.workers.asking_link import Link, plan_fields
 from broker.workers.remote_consumers import (
     RemoteClaim,
     RemoteConsumer,
@@ -28,6 +28,7 @@ from broker.workers.remote_consumers import (
 )
 from broker.workers.sharded_queues import Neighbours
 from broker.workers.waits import Entry, Gate, Part
+from broker.workers.worker_directory import all_done
 from queue_manager.api import OPERATOR
 from queue_manager.errors import InvalidArgument, QueueManagerError, ResourceLocked
 from queue_manager.outcomes import ACCEPTED, REFUSED_LOST, REFUSED_SIZE, UNROUTED
@@ -53,7 +54,7 @@ class ShardedPublishing:
         self.is_here = True
         for name in (
             "match", "route", "named", "through", "joined", "open_to", "unconditional", "plan", "join",
-            "is_remembered", "apply",
+            "is_remembered",
         ):  # fmt: skip
             setattr(self, name, getattr(local, name))
 
@@ -122,19 +123,44 @@ class ShardedPublishing:
         wanted: Iterable[tuple[traffic.PublishPlan, list[bytes], list[EnvelopeTemplate] | None]],
         now_ms: int,
     ) -> Sequence[traffic.Judgement]:
-        """Judge as `PublishingClient`. A transaction is one commit of one shard: raises InvalidArgument if
-        one of the queues is at another worker.
-        """
-        listed = list(wanted)
-        for plan, _, _ in listed:
-            for queue in cast(PublishPlan, plan).route.foreign:
-                raise InvalidArgument(
-                    f"queue {queue.name!r} is at another worker: transactions over several workers are not "
-                    "supported"
-                )
+        """Judge as `PublishingClient`, what is for this worker's shard."""
         self.touched = []
         self.is_here = True
-        return self._local.judge(listed, now_ms)
+        return self._local.judge(wanted, now_ms)
+
+    def publish_elsewhere(self, judged: Iterable[traffic.Judgement]) -> Answer[None]:
+        """See `PublishingClient`."""
+        by_shard: dict[int, list[Any]] = {}
+        for one in judged:
+            plan = cast(PublishPlan, one.plan)
+            names: dict[int, list[str]] = {}
+            for queue in plan.route.foreign:
+                names.setdefault(queue.shard, []).append(queue.name)
+            for shard, queues in names.items():
+                properties = None
+                if one.templates is not None:
+                    properties = [(each.properties, each.persistent) for each in one.templates]
+                by_shard.setdefault(shard, []).append(
+                    (queues, *plan_fields(plan), list(one.bodies), properties)
+                )
+        if not by_shard:
+            return Answer.given(None)
+        answers = [
+            self._neighbours.reach(shard).chain(partial(_publish_all, publishes))
+            for shard, publishes in by_shard.items()
+        ]
+        return all_done(answers)
+
+    def apply(self, judged: traffic.Judgement, now_ms: int) -> int:
+        """See `PublishingClient`; what is for other shards was published by `publish_elsewhere`."""
+        outcome = self._local.apply(judged, now_ms)
+        if outcome == UNROUTED and cast(PublishPlan, judged.plan).route.foreign:
+            return ACCEPTED
+        return outcome
+
+
+def _publish_all(publishes: Sequence[Any], link: Link) -> Answer[None]:
+    return link.publish_all(publishes)
 
 
 class ShardedCommits:
@@ -578,8 +604,6 @@ class ShardedSettling:
     def write_soon(self, group: traffic.Group) -> None:
         """See `SettlingClient`."""
         if not isinstance(group, RemoteGroup):
-            self._publishing.touched = []
-            self._publishing.is_here = True
             self._local.write_soon(group)
             return
         queue = self._neighbours.directory.get(group.queue_name)
@@ -587,8 +611,7 @@ class ShardedSettling:
             link = self._neighbours.link(queue.shard)
             if link.is_up:
                 number = link.barrier(link.consumer_of(group))
-                self._publishing.touched = [(link, number, number)]
-                self._publishing.is_here = False
+                self._publishing.touched.append((link, number, number))
 
 
 def _leave_if_refused(consumer: RemoteConsumer, answer: Answer[RemoteConsumer]) -> None:

@@ -12,11 +12,12 @@ from broker.engine.answers import Answer
 from broker.engine.shard import Shard
 from queue_manager.address import is_reserved
 from queue_manager.api import BindingDefinition
-from queue_manager.errors import ExchangeNotFound, InvalidArgument, LimitReached
+from queue_manager.errors import ExchangeNotFound, InvalidArgument, LimitReached, QueueManagerError
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
 from queue_manager.routing.binding import Binding
 from queue_manager.routing.route import ForeignQueue, Pass
+from storage.errors import StorageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,36 @@ class BindingFact:
     is_there: bool = True
 
 
-Fact: TypeAlias = QueueFact | QueueGone | BindingFact
+@dataclass(frozen=True, slots=True)
+class ReplyFact:
+    """A requester that takes direct replies by this routing key; or not, any more."""
+
+    key: str
+    is_there: bool = True
+
+
+Fact: TypeAlias = QueueFact | QueueGone | BindingFact | ReplyFact
 
 
 class Told(Protocol):
     """A link over which facts are told."""
 
+    number: int
+
     def call(self, part: str, method: str, *arguments: object) -> Answer[None]:
         """Call a part of the other worker."""
+
+
+class FarReplies(Protocol):
+    """The requesters of all workers; `own` are the routing keys of those of this one."""
+
+    own: dict[str, None]
+
+    def note(self, worker: int, key: str, *, is_there: bool) -> None:
+        """Note a requester of another worker."""
+
+    def forget(self, worker: int) -> None:
+        """Forget all of another worker."""
 
 
 class Directory:
@@ -61,7 +84,8 @@ class Directory:
     `note` and `note_all` are called by the others, by their numbers.
     """
 
-    def __init__(self, shard: Shard, number: int, pass_on: Pass) -> None:
+    def __init__(self, shard: Shard, number: int, pass_on: Pass, replies: FarReplies) -> None:
+        self._replies = replies
         self._queues = shard.manager.queues
         self._number = number
         self._pass_on = pass_on
@@ -90,6 +114,7 @@ class Directory:
         self._note(BindingFact(_definition(binding), is_there=False))
 
     def _note(self, fact: Fact) -> None:
+        """Have a fact told with the others of this turn."""
         self._changed.append(fact)
         if len(self._changed) == 1:
             self.on_change()
@@ -110,17 +135,25 @@ class Directory:
             for queue in self._queues
             for binding in self._queues.exchanges.bindings_to(queue)
         ]
+        facts += [ReplyFact(key) for key in self._replies.own]
         return link.call("directory", "note_all", self._number, facts)
 
     def end(self, link: Told) -> None:
-        """Tell another worker nothing more: it is gone."""
+        """Tell another worker nothing more: it is gone, and its requesters are."""
+        self._replies.forget(link.number)
         if link in self._links:
             self._links.remove(link)
+
+    def reply_taken(self, key: str, *, is_there: bool) -> Answer[None]:
+        """Tell of a requester of this worker."""
+        self._note(ReplyFact(key, is_there))
+        return self.tell() if is_there else Answer.given(None)
 
     # what is heard
 
     def note_all(self, shard: int, facts: Sequence[Fact]) -> None:
         """Note everything that another worker has."""
+        self._replies.forget(shard)
         named = {fact.name for fact in facts if isinstance(fact, QueueFact)}
         for queue in self.of_shard(shard):
             if queue.name not in named:
@@ -145,6 +178,8 @@ class Directory:
                 queue = self._queues.foreign.get(fact.name)
                 if queue is not None and queue.shard == shard:
                     self._forget(queue)
+            elif isinstance(fact, ReplyFact):
+                self._replies.note(shard, fact.key, is_there=fact.is_there)
             else:
                 self._bind(fact)
 
@@ -230,6 +265,23 @@ def all_answered(answers: Sequence[Answer[None]]) -> Answer[None]:
     for answer in answers:
         answer.then(one)
     return done if answers else Answer.given(None)
+
+
+def all_done(answers: Sequence[Answer[None]]) -> Answer[None]:
+    """Return an answer that is there when all of these are: the first error among them, if there is one."""
+    done: Answer[None] = Answer()
+
+    def end(_: object) -> None:
+        for answer in answers:
+            try:
+                answer.result()
+            except (QueueManagerError, StorageError) as error:
+                done.fail(error)
+                return
+        done.resolve(None)
+
+    all_answered(answers).then(end)
+    return done
 
 
 def _fact_of(queue: Queue) -> QueueFact:

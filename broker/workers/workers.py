@@ -18,6 +18,7 @@ from broker.engine.shard_ending import WorkerLost
 from broker.version import VERSION
 from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, lost
+from broker.workers.far_replies import FarReplies
 from broker.workers.far_topics import Topics
 from broker.workers.outbox import Outbox
 from broker.workers.placement import Placement
@@ -32,6 +33,8 @@ from broker.workers.shared_state import SharedState
 from broker.workers.worker_directory import Directory
 from broker.workers.worker_place import WorkerPlace
 from config import limits
+from queue_manager.routing.route import ForeignQueue
+from storage.envelope import EnvelopeTemplate
 from storage.errors import StorageError
 
 _log: Final = structlog.get_logger("sluicemq.workers")
@@ -48,13 +51,15 @@ class Workers:
         self.count = place.count
         self._place = place
         self._loop = asyncio.get_running_loop()
-        self.directory = Directory(local.shard, place.number, lambda *owed: self._outbox.pass_on(*owed))
+        replies = FarReplies(self)
+        self.directory = Directory(local.shard, place.number, self._pass_on, replies)
         self.directory.on_change = self._tell_soon
         self.placement = Placement(place.number)
         self._links = {number: Link(self._loop, number) for number in range(place.count)}
         self.client = ShardedClient(local, self)
         local.shard.manager.queues.exchanges.is_told_elsewhere = self.number != HOME
-        self._outbox = Outbox(local, local.shard, self)
+        self.client.replies = replies
+        self._outbox: Outbox = Outbox(local, local.shard, self)
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock
@@ -87,6 +92,7 @@ class Workers:
             "quota_exchange": self._quotas,
             "shared": self.shared,
             "workers": self,
+            "replies": replies,
             "topics": self.topics,
             "retained": self.topics.searches,
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 from queue_manager.filters.errors import FilterError
 from queue_manager.filters.field_access import MessageFilter
@@ -19,13 +20,20 @@ from queue_manager.filters.stream_values import StreamValues
 
 
 class ConsumerFilter:
-    """A condition, and the `key` that it shares with all conditions that say the same in the same words."""
+    """A condition, and the `key` that it shares with all conditions that say the same in the same words.
 
-    __slots__ = ("condition", "key")
+    `source` is what it was made of, by `consumer_filter`: as that it goes to another process.
+    """
 
-    def __init__(self, key: str, condition: MessageFilter) -> None:
+    __slots__ = ("condition", "key", "source")
+
+    def __init__(self, key: str, condition: MessageFilter, source: Sequence[Any] = ()) -> None:
         self.key = key
         self.condition = condition
+        self.source = tuple(source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return consumer_filter, self.source
 
 
 def consumer_filter(
@@ -55,7 +63,8 @@ def consumer_filter(
                 keys.append([name, sorted((str(key), repr(value)) for key, value in table.items())])
     if not parts:
         return None
-    return ConsumerFilter(json.dumps(keys), AllOf(parts) if len(parts) > 1 else parts[0])
+    condition = AllOf(parts) if len(parts) > 1 else parts[0]
+    return ConsumerFilter(json.dumps(keys), condition, (selector, tables, dialect, stream_values))
 
 
 def table_from_text(name: str, text: str) -> Mapping[str, object]:

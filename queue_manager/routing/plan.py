@@ -50,6 +50,17 @@ class PublishPlan:
         """The names of the queues it points at, those of other shards too."""
         return [queue.name for queue in self.queues] + [queue.name for queue in self.route.foreign]
 
+    @property
+    def leads_anywhere(self) -> bool:
+        """Whether a queue, here or elsewhere, or a subscriber is to have it."""
+        return bool(self.queues or self.route.foreign) or self.audience is not None
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message that all queues take."""
+        policies = [queue.policy for queue in self.queues] + [queue.policy for queue in self.route.foreign]
+        return min([policy.message_bytes_max for policy in policies], default=limits.MESSAGE_BYTES_MAX)
+
     def accompany(self, audience: Audience | None) -> None:
         """Have `audience` hear what is published, beside the queues, whatever the plan is aimed at."""
         self.audience = audience

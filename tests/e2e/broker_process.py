@@ -19,6 +19,7 @@ from tests.waiting import pass_time, until
 INSTALLED_PYTHON = os.environ.get("INSTALLED_PYTHON", "")  # of an environment with the wheel: make test-wheel
 # an installed broker runs where modules of others have names of ours
 WORKING_DIRECTORY = PROJECT / "tests" / "wheel" / "hostile" if INSTALLED_PYTHON else PROJECT
+WORKERS = int(os.environ.get("TEST_WORKERS", "1"))  # of brokers whose test does not say: make test-workers
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 AT_ONCE_S_MAX = 10.0  # by which the clocks of a broker are put forward
@@ -76,7 +77,7 @@ class BrokerProcess:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.config = config or {}
+        self.config = {"workers": WORKERS} | (config or {}) if WORKERS > 1 else config or {}
         self.storage = storage or str(directory / "data")
         self.environment = environment or {}
         self.arguments = arguments

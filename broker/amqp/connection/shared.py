@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from config import limits
 from protocols.amqp091.names import is_reply_key as is_reply_key
 from queue_manager.errors import LimitReached
-
-ReplyTaker = Callable[[list[bytes], list[bytes]], None]
-"""Takes properties and bodies of replies to one requester, in order; there may be no room for them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,14 +33,13 @@ class Room:
 
 
 class Shared:
-    """One per broker. `reply_takers`: those who wait for direct replies, by the routing key these have."""
+    """One per broker."""
 
-    __slots__ = ("browse_slots", "reply_takers", "transaction_room")
+    __slots__ = ("browse_slots", "transaction_room")
 
     def __init__(self) -> None:
         most = limits.BROWSES_AT_ONCE_MAX
         self.browse_slots = Room(most, f"{most} pages are being read already: ask again later")
-        self.reply_takers: dict[str, ReplyTaker] = {}
         most = limits.TRANSACTION_BYTES_MAX
         reason = f"transactions under way hold more than {most} bytes: commit sooner"
         self.transaction_room = Room(most, reason)

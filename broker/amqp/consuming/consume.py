@@ -112,9 +112,8 @@ class Consuming:
         if tag in self._consumers or self._replies.has(tag):
             raise connection_error(c.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
         if method.queue == REPLY_TO:
-            self._replies.consume(method, tag)
-            if not method.nowait:
-                channel.send(commands.Basic.ConsumeOk(tag))
+            known = self._replies.consume(method, tag)
+            self._held.expect(known, partial(self._begun, method, tag), method.index)
             return
         if len(self._consumers) >= limits.AMQP_CONSUMERS_PER_CHANNEL_MAX:
             raise LimitReached(f"a channel has at most {limits.AMQP_CONSUMERS_PER_CHANNEL_MAX} consumers")
@@ -142,7 +141,7 @@ class Consuming:
         self._consumers.expect(tag, answer, sink)
         self._held.expect(answer, partial(self._begun, method, tag), method.index)
 
-    def _begun(self, method: commands.Basic.Consume, tag: str, answer: Answer[Consumer]) -> None:
+    def _begun(self, method: commands.Basic.Consume, tag: str, answer: Answer[Any]) -> None:
         answer.result()
         if not method.nowait:
             self._channel.send(commands.Basic.ConsumeOk(tag))

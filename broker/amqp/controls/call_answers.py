@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.amqp.connection.shared import ReplyTaker, is_reply_key
+from broker.amqp.connection.shared import is_reply_key
+from broker.engine.client.replies import ReplyTaker
 from broker.vhosts.hub import Hub
 from protocols.amqp091 import content
 from queue_manager.outcomes import ACCEPTED
@@ -15,7 +16,7 @@ from storage.envelope import PROPERTIES_AMQP, vary
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers to one call; `takers` are those of all channels, see `Shared`."""
+    """The answers to one call; `takers` are those of all channels."""
 
     hub: Hub
     takers: Mapping[str, ReplyTaker]

@@ -122,7 +122,7 @@ class Call:
         self._address = address.parse(key)
         self._properties = raw
         properties = content.decode_properties(raw)
-        takers = channel.client.shared.reply_takers
+        takers = channel.core.replies.takers
         self._answers = Answers(
             channel.hub, takers, properties.reply_to or "", properties.correlation_id or ""
         )

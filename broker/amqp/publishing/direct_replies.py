@@ -15,6 +15,7 @@ from pamqp import commands
 from broker.amqp.connection.amqp_channel import AmqpChannel
 from broker.amqp.connection.errors import channel_error
 from broker.amqp.settling.unacked import Unacked
+from broker.engine.answers import Answer
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091 import content
@@ -39,21 +40,22 @@ def may_want_direct_reply(properties: list[bytes]) -> bool:
 class DirectReplies:
     """The requester of a channel: at most one consumer, which takes replies without acknowledging them.
 
-    `takers` are those of all channels, see `Shared`.
+    `takers` are those of all channels.
     """
 
-    __slots__ = ("_address", "_channel", "_key", "_tag", "_unacked", "takers")
+    __slots__ = ("_address", "_channel", "_key", "_replies", "_tag", "_unacked", "takers")
 
     def __init__(self, channel: AmqpChannel, unacked: Unacked) -> None:
         self._channel = channel
-        self.takers = channel.client.shared.reply_takers
+        self._replies = channel.core.replies
+        self.takers = self._replies.takers
         self._unacked = unacked
         self._tag = ""
         self._key = ""
         self._address: DeliverAddress | None = None
 
-    def consume(self, method: commands.Basic.Consume, tag: str) -> None:
-        """Begin to take replies; raises a channel error."""
+    def consume(self, method: commands.Basic.Consume, tag: str) -> Answer[None]:
+        """Begin to take replies, which come once the answer is there; raises a channel error."""
         if not method.no_ack:
             raise channel_error(c.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
         if self._key:
@@ -62,7 +64,7 @@ class DirectReplies:
         self._tag = tag
         self._key = f"{_KEY_PREFIX}{channel.client.caller}.{channel.number}.{secrets.token_urlsafe(16)}"
         self._address = DeliverAddress(channel.number, tag, "", self._key)
-        self.takers[self._key] = self.take_replies
+        return self._replies.begin(self._key, self.take_replies)
 
     def has(self, tag: str) -> bool:
         """Return whether that is the consumer's tag."""
@@ -71,7 +73,7 @@ class DirectReplies:
     def end(self) -> None:
         """Take no more replies."""
         if self._key:
-            self.takers.pop(self._key, None)
+            self._replies.end(self._key)
             self._key = self._tag = ""
             self._address = None
 

@@ -36,7 +36,6 @@ from protocols.amqp091.names import is_reply_key
 from protocols.errors import ProtocolError
 from queue_manager import address as addresses
 from queue_manager import outcomes
-from queue_manager.address import local_name
 from queue_manager.errors import InvalidArgument, QueueManagerError
 from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.outcomes import ACCEPTED, REFUSED_SIZE, UNROUTED
@@ -176,7 +175,7 @@ class Publisher:
         if plan.options.stage is not None:
             raise InvalidArgument("rows are staged outside of transactions: their epoch is one")
         size = max(map(len, run.bodies))
-        if plan.queues and size > min(queue.policy.message_bytes_max for queue in plan.queues):
+        if size > plan.message_bytes_max:
             raise _too_large(size, plan)
         return True
 
@@ -191,7 +190,7 @@ class Publisher:
         if plan.options.stage is not None:
             return False
         size = max(map(len, run.bodies))
-        if size > min(queue.policy.message_bytes_max for queue in plan.queues):
+        if size > plan.message_bytes_max:
             raise _too_large(size, plan)
         if may_want_direct_reply(run.properties):
             run.properties[:] = map(self._request, run.properties)
@@ -208,6 +207,12 @@ class Publisher:
             run.channel, PublishShape(shape.address, self._request(shape.properties)), run.bodies
         )
 
+    def publish_elsewhere(
+        self, judged: Sequence[tuple[PublishRun | VariedPublishRun, Judgement | None]]
+    ) -> Answer[None]:
+        """Publish what of this is for queues of other shards; see `PublishingClient`."""
+        return self._publishing.publish_elsewhere([one for _, one in judged if one is not None])
+
     def judge(
         self, runs: Sequence[PublishRun | VariedPublishRun]
     ) -> list[tuple[PublishRun | VariedPublishRun, Judgement | None]]:
@@ -221,7 +226,7 @@ class Publisher:
         last = judged[-1] if judged else None
         if last is not None and last.outcome != ACCEPTED:
             self._hub.counters.refuse_publishes(sum(len(run.bodies) for run in runs))
-            raise channel_error(c.PRECONDITION_FAILED, _why_not(last))
+            raise channel_error(c.PRECONDITION_FAILED, outcomes.why_not(last))
         verdicts = iter(judged)
         return [(one.run, None if one.wanted is None else next(verdicts)) for one in planned]
 
@@ -459,17 +464,6 @@ def _refusing(plan: PublishPlan, outcome: int) -> tuple[str, str]:
     return "queue", refusing[0].name
 
 
-def _why_not(judged: Judgement) -> str:
-    """Return the reason for which a transaction is refused."""
-    reason = outcomes.reason_of(judged.outcome, judged.plan.full)
-    if judged.outcome == outcomes.REFUSED_QUOTA:
-        return reason
-    if judged.outcome in outcomes.FULL:
-        reason = "is paused, or has no room for what the transaction publishes"
-        return f"queue {local_name(judged.plan.full[0].name)!r} {reason}"
-    return f"{reason}: {judged.plan.template.topic!r}"
-
-
 def _is_plain(run: VariedPublishRun) -> bool:
     """Return whether no property of these publishes asks something of the broker."""
     return -1 not in run.modes
@@ -486,7 +480,7 @@ def is_reply(address: PublishAddress) -> bool:
 
 
 def _too_large(size: int, plan: PublishPlan) -> ProtocolError:
-    bytes_max = min(queue.policy.message_bytes_max for queue in plan.queues)
+    bytes_max = plan.message_bytes_max
     return channel_error(
         c.PRECONDITION_FAILED, f"message of {size} bytes is larger than the queue's limit of {bytes_max}"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from pamqp import commands
@@ -19,10 +20,15 @@ from broker.amqp.connection.shared import Room
 from broker.amqp.publishing.publish import Publisher
 from broker.amqp.settling.confirms import Confirms
 from broker.amqp.settling.unacked import Settlement, Unacked
+from broker.engine.answers import Answer
+from broker.engine.traffic import Judgement
 from config import limits
 from protocols.amqp091 import constants as c
 from protocols.amqp091.events import PublishRun, SettleRun, VariedPublishRun
 from queue_manager.errors import LimitReached
+
+Judged = list[tuple[PublishRun | VariedPublishRun, Judgement | None]]
+"""The publishes of a transaction, with what becomes of them; None: they go to a requester."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -107,10 +113,25 @@ class Transaction:
         self._settlements.append(self._unacked.set_aside(event))
 
     def commit(self, method: commands.Tx.Commit) -> None:
-        """Do all of it, and answer once that is durable; raises a channel error, and nothing is done."""
+        """Do all of it, and answer once that is durable; raises a channel error, and nothing is done.
+
+        What goes to queues of other shards is done first: it is a commit of its own there.
+        """
         self._check_on()
         self._unacked.check_aside()
         judged = self._publisher.judge(self._runs)
+        answer = self._publisher.publish_elsewhere(judged)
+        known = judged if answer.is_done else None
+        self._held.expect(answer, partial(self._commit_here, known), method.index)
+
+    def _commit_here(self, judged: Judged | None, elsewhere: Answer[None]) -> None:
+        """Do what is for this shard, as judged; None: that was before something else may have happened.
+        Raises a channel error.
+        """
+        elsewhere.result()
+        if judged is None:
+            self._unacked.check_aside()
+            judged = self._publisher.judge(self._runs)
         self._runs = []
         settlements, self._settlements = self._settlements, []
         self._give_back_room()

@@ -31,7 +31,7 @@ class Queues:
         self._channel = channel
         self._client = channel.core.queues
         self._held = held
-        self._reply_takers = channel.client.shared.reply_takers
+        self._reply_takers = channel.core.replies.takers
 
     def declare(self, method: commands.Queue.Declare) -> None:
         """Make a queue, or check that it is there (`passive`)."""

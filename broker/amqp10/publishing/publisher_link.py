@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any, Final
 
 from broker.access.login import NotPermitted
-from broker.amqp.connection.shared import ReplyTaker, is_reply_key
+from broker.amqp.connection.shared import is_reply_key
 from broker.amqp10.connection.addresses import Node, is_plain, plain_node, target_node
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.connection.errors import condition_of, told
 from broker.amqp10.settling.delivery_outcomes import Outcomes, Source, rejected
 from broker.amqp10.settling.transactions import Transactions
+from broker.engine.client.replies import ReplyTaker
 from broker.engine.traffic import PublishPlan
 from broker.properties import amqp10
 from broker.properties.amqp10_sections import (
@@ -177,7 +178,7 @@ class PublisherLink:
                 plan = self._plan(published, now_ms)
                 if plan.options.stage is not None:
                     raise InvalidArgument("rows are staged outside of transactions: their epoch is one")
-                if plan.queues or plan.audience is not None:
+                if plan.leads_anywhere:
                     planner = partial(self._planned, published)
                     transactions.publish(transaction, 1, len(published.body), planner)
                 else:

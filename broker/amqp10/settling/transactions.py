@@ -7,14 +7,16 @@ discharge does all of it within one commit of the store, in order, or none of it
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.amqp.connection.shared import Room
 from broker.amqp10.connection.amqp10_session import Session
 from broker.amqp10.settling.delivery_outcomes import Outcomes
 from broker.amqp10.settling.unsettled import Unsettled
-from broker.engine.traffic import Claim, PublishPlan
+from broker.engine.answers import Answer
+from broker.engine.traffic import Claim, Judgement, PublishPlan
 from config import limits
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
@@ -24,7 +26,6 @@ from protocols.amqp10.events import DispositionRun, TransferRun
 from protocols.amqp10.hot import ACCEPTED as ACCEPTED_STATE
 from protocols.amqp10.hot import ranges_of
 from queue_manager import outcomes
-from queue_manager.address import local_name
 from queue_manager.errors import LimitReached, QueueManagerError
 
 Planner = Callable[[int], list[tuple[PublishPlan, list[bytes], None]]]
@@ -101,26 +102,65 @@ class Transactions:
         self._take_room(transaction, len(claims), 0)
         transaction.settlements.append(_Settlement(state.outcome, claims, run.settled))
 
-    def commit(self, transaction: Transaction) -> None:
-        """Do all of it within the open commit; raises AmqpError (rolled back) where it cannot be done."""
+    def commit(self, transaction: Transaction, then: Callable[[AmqpError | None], None]) -> None:
+        """Do all of it within the open commit, then call `then`; with an error (rolled back) where it cannot
+        be done. What goes to queues of other shards is done first: it is a commit of its own there.
+        """
+        judged, error = self._judge(transaction)
+        if error is not None:
+            then(error)
+            return
+        answer = self._core.publishing.publish_elsewhere(judged)
+        if answer.is_done:
+            self._commit_here(transaction, answer, judged, then)
+        else:
+            answer.then(lambda answer: self._commit_here(transaction, answer, None, then))
+
+    def _judge(self, transaction: Transaction) -> tuple[Sequence[Judgement], AmqpError | None]:
+        """Find what becomes of a transaction in this shard, or why it is rolled back."""
         now_ms = self._hub.clock.now_ms()
-        publishing = self._core.publishing
         if any(not claim.is_in_flight for each in transaction.settlements for claim in each.claims.values()):
-            raise self._rolled_back(transaction, "the leases of deliveries ended before the discharge")
+            reason = "the leases of deliveries ended before the discharge"
+            return (), self._rolled_back(transaction, reason)
         try:
             wanted = [one for planner in transaction.publishes for one in planner(now_ms)]
-            judged = publishing.judge([one for one in wanted if _leads_somewhere(one[0])], now_ms)
+            judged = self._core.publishing.judge(wanted, now_ms)
         except QueueManagerError as error:
-            raise self._rolled_back(transaction, self._session.refused(error).description) from None
+            return (), self._rolled_back(transaction, self._session.refused(error).description)
         if judged and judged[-1].outcome != outcomes.ACCEPTED:
             self._hub.counters.refuse_publishes(transaction.operation_count)
-            raise self._rolled_back(transaction, _why_not(judged[-1]))
+            return (), self._rolled_back(transaction, outcomes.why_not(judged[-1]))
+        return judged, None
+
+    def _commit_here(
+        self,
+        transaction: Transaction,
+        elsewhere: Answer[None],
+        judged: Sequence[Judgement] | None,
+        then: Callable[[AmqpError | None], None],
+    ) -> None:
+        """Do what is for this shard, as judged; None: that was before something else may have happened."""
+        if transaction.id not in self._by_id:
+            return  # rolled back: its session or coordinator ended meanwhile
+        try:
+            elsewhere.result()
+        except QueueManagerError as error:
+            then(self._rolled_back(transaction, self._session.refused(error).description))
+            return
+        if judged is None:
+            judged, refusal = self._judge(transaction)
+            if refusal is not None:
+                then(refusal)
+                return
+        now_ms, publishing = self._hub.clock.now_ms(), self._core.publishing
         del self._by_id[transaction.id]
         self._room.give_back(transaction.taken_bytes)
         for one in judged:
-            publishing.apply(one, now_ms)
+            if one.plan.leads_anywhere:
+                publishing.apply(one, now_ms)
         for settlement in transaction.settlements:
             self._apply(settlement)
+        then(None)
 
     def _apply(self, settlement: _Settlement) -> None:
         settling = self._hub.client.settling
@@ -202,8 +242,15 @@ class Coordinator:
             self._transactions.roll_back(transaction)
             self._outcomes.tell(number, 1, self, ACCEPTED_STATE)
         else:
-            self._transactions.commit(transaction)
+            self._transactions.commit(transaction, partial(self._committed, number))
+
+    def _committed(self, number: int, error: AmqpError | None) -> None:
+        if error is None:
             self._outcomes.wait(number, 1, self, ACCEPTED_STATE)
+        else:
+            self._reject(number, error)
+        self._session.transport.want_flush()
+        self._session.hub.want_settle()
 
     def _reject(self, number: int, error: AmqpError) -> None:
         state = p.Rejected(p.Error(error.condition, error.description))
@@ -226,16 +273,3 @@ def _command(payload: bytes) -> p.Declare | p.Discharge:
             if isinstance(command, p.Declare | p.Discharge):
                 return command
     raise AmqpError(c.NOT_ALLOWED, "a coordinator takes declare and discharge")
-
-
-def _leads_somewhere(plan: PublishPlan) -> bool:
-    return bool(plan.queues) or plan.audience is not None
-
-
-def _why_not(judged: Any) -> str:
-    if judged.outcome == outcomes.REFUSED_QUOTA:
-        return outcomes.reason_of(judged.outcome, judged.plan.full)
-    if judged.outcome in outcomes.FULL:
-        name = local_name(judged.plan.full[0].name)
-        return f"queue '{name}' is paused, or has no room for what the transaction publishes"
-    return f"{outcomes.REASONS[judged.outcome]}: {judged.plan.template.topic!r}"

@@ -9,10 +9,12 @@ from broker.amqp.connection import permissions
 from broker.amqp.topology.declarations import queue_declaration
 from broker.amqp10.connection.addresses import queue_address
 from broker.amqp10.connection.amqp10_session import Session
+from broker.engine.answers import Answer
 from protocols.amqp10 import constants as c
 from protocols.amqp10 import performatives as p
 from protocols.amqp10.errors import AmqpError
 from protocols.amqp10.types import Symbol
+from queue_manager.api import QueueStatus
 
 _CAPABILITIES: Final = frozenset(("temporary-queue", "rabbitmq:volatile-queue", "queue"))
 _LIFETIME: Final = Symbol("lifetime-policy")
@@ -22,8 +24,8 @@ _PROPERTIES: Final[dict[Any, Any]] = {
 }
 
 
-def make_node(session: Session, link_name: str, terminus: Any) -> str:
-    """Make a queue in memory that is the client's alone to receive from, and return its name.
+def make_node(session: Session, link_name: str, terminus: Any) -> Answer[QueueStatus]:
+    """Make a queue in memory that is the client's alone to receive from.
 
     Raises AmqpError for a node that is to be no queue, or to outlive its link; QueueManagerError.
     """
@@ -48,8 +50,7 @@ def make_node(session: Session, link_name: str, terminus: Any) -> str:
         is_server_named=True,
         vhost=client.vhost,
     )
-    session.core.queues.declare(declaration, client.caller).result()
-    return name
+    return session.core.queues.declare(declaration, client.caller)
 
 
 def told(terminus: Any, name: str) -> Any:

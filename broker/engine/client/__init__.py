@@ -22,6 +22,7 @@ from broker.engine.client.parameters import ParameterRecords
 from broker.engine.client.policies import PolicyClient, VhostRecords
 from broker.engine.client.queues import QueueClient
 from broker.engine.client.quotas import QuotaClient
+from broker.engine.client.replies import ReplyClient
 from broker.engine.client.retained import RetainedClient
 from broker.engine.client.sessions import SessionClient
 from broker.engine.client.streams import StreamClient
@@ -57,4 +58,5 @@ class ShardClient:
         self.consuming = ConsumingClient(shard)
         self.settling = SettlingClient(shard)
         self.turns = TurnClient(shard)
+        self.replies = ReplyClient()
         self.elsewhere: Elsewhere | None = None  # there are no other workers

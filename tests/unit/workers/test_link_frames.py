@@ -82,3 +82,9 @@ def test_frames_are_whole_however_they_are_cut(step: int) -> None:
         wire.data_received(stream[start : start + step])
     assert wire.frames == frames
     wire._loop.close()
+
+
+def test_no_two_kinds_of_frames_have_one_number() -> None:
+    kinds = [value for name, value in vars(f).items() if name.isupper() and isinstance(value, int)]
+    frames = kinds[kinds.index(f.HELLO) : kinds.index(f.TOLD) + 1]
+    assert len(frames) == len(set(frames))

@@ -1,0 +1,379 @@
+"""AMQP clients of one worker, and the queues of another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
+
+from broker.app import Broker
+from tests.waiting import until
+from tests.worker_group import run_client, worker_group
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[list[Broker]]:
+    async with worker_group(tmp_path) as group:
+        yield group
+
+
+class Clients:
+    """A channel at each worker."""
+
+    def __init__(self, workers: list[Broker]) -> None:
+        ports = [worker.ports["amqp"] for worker in workers]
+        self.connections = [pika.BlockingConnection(pika.ConnectionParameters(port=port)) for port in ports]
+        self.here, self.there = [connection.channel() for connection in self.connections]
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for connection in self.connections:
+            if connection.is_open:
+                connection.close()
+
+    def channel(self, worker: int) -> BlockingChannel:
+        """Another channel at a worker."""
+        return self.connections[worker].channel()
+
+
+def drained(channel: BlockingChannel, queue: str) -> list[bytes]:
+    """All that is in a queue."""
+    return list(bodies(channel, queue))
+
+
+def bodies(channel: BlockingChannel, queue: str) -> Iterator[bytes]:
+    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        yield got[2]
+
+
+def consumed(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any, Any, bytes]]:
+    """So many deliveries, which are acknowledged."""
+    taken: list[tuple[Any, Any, bytes]] = []
+    for method, properties, body in channel.consume(queue, inactivity_timeout=10):
+        assert method is not None, f"only {len(taken)} of {count} came"
+        channel.basic_ack(method.delivery_tag)
+        taken.append((method, properties, body))
+        if len(taken) == count:
+            break
+    channel.cancel()
+    return taken
+
+
+def heard(connection: pika.BlockingConnection) -> bool:
+    """Whether it was listened to for a while."""
+    connection.process_data_events(0.05)
+    return True
+
+
+def holds(connection: pika.BlockingConnection, tags: list[int], count: int) -> bool:
+    """Whether so many deliveries came over a connection."""
+    return heard(connection) and len(tags) >= count
+
+
+async def test_a_queue_is_published_to_and_consumed_from_at_the_other_worker(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.there.confirm_delivery()
+            wanted = [b"%d" % number for number in range(100)]
+            for body in wanted:
+                clients.there.basic_publish("", "q", body, mandatory=True)
+            assert [body for _, _, body in consumed(clients.there, "q", 100)] == wanted
+            assert clients.here.queue_declare("q", passive=True).method.message_count == 0
+
+    await run_client(client)
+
+
+async def test_messages_keep_their_properties_and_sizes_over_a_link(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            sent = [
+                (pika.BasicProperties(message_id=str(size), headers={"size": size}), b"x" * size)
+                for size in (0, 1, 1, 70_000, 3_000_000, 5)
+            ]
+            for properties, body in sent:
+                clients.there.basic_publish("", "q", body, properties)
+            got = consumed(clients.there, "q", len(sent))
+            assert [(p.message_id, p.headers, body) for _, p, body in got] == [
+                (p.message_id, p.headers, body) for p, body in sent
+            ]
+
+    await run_client(client)
+
+
+async def test_what_is_returned_comes_again_with_its_count(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.there.basic_publish("", "q", b"m")
+            first, _, _ = clients.there.basic_get("q")
+            assert first is not None
+            assert not first.redelivered
+            clients.there.basic_nack(first.delivery_tag, requeue=True)
+            again, properties, body = consumed(clients.there, "q", 1)[0]
+            assert (again.redelivered, properties.headers["x-delivery-count"], body) == (True, 1, b"m")
+
+    await run_client(client)
+
+
+async def test_unacknowledged_messages_return_when_their_connection_ends(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            for number in range(5):
+                clients.here.basic_publish("", "q", b"%d" % number)
+            other = clients.channel(1)
+            other.basic_qos(prefetch_count=3)
+            taken = [next(other.consume("q"))[2] for _ in range(2)]
+            assert taken == [b"0", b"1"]
+            other.close()
+            assert sorted(body for _, _, body in consumed(clients.here, "q", 5)) == [
+                b"0",
+                b"1",
+                b"2",
+                b"3",
+                b"4",
+            ]
+
+    await run_client(client)
+
+
+async def test_exchanges_and_bindings_are_the_same_at_all_workers(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.there.exchange_declare("x", "topic", durable=True)
+            clients.here.exchange_declare("x", "topic", durable=True)
+            clients.here.queue_declare("here")
+            clients.there.queue_declare("there")
+            clients.there.queue_bind("here", "x", "a.#")
+            clients.here.queue_bind("there", "x", "a.*")
+            for channel in (clients.here, clients.there):
+                channel.confirm_delivery()
+                channel.basic_publish("x", "a.b", b"m", mandatory=True)
+                assert drained(clients.here, "here") == drained(clients.here, "there") == [b"m"]
+            clients.here.queue_unbind("there", "x", "a.*")
+            clients.there.basic_publish("x", "a.b", b"n", mandatory=True)
+            assert (drained(clients.there, "here"), drained(clients.there, "there")) == ([b"n"], [])
+            clients.here.queue_delete("here")
+            with pytest.raises(UnroutableError):
+                clients.there.basic_publish("x", "a.b", b"o", mandatory=True)
+            clients.here.exchange_delete("x")
+            with pytest.raises(ChannelClosedByBroker, match="404"):
+                clients.there.exchange_declare("x", "topic", passive=True)
+
+    await run_client(client)
+
+
+async def test_redeclaring_another_worker_s_queue_otherwise_is_refused(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True, arguments={"x-max-length": 3})
+            again = clients.there.queue_declare("q", durable=True, arguments={"x-max-length": 3})
+            assert again.method.queue == "q"
+            with pytest.raises(ChannelClosedByBroker, match="PRECONDITION_FAILED"):
+                clients.there.queue_declare("q", durable=True, arguments={"x-max-length": 4})
+
+    await run_client(client)
+
+
+async def test_a_full_queue_of_another_worker_refuses_by_nack_in_order(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
+            clients.here.queue_declare("q", durable=True, arguments=arguments)
+            clients.there.confirm_delivery()
+            outcomes = []
+            for number in range(4):
+                try:
+                    clients.there.basic_publish("", "q", b"%d" % number)
+                    outcomes.append("ack")
+                except NackError:
+                    outcomes.append("nack")
+            assert outcomes == ["ack", "ack", "nack", "nack"]
+            assert drained(clients.there, "q") == [b"0", b"1"]
+
+    await run_client(client)
+
+
+async def test_an_exclusive_queue_takes_messages_of_all_workers_and_serves_its_connection_alone(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            name = clients.here.queue_declare("", exclusive=True).method.queue
+            clients.there.confirm_delivery()
+            clients.there.basic_publish("", name, b"answer", mandatory=True)
+            assert drained(clients.here, name) == [b"answer"]
+            with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+                clients.there.basic_consume(name, print)
+            with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+                clients.channel(1).queue_delete(name)
+            clients.here.close()
+            clients.connections[0].close()
+            with pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
+                clients.channel(1).queue_declare(name, passive=True)
+
+    await run_client(client)
+
+
+async def test_consumers_of_both_workers_share_a_queue_and_keep_to_their_prefetch(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            taken: list[list[bytes]] = [[], []]
+            for number, channel in enumerate((clients.here, clients.there)):
+                channel.basic_qos(prefetch_count=5)
+                channel.basic_consume("q", lambda c, m, p, body, n=number: taken[n].append(body))
+            for number in range(20):
+                clients.there.basic_publish("", "q", b"%d" % number)
+            for _ in range(20):
+                for connection in clients.connections:
+                    connection.process_data_events(0.02)
+            assert [len(each) for each in taken] == [5, 5]
+            assert clients.here.queue_declare("q", passive=True).method.message_count == 10
+
+    await run_client(client)
+
+
+async def test_a_global_prefetch_holds_for_consumers_of_queues_of_both_workers(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("here")
+            clients.there.queue_declare("there")
+            for number in range(10):
+                clients.here.basic_publish("", "here" if number % 2 else "there", b"%d" % number)
+            clients.there.basic_qos(prefetch_count=3, global_qos=True)
+            tags: list[int] = []
+            for queue in ("here", "there"):
+                clients.there.basic_consume(queue, lambda c, m, p, body: tags.append(m.delivery_tag))
+            for expected in (3, 6, 9, 10):
+                until(partial(holds, clients.connections[1], tags, expected))
+                heard(clients.connections[1])
+                assert len(tags) == expected
+                clients.there.basic_ack(tags[-1], multiple=True)
+
+    await run_client(client)
+
+
+async def test_dead_letters_reach_a_queue_of_another_worker(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+            clients.here.queue_declare("q", durable=True, arguments=arguments)
+            clients.there.queue_declare("dead", durable=True)
+            for number in range(3):
+                clients.here.basic_publish("", "q", b"%d" % number)
+                method, _, _ = clients.here.basic_get("q")
+                assert method is not None
+                clients.here.basic_reject(method.delivery_tag, requeue=False)
+            got = consumed(clients.there, "dead", 3)
+            assert [body for _, _, body in got] == [b"0", b"1", b"2"]
+            assert got[0][1].headers["x-death"][0]["queue"] == "q"
+
+    await run_client(client)
+
+
+async def test_a_transaction_publishes_to_queues_of_all_workers_and_settles_there(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("here", durable=True)
+            clients.there.queue_declare("there", durable=True)
+            clients.here.basic_publish("", "here", b"settled")
+            clients.there.tx_select()
+            method, _, _ = clients.there.basic_get("here")
+            assert method is not None
+            for number in range(3):
+                properties = pika.BasicProperties(message_id=str(number))
+                clients.there.basic_publish("", "here", b"%d" % number, properties)
+                clients.there.basic_publish("", "there", b"%d" % number)
+            clients.there.basic_ack(method.delivery_tag)
+            other = clients.channel(0)
+            assert drained(other, "here") == drained(other, "there") == []
+            clients.there.tx_commit()
+            assert drained(other, "here") == drained(other, "there") == [b"0", b"1", b"2"]
+
+    await run_client(client)
+
+
+async def test_a_transaction_that_another_worker_s_queue_has_no_room_for_does_nothing(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+            clients.here.queue_declare("small", durable=True, arguments=arguments)
+            clients.there.queue_declare("there", durable=True)
+            clients.there.tx_select()
+            for queue in ("there", "small", "small"):
+                clients.there.basic_publish("", queue, b"m")
+            with pytest.raises(ChannelClosedByBroker, match="has no room for what the transaction publishes"):
+                clients.there.tx_commit()
+            assert drained(clients.here, "small") == drained(clients.here, "there") == []
+
+    await run_client(client)
+
+
+async def test_a_reply_goes_straight_to_a_requester_of_another_worker(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("rpc")
+            answers: list[bytes] = []
+            reply_to = "amq.rabbitmq.reply-to"
+            clients.here.basic_consume(reply_to, lambda c, m, p, body: answers.append(body), auto_ack=True)
+            clients.here.basic_publish("", "rpc", b"ask", pika.BasicProperties(reply_to=reply_to))
+            _, properties, _ = consumed(clients.there, "rpc", 1)[0]
+            for body in (b"answer", b""):
+                clients.there.basic_publish("", properties.reply_to, body)
+            until(lambda: heard(clients.connections[0]) and len(answers) == 2)
+            assert answers == [b"answer", b""]
+
+    await run_client(client)
+
+
+async def test_a_filter_of_a_consumer_holds_at_another_worker(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            for region in ("eu", "us", "eu"):
+                properties = pika.BasicProperties(headers={"region": region})
+                clients.there.basic_publish("", "q", region.encode(), properties)
+            taken: list[bytes] = []
+            clients.there.basic_consume(
+                "q",
+                lambda c, m, p, body: taken.append(body),
+                auto_ack=True,
+                arguments={"x-jms-selector": "region = 'us'"},
+            )
+            until(lambda: heard(clients.connections[1]) and taken)
+            heard(clients.connections[1])
+            assert taken == [b"us"]
+
+    await run_client(client)
+
+
+async def test_deleting_a_queue_ends_the_consumers_of_other_workers(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            cancelled: list[Any] = []
+            clients.there.add_on_cancel_callback(cancelled.append)
+            clients.there.basic_consume("q", print)
+            clients.here.queue_delete("q")
+            until(lambda: heard(clients.connections[1]) and cancelled)
+
+    await run_client(client)
