@@ -137,6 +137,9 @@ class Workers:
         """Let the others call these parts, too."""
         self._parts.update(parts)
 
+    def _pass_on(self, queue: ForeignQueue, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
+        self._outbox.pass_on(queue, template, body, now_ms)
+
     def link(self, number: int) -> Link:
         """See `Neighbours`."""
         return self._links[number]

@@ -1,4 +1,4 @@
-"""Workers are killed -9 at random while clients of all of them work: every confirmed message is there.
+"""Workers are killed -9 at random while clients of all of them work: every confirmed message is there."""
 
 from __future__ import annotations
 
