@@ -401,11 +401,12 @@ class Link(LinkWire):
             self._let_return(range(first_claim, first_claim + count) if first_claim else ())
             return
         claims = None
-        if first_claim:
-            numbers = range(first_claim, first_claim + count)
+        if first_claim or attempts[0] > 1:
+            numbers = range(first_claim, first_claim + count) if first_claim else [0] * count
             claims = [
                 RemoteClaim(consumer, *one) for one in zip(numbers, messages, attempts, failed, strict=True)
             ]
+        if first_claim and claims is not None:
             self.claims.update(zip(numbers, claims, strict=True))
         consumer.give(messages, claims)
 

@@ -8,6 +8,7 @@ on the way, and is acknowledged here when it is durable there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, Final
 from zlib import crc32
 
@@ -20,6 +21,7 @@ from broker.workers.sharded_queues import Neighbours
 from broker.workers.waits import Entry, Gate, Part
 from config import limits
 from queue_manager.address import OUTBOX_PREFIX, local_name, qualified_name, vhost_of
+from queue_manager.errors import QueueBusy
 from queue_manager.options import PublishOptions
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
@@ -29,6 +31,7 @@ from queue_manager.routing.route import ForeignQueue
 from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
+_NUMBER_BYTES: Final = 8
 _POLICY: Final = QueuePolicy(
     visibility_timeout_ms=limits.OUTBOX_LEASE_MS,
     message_bytes_max=limits.MESSAGE_BYTES_MAX,
@@ -56,18 +59,37 @@ class Outbox:
 
     def pass_on(self, target: ForeignQueue, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Keep a message for a queue of another worker, with the open commit."""
-        name = outbox_of(target.name)
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues.declare(
-                QueueDefinition(
-                    name, durable=True, policy=_POLICY, description=target.name, is_server_named=True
-                ),
-                now_ms,
-            )
+        queue = self._queue_of(target.name, now_ms)
         queue.append_one(template, body, now_ms)
         if self._is_open:
             self._send(target.name, queue)
+
+    def _queue_of(self, target: str, now_ms: int) -> Queue:
+        """Return the queue of what a queue is owed, made if need be; while one of that name is being removed,
+        another.
+        """
+        sender = self._senders.get(target)
+        if sender is not None:
+            return sender.queue
+        for number in count():
+            name = outbox_of(target, number)
+            try:
+                definition = QueueDefinition(
+                    name, durable=True, policy=_POLICY, description=target, is_server_named=True
+                )
+                return self._queues.get(name) or self._queues.declare(definition, now_ms)
+            except QueueBusy:
+                continue
+        raise AssertionError("there is always another number")
+
+    def target_is_gone(self, target: str) -> None:
+        """Delete the queue of what a queue was owed that was deleted."""
+        sender = self._senders.pop(target, None)
+        if sender is not None:
+            sender.end()
+            if not sender.queue.deleted:
+                self._queues.delete(sender.queue, self._shard.clock.now_ms())
+                self._shard.follow_up()
 
     def _send(self, target: str, queue: Queue) -> None:
         if target not in self._senders:
@@ -89,6 +111,7 @@ class _Sender:
         self._shard = shard
         self._neighbours = neighbours
         self._target = target
+        self.queue = queue
         self._identity = f"{queue.log.log_id}-{neighbours.number}-{crc32(target.encode()):08x}"
         made: Any = local.consuming.subscribe(
             queue,
@@ -102,6 +125,10 @@ class _Sender:
             lease_ms=_POLICY.visibility_timeout_ms,
         )
         self._consumer: Consumer = made.result() if isinstance(made, Answer) else made
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self._local.consuming.unsubscribe(self._consumer, self._shard.clock.now_ms())
 
     def go_on(self) -> None:
         """Send again: the worker that has the queue may be there."""
@@ -181,9 +208,9 @@ class _Sent:
         self._shard.follow_up()
 
 
-def outbox_of(name: str) -> str:
-    """Return the name of the queue of what a queue of another worker is owed."""
+def outbox_of(name: str, number: int = 0) -> str:
+    """Return the name of the queue of what a queue of another worker is owed; one of several by number."""
     short = local_name(name)
-    if len(short.encode()) > limits.QUEUE_NAME_BYTES_MAX - len(OUTBOX_PREFIX):
+    if len(short.encode()) > limits.QUEUE_NAME_BYTES_MAX - len(OUTBOX_PREFIX) - _NUMBER_BYTES:
         short = f"{crc32(short.encode()):08x}-{short[:60]}"
-    return qualified_name(vhost_of(name), OUTBOX_PREFIX + short)
+    return qualified_name(vhost_of(name), OUTBOX_PREFIX + short + (f".{number}" if number else ""))

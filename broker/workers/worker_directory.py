@@ -93,12 +93,14 @@ class Directory:
         self._links: list[Told] = []
         self._reserved: dict[str, int] = {}
         self.on_change: Callable[[], None] = lambda: None
+        self.on_gone: Callable[[str], None] = lambda name: None
         self._queues.follow(self)
 
     # what is told
 
     def queue_changed(self, queue: Queue) -> None:
         """See `Follower`."""
+        self._reserved.pop(queue.name, None)
         self._note(_fact_of(queue))
 
     def queue_gone(self, queue: Queue) -> None:
@@ -198,6 +200,7 @@ class Directory:
 
     def _forget(self, queue: ForeignQueue) -> None:
         self._queues.forget_foreign(queue)
+        self.on_gone(queue.name)
 
     def _bind(self, fact: BindingFact) -> None:
         told = fact.binding

@@ -60,6 +60,7 @@ class Workers:
         local.shard.manager.queues.exchanges.is_told_elsewhere = self.number != HOME
         self.client.replies = replies
         self._outbox: Outbox = Outbox(local, local.shard, self)
+        self.directory.on_gone = self._outbox.target_is_gone
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock

@@ -125,6 +125,37 @@ async def test_what_is_returned_comes_again_with_its_count(workers: list[Broker]
     await run_client(client)
 
 
+async def test_a_consumer_without_acknowledgements_is_told_what_was_delivered_before(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.there.basic_publish("", "q", b"m")
+            first, _, _ = clients.there.basic_get("q")
+            assert first is not None
+            clients.there.basic_nack(first.delivery_tag, requeue=True)
+            again, properties, _ = clients.there.basic_get("q", auto_ack=True)
+            assert again is not None
+            assert (again.redelivered, properties.headers) == (True, {"x-delivery-count": 1})
+
+    await run_client(client)
+
+
+async def test_a_name_is_free_for_every_worker_once_its_queue_is_deleted(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            for first, second in ((clients.here, clients.there), (clients.there, clients.here)):
+                for name in ("a", "b", "c", "d"):
+                    first.queue_declare(name, durable=True)
+                    first.queue_delete(name)
+                    second.queue_declare(name, exclusive=True)
+                    assert drained(second, name) == []  # it is this connection's own
+                    second.queue_delete(name)
+
+    await run_client(client)
+
+
 async def test_unacknowledged_messages_return_when_their_connection_ends(workers: list[Broker]) -> None:
     def client() -> None:
         with Clients(workers) as clients:
@@ -282,6 +313,9 @@ async def test_dead_letters_reach_a_queue_of_another_worker(workers: list[Broker
             got = consumed(clients.there, "dead", 3)
             assert [body for _, _, body in got] == [b"0", b"1", b"2"]
             assert got[0][1].headers["x-death"][0]["queue"] == "q"
+            clients.there.queue_delete("dead")
+            with pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
+                clients.channel(0).queue_declare("amq.outbox.dead", passive=True)
 
     await run_client(client)
 
