@@ -74,7 +74,7 @@ class SessionFrontend:
         self._consumers = Consumers(client.hub, client.transport)
         self._unsettled = Unsettled(self._session, self._consumers)
         self._transactions = Transactions(self._session, self._unsettled, shared.transaction_room)
-        self._reply_takers = client.hub.client.replies.takers
+        self._reply_takers = self._session.core.replies.takers
         self._browse_slots = shared.browse_slots
         self._links: dict[Link, _End] = {}
         self._pairs: dict[str, Management] = {}
