@@ -56,8 +56,9 @@ class Entry:
             self.gate.release()
 
     def committed(self, tokens: list[int]) -> None:
-        """See `Waiter`: the own shard made it durable."""
-        self.part_done()
+        """See `Waiter`: the own shard made it durable, which is waited for once for each publish."""
+        for _ in tokens:
+            self.part_done()
 
 
 class Part:

@@ -13,6 +13,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
 from broker.app import Broker
+from protocols.amqp091.client import encode_publish
+from protocols.amqp091.content import Properties, encode_properties
+from tests.e2e.raw_amqp import RawAmqp
 from tests.waiting import until
 from tests.worker_group import run_client, worker_group
 
@@ -200,6 +203,21 @@ async def test_exchanges_and_bindings_are_the_same_at_all_workers(workers: list[
             clients.here.exchange_delete("x")
             with pytest.raises(ChannelClosedByBroker, match="404"):
                 clients.there.exchange_declare("x", "topic", passive=True)
+
+    await run_client(client)
+
+
+async def test_publishes_in_one_go_to_queues_of_both_workers_are_confirmed(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("here", durable=True)
+            clients.there.queue_declare("there", durable=True)
+        raw = RawAmqp(workers[1].ports["amqp"])
+        raw.open_channel(confirm=True)
+        copies = encode_properties(Properties(delivery_mode=2), [("BCC", ["there"])])
+        raw.send_bytes(b"".join(encode_publish("here", b"%d" % n, copies, channel=1) for n in range(5)))
+        assert raw.read_confirms(5) == [1, 2, 3, 4, 5]
+        raw.drop()
 
     await run_client(client)
 

@@ -63,6 +63,18 @@ def test_an_entry_waits_for_all_its_links_and_the_own_shard(waiter: Listening, g
     assert waiter.told == [("committed", [7])]
 
 
+def test_publishes_of_one_turn_wait_for_the_own_shard_together(waiter: Listening, gate: Gate) -> None:
+    parts = Parts()
+    waited = entry(gate, [2])
+    for number in (1, 2):
+        parts.add(Part(waited, number, number, (number,)))
+        waited.open_count += 1
+    parts.done(2)
+    assert waiter.told == []
+    waited.committed([0, 0])  # one commit, which was asked for twice
+    assert waiter.told == [("committed", [2])]
+
+
 def test_a_refusal_names_the_token_of_its_publish_before_that_is_committed(
     waiter: Listening, gate: Gate
 ) -> None:
