@@ -74,8 +74,8 @@ class Either:
 class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
     `is_purged`: it may have been delivered before its queue was purged in this step; `is_untried`: it returns
-    as if nobody had been given it; `may_give_way`: it may have given way to newer ones, and is where these go
-    then, in the queues of that time (`ways`).
+    as if nobody had been given it; `comes_late`: it may not be there yet; `may_give_way`: it
+    may have given way to newer ones, and is where these go then, in the queues of that time (`ways`).
     """
 
     message: Message
@@ -98,6 +98,7 @@ class Item:
     is_purged: bool = False
     is_untried: bool = False
     may_give_way: bool = False
+    comes_late: bool = False
     ways: list[Queue] | None = None
     is_replaced: bool = False  # it goes as it returns: there is a newer one of its value
     may_be_replaced: bool = False
@@ -630,8 +631,10 @@ class Queues:
                 return True
         return False
 
-    def may_die(self, queue: Queue, item: Item, reason: str, now: float) -> None:
-        """It may be dead, or not: a copy may be where dead letters go, or it is still here."""
+    def may_die(self, queue: Queue, item: Item, reason: str, now: float, *, is_late: bool = False) -> None:
+        """It may be dead, or not: a copy may be where dead letters go, or it is still here. `is_late`: there
+        was no place for it, and the broker tries again now and then.
+        """
         either = Either([item], required=item.required, owed_from=now + LATE_S)
         item.either = either
         letter = dead_letter(queue, item.message)
@@ -647,10 +650,15 @@ class Queues:
         if len(targets) > 1 or len(queue.groups) > 1 or not targets[0].groups:  # too many ways to follow
             item.either, item.required = None, False
             for target in targets:
-                self.append(target, letter, now, required=False, deaths=deaths, ttl=False, loose=True)
+                for copy in self.append(
+                    target, letter, now, required=False, deaths=deaths, ttl=False, loose=True
+                ):
+                    copy.comes_late = is_late
             return
         for target in targets:
             made = self.append(target, letter, now, deaths=deaths, either=either, ttl=False, loose=True)
+            for copy in made:
+                copy.comes_late = is_late
             if len(made) > 1:
                 for copy in made:
                     copy.either, copy.required = None, False
@@ -771,7 +779,7 @@ class Queues:
         homeless, self._homeless = self._homeless, []
         for queue, item, reason in homeless:  # there may be a place for it by now
             if item.state == READY and item.either is None:
-                self.may_die(queue, item, reason, now)
+                self.may_die(queue, item, reason, now, is_late=True)
         for queue in list(self):
             for due, item in list(queue.scheduled):
                 if now >= item.not_before - 0.005:
@@ -971,7 +979,8 @@ class Queues:
         for group in queue.groups.values():
             for item in list(group.items):
                 if item.state == READY:
-                    if item.not_before and now <= item.not_before + LATE_S:
+                    is_late = item.not_before and now <= item.not_before + LATE_S
+                    if is_late or (item.comes_late and not item.sure()):
                         item.required = False  # it may have come a moment after the purge
                         if item.either is not None:
                             item.either.required = False
