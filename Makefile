@@ -120,7 +120,7 @@ soak: setup-dev
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30)
 
 whole: setup-dev
-	$(BIN)/python -m tests.whole.run --minutes $(or $(MINUTES),60) --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.whole.run --minutes $(or $(MINUTES),60) --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS))
 
 fuzz: setup-dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/unit/protocols -k "fuzz or random or split or truncat" -q --timeout 900

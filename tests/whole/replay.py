@@ -1,4 +1,4 @@
-"""Run a sequence that was written down: `python -m tests.whole.replay FILE [TIMES]`."""
+"""Run a sequence that was written down: `python -m tests.whole.replay FILE [TIMES [WORKERS]]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(path: Path) -> list[Operation]:
 
 def main() -> int:
     operations = read(Path(sys.argv[1]))
-    host = Host()
+    host = Host(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
     found = 0
     for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1):
         mismatch = host.run(operations)

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ class Host:
     is what the clients read and the oracle knew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        """Brokers of so many workers."""
+        self._workers = workers
         self._brokers: dict[str, BrokerProcess] = {}
         self.effective: list[Operation] = []
         self.told: list[str] = []
@@ -61,6 +63,8 @@ class Host:
         if broker is None or not broker.alive:
             directory = Path(tempfile.mkdtemp(dir=_place()))
             config: dict[str, Any] = {"log": {"level": "warning"}}
+            if self._workers > 1:
+                config["workers"] = self._workers
             if sessions:
                 config["mqtt"] = {"sessions": sessions}
             broker = BrokerProcess(directory, config)
@@ -131,10 +135,11 @@ def work(
     directory: Path,
     only: str = "",
     cut: bool = True,
+    workers: int = 1,
 ) -> tuple[Counter[str], int, int]:
     """Run seeds `first_seed`, `first_seed + step`, ...: counts, sequences run, mismatches."""
     counts: Counter[str] = Counter()
-    host = Host()
+    host = Host(workers)
     end = time.monotonic() + seconds
     ran = failed = 0
     seed = first_seed
@@ -145,7 +150,9 @@ def work(
         if mismatch is not None:
             failed += 1
             print(f"seed {seed}: {mismatch}", flush=True)
-            smaller, last = shrink(operations, mismatch, Host) if cut else (operations, mismatch)
+            smaller, last = (
+                shrink(operations, mismatch, partial(Host, workers)) if cut else (operations, mismatch)
+            )
             path = write_down(smaller, last, directory, seed)
             path.with_suffix(".trace").write_text("\n".join([str(mismatch), *host.told]))
             print(f"  {len(operations)} operations, {len(smaller)} do: {last}\n  {path}", flush=True)
@@ -172,6 +179,7 @@ def main() -> int:
     parser.add_argument("--found", type=Path, default=Path("build/whole"))
     parser.add_argument("--only", default="", choices=("", "amqp", "mqtt", "amqp10", "policies", "values"))
     parser.add_argument("--whole", action="store_true", help="do not shrink")
+    parser.add_argument("--workers", type=int, default=1, help="of the broker")
     parser.add_argument("--worker", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     started = time.monotonic()
@@ -191,6 +199,7 @@ def main() -> int:
             options.found,
             only=options.only,
             cut=not options.whole,
+            workers=options.workers,
         )
         if options.worker >= 0:
             print("COUNTS " + json.dumps([counts, ran, failed]), flush=True)

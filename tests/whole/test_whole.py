@@ -22,10 +22,16 @@ def host() -> Iterator[Host]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("restarts", "seconds"), [(0.0, 40), (1.0, 20)], ids=["running", "restarted"])
-def test_random_sequences_end_as_the_oracle_says(restarts: float, seconds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("restarts", "seconds", "workers"),
+    [(0.0, 40, 1), (1.0, 20, 1), (0.0, 20, 2)],
+    ids=["running", "restarted", "workers"],
+)
+def test_random_sequences_end_as_the_oracle_says(
+    restarts: float, seconds: int, workers: int, tmp_path: Path
+) -> None:
     """Seeds from 1 on, the same ones on every machine that is quick enough."""
-    counts, ran, failed = work(1, 1, seconds, SEQUENCES, restarts, 1, tmp_path)
+    counts, ran, failed = work(1, 1, seconds, SEQUENCES, restarts, 1, tmp_path, workers=workers)
     assert not failed, "see what was printed"
     assert ran
     assert counts["messages published"]
