@@ -286,18 +286,7 @@ class Broker:
         shard.on_failure(self._on_failure)
         client = self._put_together(shard, access)
         try:
-            starting.step("declaring the configured queues")
-            shard.start()
-            if self._workers is not None:
-                starting.step("finding the other workers")
-                await self._workers.meet(self.hub.want_settle)
-            await self._vhosts.begin(self.settings.vhosts)
-            await declare_configured(self.settings, self._client_of)
-            shard.wake()
-            self.hub.spawn(delete_left(client.groups))
-            if self._workers is not None:
-                starting.step("waiting for the first worker")
-                await self._workers.begin()
+            await self._prepare(shard, client, starting)
             starting.step("taking the ports")
             await self._listen(store)
             if self._place is None or self._place.is_first:
@@ -310,6 +299,21 @@ class Broker:
             self._telemetry.start()
         self._ticker = asyncio.create_task(self._tick(store))
         self._keeper = asyncio.create_task(self._keep_small())
+
+    async def _prepare(self, shard: Shard, client: ShardClient, starting: StartLog) -> None:
+        """Have what is there before clients are: other workers, virtual hosts, configured queues."""
+        starting.step("declaring the configured queues")
+        shard.start()
+        if self._workers is not None:
+            starting.step("finding the other workers")
+            await self._workers.meet(self.hub.want_settle)
+        await self._vhosts.begin(self.settings.vhosts)
+        await declare_configured(self.settings, self._client_of)
+        shard.wake()
+        self.hub.spawn(delete_left(client.groups))
+        if self._workers is not None:
+            starting.step("waiting for the first worker")
+            await self._workers.begin()
 
     def _put_together(self, shard: Shard, access: Access) -> ShardClient:
         """Make what clients are served with; give the way to the shard."""

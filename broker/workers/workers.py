@@ -77,7 +77,18 @@ class Workers:
             federation=SharedFederation(local.federation, self, self.ask_others),
         )
         self._progress: list[Callable[[], None]] = []
-        self._parts: dict[str, Any] = {
+        self._parts = self._served_parts(local) | {"replies": replies}
+        self._service = Service(local, clock, self._parts, self.topics)
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heard: set[int] = set()
+        self._wanted: dict[int, list[Answer[Link]]] = {}
+        self._changed = asyncio.Event()
+        self._are_begun = asyncio.Event()
+
+    def _served_parts(self, local: ShardClient) -> dict[str, Any]:
+        """Return what other workers may call here, by name."""
+        return {
             "queues": self.client.own_queues,
             "exchanges": self.client.exchanges,
             "own_exchanges": self.client.own_exchanges,
@@ -93,17 +104,9 @@ class Workers:
             "quota_exchange": self._quotas,
             "shared": self.shared,
             "workers": self,
-            "replies": replies,
             "topics": self.topics,
             "retained": self.topics.searches,
         }
-        self._service = Service(local, clock, self._parts, self.topics)
-        self._server: asyncio.Server | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._heard: set[int] = set()
-        self._wanted: dict[int, list[Answer[Link]]] = {}
-        self._changed = asyncio.Event()
-        self._are_begun = asyncio.Event()
 
     def missing(self) -> list[int]:
         """Return the workers that are not there just now."""
