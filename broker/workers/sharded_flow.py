@@ -31,7 +31,7 @@ from broker.workers.waits import Entry, Gate, Part
 from broker.workers.worker_directory import all_done
 from queue_manager.api import OPERATOR
 from queue_manager.errors import InvalidArgument, QueueManagerError, ResourceLocked
-from queue_manager.outcomes import ACCEPTED, REFUSED_LOST, REFUSED_SIZE, UNROUTED
+from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_IN_PART, REFUSED_LOST, REFUSED_SIZE, UNROUTED
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.route import ForeignQueue, Route
 from queue_manager.sessions.session import Session
@@ -104,11 +104,15 @@ class ShardedPublishing:
         if not all(link.is_up for link, _ in links):
             return REFUSED_LOST
         self.is_here = bool(plan.queues) or plan.audience is not None
-        if self.is_here:
-            outcome = self._publish_here(plan, bodies, now_ms, templates)
-            if outcome not in (ACCEPTED, UNROUTED):
-                return outcome
-        self.touched += [(link, *link.publish(plan, names, bodies, templates)) for link, names in links]
+        outcome = self._publish_here(plan, bodies, now_ms, templates) if self.is_here else ACCEPTED
+        if outcome in FULL and len(bodies) == 1:  # the others take it
+            outcome = REFUSED_IN_PART
+        elif outcome not in (ACCEPTED, UNROUTED):
+            return outcome
+        asked = [(link, *link.publish(plan, names, bodies, templates)) for link, names in links]
+        if outcome == REFUSED_IN_PART:
+            return outcome
+        self.touched += asked
         plan.durable = True  # there, or not: who waits is told by the other workers
         return ACCEPTED
 

@@ -253,6 +253,24 @@ async def test_a_full_queue_of_another_worker_refuses_by_nack_in_order(workers: 
     await run_client(client)
 
 
+async def test_what_the_own_worker_s_queue_refuses_the_other_worker_s_queue_takes(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+            clients.here.queue_declare("full", durable=True, arguments=arguments)
+            clients.there.queue_declare("there", durable=True)
+            clients.here.basic_publish("", "full", b"before")
+            clients.here.confirm_delivery()
+            with pytest.raises(NackError):
+                clients.here.basic_publish("", "full", b"m", pika.BasicProperties(headers={"CC": ["there"]}))
+            assert drained(clients.there, "there") == [b"m"]
+            assert drained(clients.there, "full") == [b"before"]
+
+    await run_client(client)
+
+
 async def test_an_exclusive_queue_takes_messages_of_all_workers_and_serves_its_connection_alone(
     workers: list[Broker],
 ) -> None:
