@@ -16,7 +16,7 @@ from broker.app import Broker
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.content import Properties, encode_properties
 from tests.e2e.raw_amqp import RawAmqp
-from tests.waiting import until
+from tests.waiting import until, until_so
 from tests.worker_group import run_client, worker_group
 
 
@@ -68,6 +68,15 @@ def consumed(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any
             break
     channel.cancel()
     return taken
+
+
+def owed(worker: Broker, outbox: str) -> int:
+    """Messages of an outbox that were not confirmed: they wait, come back later, or are on their way."""
+    found = worker.hub.client.shard.manager.queues.get(outbox)
+    if found is None:
+        return 0
+    held = sum(group.in_flight_count() + group.delayed_count() for group in found.groups)
+    return found.ready_count() + held
 
 
 def heard(connection: pika.BlockingConnection) -> bool:
@@ -354,6 +363,43 @@ async def test_dead_letters_reach_a_queue_of_another_worker(workers: list[Broker
                 clients.channel(0).queue_declare("amq.outbox.dead", passive=True)
 
     await run_client(client)
+
+
+async def test_a_dead_letter_comes_once_though_its_confirmation_was_lost_with_the_link(
+    workers: list[Broker],
+) -> None:
+    group = workers[0]._workers
+    assert group is not None
+    link = group.link(1)
+
+    def declare() -> None:
+        with Clients(workers) as clients:
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+            clients.here.queue_declare("q", durable=True, arguments=arguments)
+            clients.there.queue_declare("dead", durable=True)
+            clients.here.basic_publish("", "q", b"m")
+
+    def reject() -> None:
+        with Clients(workers) as clients:
+            method, _, _ = clients.here.basic_get("q")
+            assert method is not None
+            clients.here.basic_reject(method.delivery_tag, requeue=False)
+
+    def look() -> list[bytes]:
+        with Clients(workers) as clients:
+            return drained(clients.there, "dead")
+
+    await run_client(declare)
+
+    def lose(last: int) -> None:
+        assert link.transport is not None
+        link.transport.abort()
+
+    link._acked = lose  # type: ignore[method-assign]
+    await run_client(reject)
+    await until_so(lambda: group.link(1) is not link)  # it was lost, and is there again
+    await until_so(lambda: owed(workers[0], "amq.outbox.dead") == 0)
+    assert await run_client(look) == [b"m"]
 
 
 async def test_a_transaction_publishes_to_queues_of_all_workers_and_settles_there(
