@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,14 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
 from broker.app import Broker
+from broker.engine.answers import Answer
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.content import Properties, encode_properties
 from tests.e2e.raw_amqp import RawAmqp
 from tests.waiting import until, until_so
 from tests.worker_group import run_client, worker_group
+
+LATE_S = 0.3
 
 
 @pytest.fixture
@@ -212,6 +216,36 @@ async def test_exchanges_and_bindings_are_the_same_at_all_workers(workers: list[
             clients.here.exchange_delete("x")
             with pytest.raises(ChannelClosedByBroker, match="404"):
                 clients.there.exchange_declare("x", "topic", passive=True)
+
+    await run_client(client)
+
+
+async def test_a_declaration_and_a_binding_are_answered_when_the_other_worker_knows_them(
+    workers: list[Broker],
+) -> None:
+    group = workers[0]._workers
+    assert group is not None
+    link = group.link(1)
+    call, loop = link.call, asyncio.get_running_loop()
+
+    def late(part: str, method: str, *arguments: Any, **named: Any) -> Answer[Any]:
+        if (part, method) != ("directory", "note"):
+            return call(part, method, *arguments, **named)
+        told: Answer[Any] = Answer()
+        tell = partial(call, part, method, *arguments, **named)
+        loop.call_later(LATE_S, lambda: tell().then(lambda answer: told.resolve(answer.result())))
+        return told
+
+    link.call = late  # type: ignore[method-assign]
+
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.there.confirm_delivery()
+            clients.here.queue_declare("q", durable=True)
+            clients.there.basic_publish("", "q", b"by name", mandatory=True)
+            clients.here.queue_bind("q", "amq.topic", "a.#")
+            clients.there.basic_publish("amq.topic", "a.b", b"by key", mandatory=True)
+            assert drained(clients.here, "q") == [b"by name", b"by key"]
 
     await run_client(client)
 
