@@ -251,9 +251,7 @@ class Link(LinkWire):
         first, count = numbers[0], len(numbers)
         delay = -1 if delay_ms is None else delay_ms
         if numbers[-1] - first + 1 == count:
-            size = f.SETTLE_HEAD.size + f.RANGE.size
-            head = f.SETTLE_HEAD.pack(size, f.SETTLE, how, is_spared, delay, 0)
-            self.send(head + f.RANGE.pack(first, count))
+            self.send(_settle_range(how, first, count, is_spared, delay))
         else:
             size = f.SETTLE_HEAD.size + 8 * count
             head = f.SETTLE_HEAD.pack(size, f.SETTLE, how, is_spared, delay, count)
@@ -373,7 +371,7 @@ class Link(LinkWire):
         ids, offsets = range(message_id, message_id + count), range(offset, offset + count)
         messages = list(map(Message, ids, offsets, bodies, repeat(template), repeat(received_at_ms)))
         if consumer is None:
-            self._let_return(range(first_claim, first_claim + count) if first_claim else ())
+            self._let_return(first_claim, count)
             return
         claims = None
         if first_claim:
@@ -398,7 +396,7 @@ class Link(LinkWire):
             )
         ]
         if consumer is None:
-            self._let_return(range(first_claim, first_claim + count) if first_claim else ())
+            self._let_return(first_claim, count)
             return
         claims = None
         if first_claim or attempts[0] > 1:
@@ -410,8 +408,10 @@ class Link(LinkWire):
             self.claims.update(zip(numbers, claims, strict=True))
         consumer.give(messages, claims)
 
-    def _let_return(self, numbers: Sequence[int]) -> None:
-        """Leave claims to their return: the end of their consumer is on its way there."""
+    def _let_return(self, first_claim: int, count: int) -> None:
+        """Give back what was on its way to a consumer that ended here: it may have kept its claims."""
+        if first_claim:
+            self.send(_settle_range(f.UNCLAIM, first_claim, count))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Note that the other worker is gone."""
@@ -435,6 +435,12 @@ class Link(LinkWire):
 
 
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
+
+
+def _settle_range(how: int, first: int, count: int, is_spared: bool = False, delay: int = -1) -> bytes:
+    size = f.SETTLE_HEAD.size + f.RANGE.size
+    head = f.SETTLE_HEAD.pack(size, f.SETTLE, how, is_spared, delay, 0)
+    return head + f.RANGE.pack(first, count)
 
 
 def plan_fields(plan: PublishPlan) -> tuple[Any, ...]:

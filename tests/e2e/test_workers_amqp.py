@@ -436,6 +436,35 @@ async def test_a_dead_letter_comes_once_though_its_confirmation_was_lost_with_th
     assert await run_client(look) == [b"m"]
 
 
+async def test_what_is_on_its_way_to_a_consumer_that_is_cancelled_returns_to_its_queue(
+    workers: list[Broker],
+) -> None:
+    group = workers[1]._workers
+    assert group is not None
+    transport = group.link(0).transport
+    assert transport is not None
+    loop = asyncio.get_running_loop()
+
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.there.basic_qos(prefetch_count=5)
+            tag = clients.there.basic_consume("q", lambda *delivery: None)
+            loop.call_soon_threadsafe(transport.pause_reading)
+            clients.here.confirm_delivery()
+            for body in (b"1", b"2"):
+                clients.here.basic_publish("", "q", body)
+            until(lambda: clients.here.queue_declare("q", passive=True).method.message_count == 0)
+            clients.there.basic_cancel(tag)
+            loop.call_soon_threadsafe(transport.resume_reading)
+            until(lambda: clients.here.queue_declare("q", passive=True).method.message_count == 2)
+            method, _, body = clients.here.basic_get("q", auto_ack=True)
+            assert method is not None
+            assert (body, method.redelivered) == (b"1", False)
+
+    await run_client(client)
+
+
 async def test_a_transaction_publishes_to_queues_of_all_workers_and_settles_there(
     workers: list[Broker],
 ) -> None:
