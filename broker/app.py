@@ -451,6 +451,8 @@ class Broker:
         listeners.open(makers, room, self._tls, hub.access.addresses)
         if self._homes is not None:
             self._homes.begin()
+            if self._workers is not None and self._workers.node_listener is not None:
+                self._workers.node_listener.on_client = self._homes.take
         self.ports = listeners.ports
         self._http = {}
         over_http = self.ports.keys() - makers.keys()

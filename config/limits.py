@@ -626,6 +626,9 @@ ACCESS_DECISIONS_KEPT_MAX: Final = 4_096  # of one connection
 # workers
 LINK_OUTPUT_BYTES_HIGH: Final = 8 * MIB  # unwritten to another worker before its consumers pause
 LINK_PLANS_MAX: Final = 4_096  # kinds of publishes that another worker is told of once
+LINK_GREETING_TIMEOUT_S: Final = 5.0  # for a worker of another node to show that it is one
+LINK_GREETING_BYTES_MAX: Final = 2 * MIB  # of what it may say until then, or of a client that it passes on
+LINK_GREETINGS_MAX: Final = 64  # connections from other nodes that are still to show it
 WORKERS_MEET_TIMEOUT_S: Final = 60  # for all workers to be there at a start
 WORKER_CONNECT_INTERVAL_MS: Final = 50
 WORKER_WAIT_MS: Final = 2_000  # for a worker that is started again, by what needs its queues

@@ -13,6 +13,7 @@ import structlog
 from broker.network.listening import Listeners
 from broker.network.tls.gate import certificate_names
 from broker.network.transport import Transport, peer_text
+from broker.workers.node_links import connect_client
 from broker.workers.socket_passing import Arrivals, Told, pass_on
 from broker.workers.worker_place import WorkerPlace
 from config import limits
@@ -33,7 +34,7 @@ class ClientHomes:
         self._place = place
         self._listeners = listeners
         self._makers: dict[str, Callable[[Callable[[], None]], Transport]] = {}
-        self._arrivals = Arrivals(place.run_directory, place.number, self._take)
+        self._arrivals = Arrivals(place.run_directory, place.number, self.take)
 
     def leading(
         self,
@@ -58,7 +59,8 @@ class ClientHomes:
         """Take no more."""
         self._arrivals.stop()
 
-    def _take(self, connection: socket.socket, told: Told, said: bytes) -> None:
+    def take(self, connection: socket.socket, told: Told, said: bytes) -> None:
+        """Serve a client that another worker accepted."""
         make = self._makers.get(told.listener)
         if make is None:
             connection.close()
@@ -199,7 +201,13 @@ class HomeGate(asyncio.Protocol):
         transport, directory = self._transport, self._place.run_directory
         secured = transport.get_extra_info("ssl_object")
         told = Told(self._listener, self._peer, certificate_names(secured), self._asked_for)
+        relay = _Relay(transport)
         try:
+            if self._is_elsewhere(home):
+                assert self._place.node is not None
+                (await connect_client(self._place.node, self._place.number, home, told, self._said))(relay)
+                self._relay_by(relay)
+                return
             if secured is None and not self._is_framed:
                 await pass_on(directory, home, transport.get_extra_info("socket"), told, self._said)
                 transport.abort()  # the other worker has the connection
@@ -211,7 +219,6 @@ class HomeGate(asyncio.Protocol):
                 except BaseException:
                     own.close()
                     raise
-            relay = _Relay(transport)
             await asyncio.get_running_loop().create_connection(lambda: relay, sock=own)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "it does not answer"
@@ -219,12 +226,21 @@ class HomeGate(asyncio.Protocol):
             transport.write(self._unavailable(self._said))
             transport.close()
             return
-        if transport.is_closing():
+        self._relay_by(relay)
+
+    def _is_elsewhere(self, home: int) -> bool:
+        """Return whether a worker is one of another node."""
+        node = self._place.node
+        return node is not None and node.peers.place_of(home) is not None
+
+    def _relay_by(self, relay: _Relay) -> None:
+        """Have what the client says from now on go to the worker that serves it."""
+        if self._transport.is_closing():
             relay.close()
             return
         self._said = b""
         self._relay = relay
-        transport.resume_reading()
+        self._transport.resume_reading()
 
 
 class _Relay(asyncio.Protocol):

@@ -61,6 +61,7 @@ class Served(LinkWire):
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
         super().__init__(loop)
         self.number = -1
+        self.epoch = 0
         self._service = service
         self.client = service.client
         self._now_ms = service.clock.now_ms
@@ -149,7 +150,17 @@ class Served(LinkWire):
         elif kind == f.REPLIES:
             self._service.parts["replies"].give(*fields)
         elif kind == f.HELLO:
-            self.number = fields[0]
+            self._greet(*fields)
+
+    def _greet(self, number: int, version: str, epoch: int) -> None:
+        """Know whose link this is. Of two that are the worker of one shard the later owner is it."""
+        self.number, self.epoch = number, epoch
+        for other in list(self._service.served):
+            if other is not self and other.number == number and other.epoch != epoch:
+                older = min(self, other, key=lambda served: served.epoch)
+                _log.warning("worker.outdated", worker=number, epoch=older.epoch)
+                if older.transport is not None:
+                    older.transport.abort()
 
     # calls
 

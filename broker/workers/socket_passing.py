@@ -36,6 +36,20 @@ class Told:
     asked_for: str = ""
 
 
+def told_bytes(told: Told) -> bytes:
+    """Return it as it is sent."""
+    return json.dumps(asdict(told)).encode()
+
+
+def told_of(sent: bytes) -> Told:
+    """Return what was sent as `told_bytes`. Raises ValueError."""
+    about = json.loads(sent)
+    try:
+        return Told(**about | {"certificate_names": tuple(about["certificate_names"])})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"what is told of a client cannot be read: {error}") from None
+
+
 Take = Callable[[socket.socket, Told, bytes], None]
 """Takes a client that comes from another worker, with what it has said so far."""
 
@@ -64,7 +78,7 @@ async def _pass_on(path: str, connection: socket.socket, told: Told, said: bytes
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as way:
         way.setblocking(False)
         way.connect(path)
-        about = json.dumps(asdict(told)).encode()
+        about = told_bytes(told)
         socket.send_fds(way, [_HEAD.pack(len(about), len(said))], [connection.fileno()])
         await loop.sock_sendall(way, about + said)
         if await loop.sock_recv(way, 1) != _TAKEN:
@@ -126,14 +140,13 @@ class Arrivals:
                         return
                     connection = socket.socket(fileno=descriptors[0])
                     about_bytes, said_bytes = _HEAD.unpack(head)
-                    about = json.loads(await _read(way, about_bytes))
+                    told = told_of(await _read(way, about_bytes))
                     said = await _read(way, said_bytes)
-                about["certificate_names"] = tuple(about["certificate_names"])
                 connection.setblocking(False)
                 way.send(_TAKEN)
                 taken, connection = connection, None
-                self._take(taken, Told(**about), said)
-            except (OSError, TimeoutError) as error:
+                self._take(taken, told, said)
+            except (OSError, TimeoutError, ValueError) as error:
                 _log.warning("client.not_taken", reason=str(error) or type(error).__name__)
             finally:
                 if connection is not None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.workers.node_side import NodeSide
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
@@ -14,13 +16,15 @@ class WorkerPlace:
 
     `run_directory` is for the Unix sockets by which workers speak with each other; nobody else's processes
     may enter it, and it goes with the broker. `unix_sockets` are those that clients connect to, by listener:
-    bound before the workers were started, for all of them.
+    bound before the workers were started, for all of them. `node`: what there is to know of other nodes,
+    where there may be such; `count` then counts the workers of all.
     """
 
     number: int
     count: int
     run_directory: Path
     unix_sockets: Mapping[str, socket.socket] = field(default_factory=dict, compare=False, repr=False)
+    node: NodeSide | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:

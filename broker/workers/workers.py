@@ -20,6 +20,7 @@ from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, lost
 from broker.workers.far_replies import FarReplies
 from broker.workers.far_topics import Topics
+from broker.workers.node_links import NodeListener, connect_link
 from broker.workers.outbox import Outbox
 from broker.workers.placement import Placement
 from broker.workers.serving_link import Served, Service
@@ -56,6 +57,7 @@ class Workers:
         self.directory.on_change = self._tell_soon
         self.placement = Placement(place.number)
         self._links = {number: Link(self._loop, number) for number in range(place.count)}
+        self._begun_links: dict[int, Link] = {}
         self.client = ShardedClient(local, self)
         local.shard.manager.queues.exchanges.is_told_elsewhere = self.number != HOME
         self.client.replies = replies
@@ -80,6 +82,11 @@ class Workers:
         self._parts = self._served_parts(local) | {"replies": replies}
         self._service = Service(local, clock, self._parts, self.topics)
         self._server: asyncio.Server | None = None
+        self.node_listener: NodeListener | None = None
+        if place.node is not None:
+            self.node_listener = NodeListener(
+                place.node, self.number, lambda: Served(self._loop, self._service)
+            )
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
         self._wanted: dict[int, list[Answer[Link]]] = {}
@@ -187,6 +194,10 @@ class Workers:
         self._server = await self._loop.create_unix_server(
             lambda: Served(self._loop, self._service), str(path)
         )
+        if self.node_listener is not None:
+            assert self._place.node is not None
+            await self.node_listener.begin()
+            self._place.node.peers.on_moved = self._moved
         for number in self._others:
             self._tasks.append(self._loop.create_task(self._keep(number)))
         self._tasks.append(self._loop.create_task(self._tell_load()))
@@ -225,6 +236,8 @@ class Workers:
             task.cancel()
         if self._server is not None:
             self._server.close()
+        if self.node_listener is not None:
+            self.node_listener.stop()
         for link in self._links.values():
             if link.transport is not None:
                 link.transport.close()
@@ -237,23 +250,39 @@ class Workers:
 
     async def _keep(self, number: int) -> None:
         """Keep a link to another worker, anew when that was started again."""
-        path = str(self._socket_of(number))
         while True:
             lost = asyncio.Event()
             link = Link(self._loop, number)
             link.on_lost = partial(self._lost, lost)
             link.on_progress = self._tell_progress
+            self._begun_links[number] = link
             try:
-                await self._loop.create_unix_connection(partial(_same, link), path)
-            except OSError:
+                await self._connect(link)
+            except (OSError, TimeoutError):
                 await asyncio.sleep(limits.WORKER_CONNECT_INTERVAL_MS / 1000)
                 continue
             await self._greet(link)
             await lost.wait()
 
+    async def _connect(self, link: Link) -> None:
+        node = self._place.node
+        place = None if node is None else node.peers.place_of(link.number)
+        if node is None or place is None:
+            path = str(self._socket_of(link.number))
+            await self._loop.create_unix_connection(partial(_same, link), path)
+        else:
+            await connect_link(node, place, self.number, link.number, link)
+
+    def _moved(self, number: int) -> None:
+        """End the link to where a shard was."""
+        for link in (self._links[number], self._begun_links.get(number)):
+            if link is not None and link.transport is not None:
+                link.transport.abort()
+
     async def _greet(self, link: Link) -> None:
         """Tell a worker what this one has; then it may be asked."""
-        link.send(f.pickled(f.HELLO, self.number, VERSION))
+        epoch = 0 if self._place.node is None else self._place.node.epoch
+        link.send(f.pickled(f.HELLO, self.number, VERSION, epoch))
         try:
             if self.number == HOME:
                 await self.shared.begin(link)

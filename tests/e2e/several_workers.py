@@ -13,7 +13,6 @@ import uvloop
 
 from broker.app import Broker
 from broker.connections.connection_views import ConnectionView
-from broker.workers.worker_place import WorkerPlace
 from config.settings import (
     AmqpListenerSettings,
     ListenersSettings,
@@ -23,6 +22,7 @@ from config.settings import (
 )
 from tests.e2e.raw_mqtt import CONNACK, V5, RawMqtt, connect
 from tests.waiting import until
+from tests.worker_group import worker_places
 
 T = TypeVar("T")
 
@@ -30,8 +30,11 @@ T = TypeVar("T")
 class SeveralWorkers:
     """Workers that know each other, on ports of their own."""
 
-    def __init__(self, count: int, run_directory: Path, settings: Settings) -> None:
+    def __init__(
+        self, count: int, run_directory: Path, settings: Settings, *, are_nodes: bool = False
+    ) -> None:
         self.count = count
+        self._are_nodes = are_nodes
         self._run_directory = run_directory
         self._settings = settings
         self._loop = uvloop.new_event_loop()  # as `serve` has it
@@ -43,7 +46,7 @@ class SeveralWorkers:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     async def _start(self) -> list[Broker]:
-        places = [WorkerPlace(number, self.count, self._run_directory) for number in range(self.count)]
+        places = worker_places(self._run_directory, self.count, are_nodes=self._are_nodes)
         brokers = [Broker(self._settings, place=place) for place in places]
         await asyncio.gather(*[broker.start() for broker in brokers])
         return brokers
@@ -105,9 +108,11 @@ def default_settings() -> Settings:
 
 
 @contextmanager
-def several_workers(count: int, settings: Settings | None = None) -> Iterator[SeveralWorkers]:
+def several_workers(
+    count: int, settings: Settings | None = None, *, are_nodes: bool = False
+) -> Iterator[SeveralWorkers]:
     with tempfile.TemporaryDirectory() as directory:
-        workers = SeveralWorkers(count, Path(directory), settings or default_settings())
+        workers = SeveralWorkers(count, Path(directory), settings or default_settings(), are_nodes=are_nodes)
         try:
             yield workers
         finally:

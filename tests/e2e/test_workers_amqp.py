@@ -24,9 +24,10 @@ from tests.worker_group import run_client, worker_group
 LATE_S = 0.3
 
 
-@pytest.fixture
-async def workers(tmp_path: Path) -> AsyncIterator[list[Broker]]:
-    async with worker_group(tmp_path) as group:
+@pytest.fixture(params=["workers", "nodes"])
+async def workers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[list[Broker]]:
+    """Two workers of one node, or of two."""
+    async with worker_group(tmp_path, are_nodes=request.param == "nodes") as group:
         yield group
 
 

@@ -55,9 +55,10 @@ from tests.waiting import until
 LASTING = b"\x11" + struct.pack(">I", 3600)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=["2 workers", "3 workers", "2 nodes"])
 def workers(request: pytest.FixtureRequest) -> Iterator[SeveralWorkers]:
-    with several_workers(request.param) as several:
+    count, kind = request.param.split()
+    with several_workers(int(count), are_nodes=kind == "nodes") as several:
         yield several
 
 

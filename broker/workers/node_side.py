@@ -1,0 +1,81 @@
+"""What a worker has to know when its broker is one node of several."""
+
+from __future__ import annotations
+
+import mmap
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_DEADLINE: Final = struct.Struct("<d")
+
+
+class NodeDeadline:
+    """The end of this node's lease, by the monotonic clock of its machine, seen by all its processes.
+
+    In memory that they share: made before they are forked, written by one of them.
+    """
+
+    __slots__ = ("_memory",)
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _DEADLINE.size)
+        self.set(0.0)
+
+    def set(self, monotonic_s: float) -> None:
+        """Have the lease end then."""
+        _DEADLINE.pack_into(self._memory, 0, monotonic_s)
+
+    def __call__(self) -> float:
+        """Return when the lease ends, or ended."""
+        ends: float = _DEADLINE.unpack_from(self._memory)[0]
+        return ends
+
+    def is_over(self) -> bool:
+        """Return whether the lease has ended."""
+        return time.monotonic() >= self()
+
+
+class Peers:
+    """Where the shards are that other nodes have: `(host, port)` by number. `on_moved` is given each number
+    whose place changed.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[str, int]] = {}
+        self.on_moved: Callable[[int], None] = lambda number: None
+
+    def take(self, places: Mapping[int, tuple[str, int]]) -> None:
+        """Go by these places from now on."""
+        before, self._places = self._places, dict(places)
+        for number in before.keys() | places.keys():
+            if before.get(number) != places.get(number):
+                self.on_moved(number)
+
+    def place_of(self, number: int) -> tuple[str, int] | None:
+        """Return where a shard is; None: at this node, or nowhere."""
+        return self._places.get(number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSide:
+    """The node of a worker: its `name`, and where it listens for links of other nodes: at `host`, and the
+    port `first_port` plus the number of the shard.
+
+    `secret` is what nodes know each other by; with `accepting` and `asking` links are encrypted, and both
+    ends show certificates. `epoch` rises each time that the shard is given to a node: links of an earlier
+    owner are not listened to.
+    """
+
+    name: str
+    host: str
+    first_port: int
+    epoch: int
+    secret: bytes
+    deadline: NodeDeadline
+    peers: Peers
+    accepting: ssl.SSLContext | None = None
+    asking: ssl.SSLContext | None = None
