@@ -310,6 +310,11 @@ class Broker:
         await self._vhosts.begin(self.settings.vhosts)
         await declare_configured(self.settings, self._client_of)
         shard.wake()
+        if self._workers is None and (owed := shard.manager.queues.outboxes()):
+            from broker.workers.outbox import OwnOutbox  # of several workers, before their shards were merged
+
+            for queue in owed:
+                OwnOutbox(client, shard, queue)
         self.hub.spawn(delete_left(client.groups))
         if self._workers is not None:
             starting.step("waiting for the first worker")

@@ -2,27 +2,33 @@
 
 They wait in a durable queue of this shard, one for each such queue, put there by the commit that gives them
 up. From there each goes to its queue under an identity of its own, so that it is taken once whatever is lost
-on the way, and is acknowledged here when it is durable there.
+on the way, and is acknowledged here when it is durable there. Where shards were merged meanwhile `OwnOutbox`
+gives what is left to the queue, which is here then, under the same identity.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import count
+from secrets import token_hex
 from typing import Any, Final
 from zlib import crc32
+
+import structlog
 
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
-from broker.engine.traffic import Claim, Consumer, Message
+from broker.engine.traffic import Claim, Consumer, Message, Sink
 from broker.workers.asking_link import Link
 from broker.workers.sharded_queues import Neighbours
 from broker.workers.waits import Entry, Gate, Part
 from config import limits
 from queue_manager.address import OUTBOX_PREFIX, local_name, qualified_name, vhost_of
-from queue_manager.errors import QueueBusy
+from queue_manager.errors import QueueBusy, QueueManagerError
 from queue_manager.options import PublishOptions
+from queue_manager.outcomes import ACCEPTED, UNROUTED
 from queue_manager.patterns import MATCH_ALL
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.queue import Queue
@@ -32,6 +38,9 @@ from queue_manager.spec_records import QueueDefinition
 from storage.envelope import EnvelopeTemplate
 
 _NUMBER_BYTES: Final = 8
+_IDENTITY: Final = "identity"
+_IDENTITY_BYTES: Final = 8
+_log: Final = structlog.get_logger("sluicemq.workers")
 _POLICY: Final = QueuePolicy(
     visibility_timeout_ms=limits.OUTBOX_LEASE_MS,
     message_bytes_max=limits.MESSAGE_BYTES_MAX,
@@ -53,8 +62,10 @@ class Outbox:
     def begin(self) -> None:
         """Begin to send: it is known which queues the other workers have."""
         self._is_open = True
-        for queue in list(self._queues):
-            if local_name(queue.name).startswith(OUTBOX_PREFIX):
+        for queue in self._queues.outboxes():
+            if queue.description in self._queues:
+                OwnOutbox(self._local, self._shard, queue)
+            else:
                 self._send(queue.description, queue)
 
     def pass_on(self, target: ForeignQueue, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
@@ -72,10 +83,15 @@ class Outbox:
         if sender is not None:
             return sender.queue
         for number in count():
-            name = outbox_of(target, number)
+            name = outbox_of(target, self._neighbours.number, number)
             try:
                 definition = QueueDefinition(
-                    name, durable=True, policy=_POLICY, description=target, is_server_named=True
+                    name,
+                    durable=True,
+                    policy=_POLICY,
+                    arguments={_IDENTITY: token_hex(_IDENTITY_BYTES)},
+                    description=target,
+                    is_server_named=True,
                 )
                 return self._queues.get(name) or self._queues.declare(definition, now_ms)
             except QueueBusy:
@@ -112,19 +128,7 @@ class _Sender:
         self._neighbours = neighbours
         self._target = target
         self.queue = queue
-        self._identity = f"{queue.log.log_id}-{neighbours.number}-{crc32(target.encode()):08x}"
-        made: Any = local.consuming.subscribe(
-            queue,
-            "",
-            MATCH_ALL,
-            self,
-            consumer_id="outbox",
-            credit_max=limits.OUTBOX_UNCONFIRMED_MAX,
-            no_ack=False,
-            exclusive=False,
-            lease_ms=_POLICY.visibility_timeout_ms,
-        )
-        self._consumer: Consumer = made.result() if isinstance(made, Answer) else made
+        self._consumer = _consuming(local, queue, self)
 
     def end(self) -> None:
         """Send nothing more."""
@@ -154,27 +158,14 @@ class _Sender:
         for index, message in enumerate(messages):
             entry = Entry(gate, [index], -1)
             gate.entries.append(entry)
-            first, last = link.publish(self._plan(message), [self._target], [message.body or b""], None)
+            plan = _plan_of(self.queue, message)
+            first, last = link.publish(plan, [self._target], [message.body or b""], None)
             link.wait(Part(entry, first, last, (index,)))
         return True
 
     def _link(self) -> Link | None:
         queue = self._neighbours.directory.get(self._target)
         return None if queue is None else self._neighbours.link(queue.shard)
-
-    def _plan(self, message: Message) -> PublishPlan:
-        template = message.template
-        options = PublishOptions(
-            priority=template.priority, deduplication_id=f"{self._identity}-{message.offset}"
-        )
-        return PublishPlan(
-            template.topic,
-            template.properties_kind,
-            template.properties,
-            template.persistent,
-            options,
-            template.exchange,
-        )
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
         """See `Sink`: they are sent again, under the same identity."""
@@ -208,9 +199,107 @@ class _Sent:
         self._shard.follow_up()
 
 
-def outbox_of(name: str, number: int = 0) -> str:
-    """Return the name of the queue of what a queue of another worker is owed; one of several by number."""
+class OwnOutbox:
+    """Gives a queue of this shard what it is owed from when it was in another, then deletes the outbox.
+    Implements `broker.engine.traffic.Sink`.
+    """
+
+    def __init__(self, local: ShardClient, shard: Shard, queue: Queue) -> None:
+        self._local = local
+        self._shard = shard
+        self._queue = queue
+        self._given_count = 0
+        self._consumer = _consuming(local, queue, self)
+        self._delete_if_empty()
+
+    def deliver(
+        self, consumer: Consumer, messages: Sequence[Message], claims: Sequence[Claim] | None
+    ) -> bool:
+        """See `Sink`."""
+        assert claims is not None
+        self._given_count += len(claims)
+        asyncio.get_running_loop().call_soon(self._give, messages, claims)
+        return True
+
+    def _give(self, messages: Sequence[Message], claims: Sequence[Claim]) -> None:
+        """Publish messages and be done with them, in one commit; those that are refused are tried again."""
+        self._given_count -= len(claims)
+        publishing, settling, now_ms = (
+            self._local.publishing,
+            self._local.settling,
+            self._shard.clock.now_ms(),
+        )
+        target = publishing.named(self._queue.description)
+        for message, claim in zip(messages, claims, strict=True):
+            plan = publishing.plan(*_plan_fields(self._queue, message))
+            publishing.aim(plan, target)
+            try:
+                outcome = publishing.publish(plan, [message.body or b""], now_ms)
+            except QueueManagerError as error:
+                _log.warning("outbox.refused", queue=self._queue.description, reason=error.reason)
+                outcome = UNROUTED
+            if outcome in (ACCEPTED, UNROUTED):  # or the queue is gone: so would this be
+                settling.ack([claim], now_ms)
+            else:
+                settling.requeue([claim], now_ms, delay_ms=limits.OUTBOX_RETRY_MS)
+        self._delete_if_empty()
+        self._shard.follow_up()
+
+    def _delete_if_empty(self) -> None:
+        queue = self._queue
+        if not queue.deleted and not queue.depth() and not self._given_count:
+            now_ms = self._shard.clock.now_ms()
+            self._local.consuming.unsubscribe(self._consumer, now_ms)
+            self._shard.manager.queues.delete(queue, now_ms)
+
+    def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
+        """See `Sink`: they come again."""
+
+    def cancelled(self, consumer: Consumer, reason: str) -> None:
+        """See `Sink`."""
+
+
+def _consuming(local: ShardClient, queue: Queue, sink: Sink) -> Consumer:
+    """Have a sink given what lies in an outbox."""
+    made: Any = local.consuming.subscribe(
+        queue,
+        "",
+        MATCH_ALL,
+        sink,
+        consumer_id="outbox",
+        credit_max=limits.OUTBOX_UNCONFIRMED_MAX,
+        no_ack=False,
+        exclusive=False,
+        lease_ms=_POLICY.visibility_timeout_ms,
+    )
+    consumer: Consumer = made.result() if isinstance(made, Answer) else made
+    return consumer
+
+
+def _plan_of(queue: Queue, message: Message) -> PublishPlan:
+    return PublishPlan(*_plan_fields(queue, message))
+
+
+def _plan_fields(queue: Queue, message: Message) -> tuple[str, int, bytes, bool, PublishOptions, str]:
+    """Return how a message of an outbox is published: under an identity that stays the same in another shard
+    and is never given again.
+    """
+    template = message.template
+    identity = (queue.arguments or {})[_IDENTITY]
+    return (
+        template.topic,
+        template.properties_kind,
+        template.properties,
+        template.persistent,
+        PublishOptions(priority=template.priority, deduplication_id=f"{identity}-{message.offset}"),
+        template.exchange,
+    )
+
+
+def outbox_of(name: str, worker: int, number: int = 0) -> str:
+    """Return the name of a worker's queue of what a queue of another is owed; one of several by number."""
     short = local_name(name)
-    if len(short.encode()) > limits.QUEUE_NAME_BYTES_MAX - len(OUTBOX_PREFIX) - _NUMBER_BYTES:
+    prefix = f"{OUTBOX_PREFIX}{worker}."
+    if len(short.encode()) > limits.QUEUE_NAME_BYTES_MAX - len(prefix) - _NUMBER_BYTES:
         short = f"{crc32(short.encode()):08x}-{short[:60]}"
-    return qualified_name(vhost_of(name), OUTBOX_PREFIX + short + (f".{number}" if number else ""))
+    return qualified_name(vhost_of(name), prefix + short + (f".{number}" if number else ""))

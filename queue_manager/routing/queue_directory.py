@@ -129,6 +129,10 @@ class QueueDirectory:
         """Return the queue of that name."""
         return self._queues.get(name)
 
+    def outboxes(self) -> list[Queue]:
+        """Return the queues that hold what queues of other workers are owed, or were."""
+        return [queue for queue in self if local_name(queue.name).startswith(OUTBOX_PREFIX)]
+
     def route_to(self, name: str) -> Route:
         """Return the route to the queue of that name; one without queues, and never current, if there is
         none.

@@ -395,7 +395,7 @@ async def test_dead_letters_reach_a_queue_of_another_worker(workers: list[Broker
             assert got[0][1].headers["x-death"][0]["queue"] == "q"
             clients.there.queue_delete("dead")
             with pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
-                clients.channel(0).queue_declare("amq.outbox.dead", passive=True)
+                clients.channel(0).queue_declare("amq.outbox.0.dead", passive=True)
 
     await run_client(client)
 
@@ -433,7 +433,7 @@ async def test_a_dead_letter_comes_once_though_its_confirmation_was_lost_with_th
     link._acked = lose  # type: ignore[method-assign]
     await run_client(reject)
     await until_so(lambda: group.link(1) is not link)  # it was lost, and is there again
-    await until_so(lambda: owed(workers[0], "amq.outbox.dead") == 0)
+    await until_so(lambda: owed(workers[0], "amq.outbox.0.dead") == 0)
     assert await run_client(look) == [b"m"]
 
 
