@@ -29,6 +29,7 @@ from broker.commands import (
     queues,
     quotas,
     storage_keys,
+    store_merging,
     stored_data,
     tls,
     users,
@@ -63,6 +64,7 @@ app.add_typer(vhosts.app, name="vhost")
 app.add_typer(connections.app, name="connection")
 app.add_typer(connections.sessions, name="session")
 stored_data.app.command("keys")(with_api(storage_keys.store_keys))
+stored_data.app.command("merge")(store_merging.merge_store)
 app.add_typer(stored_data.app, name="store")
 app.command("pub")(with_api(queues.publish, in_vhost=True))
 _TOP: Final = (operating.COMMANDS, definitions.COMMANDS, backups.COMMANDS, migrate.COMMANDS)

@@ -10,8 +10,8 @@ a selector. What comes into the log bindings have decided.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import KW_ONLY, dataclass, replace
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
@@ -206,6 +206,18 @@ class StoredQueue:
         self.description = spec.description
         self.pause = _stored_pause(spec.extensions.get(PAUSED, b"\x00"))
         self.purged_to = _stored_offset(spec.extensions.get(PURGED, bytes(8)))
+
+
+def with_log_id(spec: QueueSpec, rename: Callable[[str], str]) -> QueueSpec:
+    """Return a spec record whose log, if it is that of a queue, has another ID. Raises CorruptRecord."""
+    if "policy" not in spec.extensions:
+        return spec
+    stored = _stored(spec, "policy")
+    try:
+        stored["log"] = rename(stored["log"])
+    except KeyError as error:
+        raise CorruptRecord(queue_spec.name, "extension policy", str(error)) from error
+    return replace(spec, extensions={**spec.extensions, "policy": _json(stored)})
 
 
 def _stored_offset(value: bytes) -> int:

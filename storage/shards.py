@@ -7,6 +7,7 @@ URL. In memory each process has its own.
 import asyncio
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from config.settings import StorageSettings
 from storage.encoding import prefix_end
 from storage.errors import StorageError
+from storage.journal.files import sync_directory
 from storage.open import is_remote_database
 from storage.place import DATABASE
 from storage.records import queue_spec, retained, session
@@ -73,8 +75,21 @@ async def refuse_left_shards(
         names = ", ".join([shard_url(settings.url, number) for number in held])
         raise StorageError(
             f"opening: {names} {'hold' if len(held) > 1 else 'holds'} queues, sessions or retained messages,"
-            f" which workers: {count} would leave there: start with workers: {max(held) + 1} or more"
+            f" which workers: {count} would leave there: start with workers: {max(held) + 1} or more, or have"
+            " `sluicemq store merge` bring all into one"
         )
+
+
+async def remove_shard(settings: StorageSettings, number: int) -> None:
+    """Remove the directory of a shard that nobody has open, if it is there. Raises OSError."""
+    path = Path(shard_path(settings.url, number))
+    await asyncio.get_running_loop().run_in_executor(None, _remove, path)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+    sync_directory(path.parent)
 
 
 def _in_directory(url: str, first: int) -> list[int]:

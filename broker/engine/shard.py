@@ -102,7 +102,10 @@ class Shard:
     ) -> Shard:
         """Recover the queues in `store`; nothing runs before `start`. `instance_id` names the broker in the
         keys of a store without logs. `readers` None: properties mean nothing to the core.
+
+        Raises StorageError, also for a store of which a merge has not come to its end.
         """
+        await start.refuse_merging(store)
         manager = QueueManager(
             default_policy=default_policy,
             auto_create=auto_create,

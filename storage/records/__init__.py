@@ -178,6 +178,28 @@ class Encryption(NamedTuple):
 encryption: Final = Record("encryption", 0x23, no_key(), value_of(Encryption))
 """The encryption keys. Written before the first record of a key. Absent where nothing is encrypted."""
 
+COPYING: Final = 0
+COPIED: Final = 1
+
+
+class MergeState(NamedTuple):
+    """Which shard goes into the first one, and what is added to its numbers there: to message IDs and what is
+    numbered like them, to sequences of the metadata log, and to the numbers in log IDs. `state` is 0 while it
+    is copied, 1 when all of it is there.
+    """
+
+    shard: U16
+    ids: U64
+    sequences: U64
+    logs: U64
+    state: Annotated[int, Packed("B", Reader.u8, newest=COPIED)]
+
+
+merge: Final = Record("merge", 0x35, no_key(), value_of(MergeState))
+"""A merge of shards that has not come to its end, in both of them: no broker opens either. Written before
+anything is copied, deleted when nothing is left to be.
+"""
+
 # messages
 
 payload: Final = Record("payload", 0x01, _OF_MESSAGE, value("body", bytes_rest))

@@ -11,7 +11,7 @@ Packed by hand: one is written with each commit.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from storage.encoding import U64_MAX, pack_u32
@@ -116,3 +116,21 @@ def decode_entry(first_id: int, value: bytes, templates: TemplateCache) -> list[
     if all_flags & ~(QOS | RETAIN):
         raise FormatTooNew(f"{_NAME}: flags {all_flags:#04x}")
     return messages
+
+
+def with_publishers(value: bytes, rename: Callable[[int], int]) -> bytes:
+    """Return an entry in which sessions that published have other numbers. Raises CorruptRecord."""
+    changed = bytearray(value)
+    position = _HEAD.size
+    try:
+        for _ in range(decode_entry_head(value).message_count):
+            delta, flags, publisher, size = _MESSAGE.unpack_from(value, position)
+            if publisher != NO_PUBLISHER:
+                _MESSAGE.pack_into(changed, position, delta, flags, rename(publisher), size)
+            position += _MESSAGE.size + size
+            position += 4 + int.from_bytes(value[position : position + 4], "little")
+    except struct.error as error:
+        raise CorruptRecord(_NAME, "message", "truncated") from error
+    if position != len(value):
+        raise CorruptRecord(_NAME, "end", f"{len(value) - position} bytes too many or too few")
+    return bytes(changed)

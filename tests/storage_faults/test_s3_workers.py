@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import amqp
-from tests.e2e.broker_process import BrokerFailed, BrokerProcess
+from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerFailed, BrokerProcess, command_line
 from tests.storage_faults.s3 import BUCKET, s3_endpoint
 from tests.waiting import until
 
@@ -76,3 +77,39 @@ def test_one_worker_starts_where_other_shards_hold_nothing(broker_on_s3):
     assert broker.start(60).stop() == 0
     broker.config = {}
     assert broker.start(60).stop() == 0
+
+
+@pytest.mark.parametrize("journal", ["none", "local"])
+def test_shards_are_merged_where_they_are_and_the_others_left_empty(broker_on_s3, tmp_path, journal):
+    storage = (
+        {"journal": journal, "journal_directory": str(tmp_path / "journal")} if journal == "local" else {}
+    )
+    broker = broker_on_s3({"workers": 2, "storage": storage})
+    broker.start(60)
+    declare_everywhere(broker)
+    channel = amqp.connect(broker.amqp_port).channel()
+    channel.confirm_delivery()
+    for number in range(24):
+        amqp.publish(channel, f"q{number}", f"m{number}")
+    broker.kill9()
+    command = ["store", "merge", "--config", str(broker.config_file), "--storage", broker.storage, "--json"]
+    for moved in (1, 0):
+        done = subprocess.run(
+            command_line(*command),
+            cwd=WORKING_DIRECTORY,
+            env={**os.environ, **broker.environment},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(done.stdout)) == moved
+    for count in (1, 2):  # and a worker may use what was left
+        broker.config = {"workers": count, "storage": storage}
+        broker.start(60)
+        channel = amqp.connect(broker.amqp_port).channel()
+        for number in range(24):
+            got = amqp.get(channel, f"q{number}", auto_ack=False)
+            assert got is not None
+            assert got.body == b"m%d" % number
+        assert broker.stop() == 0

@@ -21,7 +21,7 @@ from queue_manager.shard.record_types import RecordType, Row
 from storage import layout
 from storage.encoding import prefix_end
 from storage.envelope import TemplateCache
-from storage.errors import CorruptRecord
+from storage.errors import CorruptRecord, StorageError
 from storage.metadata_log import (
     SEQ_BLOCK_KEY,
     MetadataLog,
@@ -42,6 +42,7 @@ from storage.records import (
     exchange,
     failed,
     group_removal,
+    merge,
     message_ids,
     parameter,
     policy,
@@ -191,6 +192,15 @@ async def restore_exchanges(store: Store, manager: QueueManager) -> None:
             )
         exchanges.restore_binding(source, destination, found.routing_key, stored_binding)
     exchanges.end_unused(were_bound)
+
+
+async def refuse_merging(store: Store) -> None:
+    """Raise StorageError if a merge of shards was begun that has not come to its end."""
+    if await store.get(merge.key()) is not None:
+        raise StorageError(
+            f"opening: a merge of the shards in {store.describe()} has not come to its end: run"
+            " `sluicemq store merge` again"
+        )
 
 
 async def open_log(store: Store, instance_id: str) -> MetadataLog:

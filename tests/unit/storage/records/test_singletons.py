@@ -1,19 +1,22 @@
 """Records there is one of: message ID block (07), format marker (0f), journal state (1f), holder (20),
-encryption (23).
+encryption (23), merge (35).
 """
 
 import pytest
 
 from storage.errors import CorruptRecord, FormatTooNew
 from storage.records import (
+    COPIED,
     Encryption,
     Holder,
     JournalState,
+    MergeState,
     SealingKey,
     encryption,
     format_marker,
     holder,
     journal_state,
+    merge,
     message_ids,
 )
 from storage.records.special_codecs import JOURNALED_VERSION
@@ -89,3 +92,15 @@ def test_damaged_keys_are_corrupt(module):
     for damaged in (b"\x01", module.key() + b"\x00", b"\x02" + module.key()[1:]):
         with pytest.raises(CorruptRecord):
             module.parse_key(damaged)
+
+
+def test_merge_vector():
+    assert merge.key() == unhex("01 35")
+    assert merge.prefix() == merge.key()
+    value = unhex("02 00  03 10 00 00 00 00 00 00  04 00 00 00 00 00 00 00  05 00 00 00 00 00 00 00  01")
+    state = MergeState(2, 0x1003, 4, 5, COPIED)
+    assert merge.encode(*state) == value
+    assert merge.decode(value) == state
+    check_strict(merge.decode, value)
+    with pytest.raises(FormatTooNew):
+        merge.decode(value[:-1] + b"\x02")
