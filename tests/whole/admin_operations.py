@@ -40,8 +40,9 @@ class AdminOperations(HttpOperations):
         now = time.time()
         self.queues.advance(now)
         for item in group.items:
-            if item.state == READY and item.sure() and not item.there(now):
-                item.required = False  # it may have come due a moment later
+            is_late = item.sure() and not item.there(now)
+            if item.state == READY and (is_late or self.queues.may_come_yet(item, now)):
+                item.required = False  # it may have come due a moment later, or comes later
             elif item.state == READY:
                 item.state, item.required, item.either = DONE, False, None
 
@@ -87,8 +88,7 @@ class AdminOperations(HttpOperations):
         self.expect((200, 204), "DELETE", f"/api/v1/queues/{q}/groups/{group.name}")
         del queue.groups[group.name]
         if len(queue.groups) > 1:
-            for item in group.items:
-                item.state = "gone"
+            self._others_remain(queue, group)
             return
         left = queue.groups[BY_QUEUE]
         for item in group.items:
@@ -96,6 +96,23 @@ class AdminOperations(HttpOperations):
             item.state, item.attempts, item.group = READY, (0, item.attempts[1]), left
             left.items.append(item)
         left.items.sort(key=lambda item: item.place)
+
+    @staticmethod
+    def _others_remain(queue: Queue, deleted: Group) -> None:
+        """What only the deleted group wanted goes; or it stays for groups to come, where one that remains has
+        yet to pass over it.
+        """
+        rest = [group for group in queue.groups.values() if group.name is not BY_QUEUE]
+        is_passed = all(group.counts_what_it_wants() for group in rest)
+        for item in deleted.items:
+            is_wanted = any(group.wants(item.message) for group in rest)
+            if is_passed or is_wanted or item.state not in (READY, DONE):
+                item.state = "gone"
+                continue
+            item.state, item.required, item.either = READY, False, None
+            item.attempts, item.group = (0, item.attempts[1]), queue.groups[BY_QUEUE]
+            queue.groups[BY_QUEUE].items.append(item)
+        queue.groups[BY_QUEUE].items.sort(key=lambda item: item.place)
 
     def do_g_reset(self, name: str, q: str, i: int = 0, to: str = "earliest") -> None:
         """Have a group begin again, or pass over all there is; what is done may have gone already."""

@@ -349,9 +349,11 @@ class Queue:
             kept.append(items[0].copy_for(group, required=promised))
         return kept
 
-    def takes_whole(self, message: Message, *, required: bool, loose: bool, early: bool = False) -> bool:
-        """Whether it keeps messages by itself, not in groups; then it has it. `early`: a dead letter may have
-        come before it that is not known of yet.
+    def takes_whole(
+        self, message: Message, *, required: bool, loose: bool, died: bool, early: bool = False
+    ) -> bool:
+        """Whether it keeps messages by itself, not in groups; then it has it. `died`: it is a dead letter;
+        `early`: one may have come before it that is not known of yet.
         """
         return False
 
@@ -468,7 +470,8 @@ class Queues:
         """Put a message at the end of every group; drops the head where the queue is too long for it."""
         settings = queue.settings
         early = settings.stream and self._die_soon(now)
-        if queue.takes_whole(message, required=required and either is None, loose=loose, early=early):
+        is_sure = required and either is None
+        if queue.takes_whole(message, required=is_sure, loose=loose, died=bool(deaths), early=early):
             return []
         level = min(message.priority, settings.max_priority)
         place = (-level, next(_places))
@@ -621,6 +624,20 @@ class Queues:
             found.append(target)
         return found or None
 
+    def may_come_yet(self, item: Item, now: float) -> bool:
+        """Whether it is a dead letter that is not known to have come: what may have died may also wait still,
+        and die later.
+        """
+        source = self.queues.get(item.deaths[-1][0]) if item.deaths else None
+        if source is None or item.sure():
+            return False
+        return any(
+            other.message.body == item.message.body and other.deaths == item.deaths[:-1]
+            for group in source.groups.values()
+            for other in group.ready()
+            if other.expires is None or now < other.expires + LATE_S
+        )
+
     @staticmethod
     def _circles(item: Item, source: str, target: str) -> bool:
         """Whether it died in the target before and was not rejected since."""
@@ -754,6 +771,7 @@ class Queues:
         if maybe_over:
             self.may_die(queue, item, "delivery_limit", now)
         elif item.expires is not None and now >= item.expires:
+            item.is_over = True
             self.may_die(queue, item, "expired", now)
         elif queue.settings.max_length is not None and queue.settings.overflow == "drop-head":
             low, high = item.group.waiting()
@@ -865,6 +883,9 @@ class Queues:
                 raise Mismatch(f"delivered {where} out of order")
             consumer.last_place = item.place
         self.seen(item)
+        item.is_over = (
+            item.expires is not None and at >= item.expires
+        )  # or it did not expire early, after all
         item.attempts = (item.attempts[0] + 1, item.attempts[1] + 1)
         item.changed = at
         if not is_one_of_several:
@@ -980,8 +1001,8 @@ class Queues:
             for item in list(group.items):
                 if item.state == READY:
                     is_late = item.not_before and now <= item.not_before + LATE_S
-                    if is_late or (item.comes_late and not item.sure()):
-                        item.required = False  # it may have come a moment after the purge
+                    if is_late or (item.comes_late and not item.sure()) or self.may_come_yet(item, now):
+                        item.required = False  # it may have come a moment after the purge, or comes later
                         if item.either is not None:
                             item.either.required = False
                         continue

@@ -17,13 +17,15 @@ CHUNK_PART = 16  # retention deletes whole chunks, each this part of the limit, 
 
 @dataclass(eq=False)
 class Pending:
-    """A message that was or may have been taken. `loose`: its place is not known; `purged`: it was there, or
-    on its way, when the stream was purged; `at`: when the oracle was told of it.
+    """A message that was or may have been taken. `loose`: its place is not known; `died`: it is a dead
+    letter, which a crash may undo; `purged`: it was there, or on its way, when the stream was purged; `at`:
+    when the oracle was told of it.
     """
 
     message: Message
     required: bool
     loose: bool
+    died: bool = False
     purged: bool = False
     at: float = field(default_factory=time.time)
 
@@ -128,9 +130,11 @@ class Stream(Queue):
 
     # ---- what every queue is asked
 
-    def takes_whole(self, message: Message, *, required: bool, loose: bool, early: bool = False) -> bool:
+    def takes_whole(
+        self, message: Message, *, required: bool, loose: bool, died: bool, early: bool = False
+    ) -> bool:
         if self.pending or loose or early or not required:
-            self.pending.append(Pending(message, required, loose))
+            self.pending.append(Pending(message, required, loose, died))
         else:
             self.log.append(message.body)
         return True
@@ -319,7 +323,9 @@ class Stream(Queue):
         return None
 
     def restarted(self, *, killed: bool) -> None:
-        """Groups go on where their last commit was; what was neither confirmed nor given may be gone."""
+        """Groups go on where their last commit was. What was neither confirmed nor given may be gone, and a
+        death undone.
+        """
         for reader in list(self.readers):
             self.leave(reader, closed=True)
         for group in self.members.values():
@@ -328,5 +334,7 @@ class Stream(Queue):
             if killed:
                 group.rewind(0)
         if killed:
+            now = time.time()
             for pending in self.pending:
-                pending.required = pending.required and not pending.loose
+                is_stored = not pending.died and now >= pending.message.stored_by
+                pending.required = pending.required and is_stored
