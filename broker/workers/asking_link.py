@@ -232,21 +232,48 @@ class Link(LinkWire):
 
     def end(self, consumer: RemoteConsumer, *, keep_claims: bool) -> None:
         """End a consumer there; its claims return, or stay with the client."""
-        unsent = consumer.take_back_waiting()
-        if unsent:
-            self.settle(f.UNCLAIM, unsent)
+        self._return_waiting(consumer)
         if not keep_claims:
-            for claim in [claim for claim in self.claims.values() if claim.consumer is consumer]:
-                claim.is_in_flight = False
-                del self.claims[claim.number]
+            self._forget([claim for claim in self.claims.values() if claim.consumer is consumer])
+            consumer.let_go(consumer.held_count)
         self.tell(consumer.number, f.END_KEEPING if keep_claims else f.END)
         self.consumers.pop(consumer.number, None)
         consumer.is_over = True
+
+    def _return_waiting(self, consumer: RemoteConsumer) -> None:
+        """Give back what the client was never given."""
+        unsent = consumer.take_back_waiting()
+        if unsent:
+            self._tell_of(f.UNCLAIM, unsent)
+            self._forget(unsent)
+
+    def _give_back(self, number: int, consumers: Sequence[int]) -> None:
+        """Give back what waits for these, and say so."""
+        for one in consumers:
+            if (consumer := self.consumers.get(one)) is not None:
+                self._return_waiting(consumer)
+        self.send(f.pickled(f.GAVE_BACK, number))
 
     def settle(
         self, how: int, claims: Sequence[RemoteClaim], *, delay_ms: int | None = None, is_spared: bool = False
     ) -> None:
         """Tell what became of claims: `how` is one of the constants of SETTLE."""
+        self._tell_of(how, claims, delay_ms=delay_ms, is_spared=is_spared)
+        if how == f.EXTEND:
+            return
+        self._forget(claims)
+        if len(claims) == 1:
+            claims[0].consumer.let_go(1)
+            return
+        held: dict[RemoteConsumer, int] = {}
+        for claim in claims:
+            held[claim.consumer] = held.get(claim.consumer, 0) + 1
+        for consumer, let_go in held.items():
+            consumer.let_go(let_go)
+
+    def _tell_of(
+        self, how: int, claims: Sequence[RemoteClaim], *, delay_ms: int | None = None, is_spared: bool = False
+    ) -> None:
         numbers = [claim.number for claim in claims]
         first, count = numbers[0], len(numbers)
         delay = -1 if delay_ms is None else delay_ms
@@ -256,20 +283,12 @@ class Link(LinkWire):
             size = f.SETTLE_HEAD.size + 8 * count
             head = f.SETTLE_HEAD.pack(size, f.SETTLE, how, is_spared, delay, count)
             self.send(head + struct.pack(f"<{count}Q", *numbers))
-        if how == f.EXTEND:
-            return
+
+    def _forget(self, claims: Sequence[RemoteClaim]) -> None:
         pop = self.claims.pop
         for claim in claims:
             pop(claim.number, None)
             claim.is_in_flight = False
-        if count == 1:
-            claims[0].consumer.let_go(1)
-            return
-        held: dict[RemoteConsumer, int] = {}
-        for claim in claims:
-            held[claim.consumer] = held.get(claim.consumer, 0) + 1
-        for consumer, let_go in held.items():
-            consumer.let_go(let_go)
 
     def amend(self, claims: Sequence[RemoteClaim], changed: Sequence[EnvelopeTemplate]) -> None:
         """Change what messages have beside their bodies, for the groups of their claims."""
@@ -323,12 +342,15 @@ class Link(LinkWire):
             else:
                 answer.resolve(told[0])
             return
+        if kind == f.GIVE_BACK:
+            self._give_back(number, *told)
+            return
         consumer = self.consumers.get(number)
         if consumer is None:
             return
         if kind == f.CANCELLED:
             del self.consumers[number]
-            consumer.is_over = True
+            self._forget(consumer.end())
             consumer.sink.cancelled(consumer, told[0])
         elif kind == f.REVOKED:
             self._revoke(consumer, *told)
@@ -425,9 +447,8 @@ class Link(LinkWire):
         self.claims.clear()
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
-            consumer.is_over = True
-            consumer.held_count = 0
-            consumer.waiting.clear()
+            consumer.end()
+            consumer.let_go(consumer.held_count)
             consumer.sink.cancelled(consumer, f"worker {self.number}, which has the queue, is gone")
         self.unanswered_bytes = 0
         self.on_lost(self)

@@ -135,8 +135,15 @@ class RemoteConsumer:
         if self.pool is not None:
             self.pool.released(count)
 
+    def end(self) -> list[RemoteClaim]:
+        """Note that the worker which has the queue ended it; gives what the client was never given."""
+        self.is_over = True
+        if self.pool is not None:
+            leave(self.pool, self)
+        return self.take_back_waiting()
+
     def take_back_waiting(self) -> list[RemoteClaim]:
-        """Return what the client was never given."""
+        """Return what the client was never given; it counts in no limit that is shared."""
         claims = [claim for _, claim in self.waiting if claim is not None]
         self.waiting.clear()
         self.held_count -= len(claims)
@@ -227,11 +234,9 @@ class SharedLinkCredit(LinkCredit):
 
 
 def leave(pool: RemotePool, consumer: RemoteConsumer) -> None:
-    """Have a consumer be under a limit no more; what it holds does not count any more."""
+    """Have a consumer take no more of a limit; what its client was given counts until it is settled."""
     if consumer in pool.remote:
         pool.remote.remove(consumer)
-        if consumer.held_count:
-            pool.released(consumer.held_count)
 
 
 _NEW: Final = 1

@@ -84,6 +84,13 @@ def owed(worker: Broker, outbox: str) -> int:
     return found.ready_count() + held
 
 
+def claimed(worker: Broker, queue: str) -> int:
+    """How many messages of a queue of this worker consumers hold, wherever they are."""
+    found = worker.hub.client.shard.manager.queues.get(queue)
+    assert found is not None
+    return sum(group.in_flight_count() for group in found.groups)
+
+
 def heard(connection: pika.BlockingConnection) -> bool:
     """Whether it was listened to for a while."""
     connection.process_data_events(0.05)
@@ -375,6 +382,81 @@ async def test_a_global_prefetch_holds_for_consumers_of_queues_of_both_workers(
                 heard(clients.connections[1])
                 assert len(tags) == expected
                 clients.there.basic_ack(tags[-1], multiple=True)
+
+    await run_client(client)
+
+
+@pytest.mark.parametrize("purger", [0, 1], ids=["of_its_worker", "of_the_consumer"])
+async def test_a_purge_takes_what_waits_for_a_shared_limit_at_another_worker(
+    workers: list[Broker], purger: int
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.there.basic_qos(prefetch_count=1, global_qos=True)
+            got: list[tuple[int, bytes]] = []
+            clients.there.basic_consume("q", lambda c, m, p, body: got.append((m.delivery_tag, body)))
+            for number in range(5):
+                clients.here.basic_publish("", "q", b"%d" % number)
+            until(lambda: heard(clients.connections[1]) and claimed(workers[0], "q") == 5)
+            assert clients.channel(purger).queue_purge("q").method.message_count == 4
+            assert claimed(workers[0], "q") == 1
+            clients.there.basic_ack(got[0][0])
+            clients.here.basic_publish("", "q", b"new")
+            until(lambda: heard(clients.connections[1]) and len(got) > 1)
+            assert [body for _, body in got] == [b"0", b"new"]
+
+    await run_client(client)
+
+
+async def test_what_waits_for_a_shared_limit_at_another_worker_goes_with_its_queue(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            for queue in ("q", "other"):
+                clients.here.queue_declare(queue)
+            clients.there.basic_qos(prefetch_count=1, global_qos=True)
+            got: list[tuple[int, bytes]] = []
+            for queue in ("q", "other"):
+                clients.there.basic_consume(queue, lambda c, m, p, body: got.append((m.delivery_tag, body)))
+            for number in range(3):
+                clients.here.basic_publish("", "q", b"%d" % number)
+            until(lambda: heard(clients.connections[1]) and claimed(workers[0], "q") == 3)
+            clients.here.queue_delete("q")
+            clients.here.basic_publish("", "other", b"new")
+            clients.there.basic_ack(got[0][0])
+            until(lambda: heard(clients.connections[1]) and len(got) > 1)
+            assert [body for _, body in got] == [b"0", b"new"]
+
+    await run_client(client)
+
+
+@pytest.mark.parametrize("owner", [0, 1], ids=["of_another_worker", "of_its_worker"])
+async def test_what_a_cancelled_consumer_was_given_counts_for_a_shared_limit_until_it_is_settled(
+    workers: list[Broker], owner: int
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            declaring = clients.channel(owner)
+            for queue in ("q", "other"):
+                declaring.queue_declare(queue)
+                for number in range(9):
+                    declaring.basic_publish("", queue, b"%d" % number)
+            clients.there.basic_qos(prefetch_count=2, global_qos=True)
+            tags: list[int] = []
+            tag = clients.there.basic_consume("q", lambda c, m, p, body: tags.append(m.delivery_tag))
+            until(lambda: holds(clients.connections[1], tags, 2))
+            clients.there.basic_cancel(tag)
+            clients.there.basic_consume("other", lambda c, m, p, body: tags.append(m.delivery_tag))
+            assert heard(clients.connections[1])
+            assert len(tags) == 2
+            clients.there.basic_ack(1)
+            until(lambda: holds(clients.connections[1], tags, 3))
+            clients.there.basic_ack(3, multiple=True)
+            until(lambda: holds(clients.connections[1], tags, 5))
+            assert heard(clients.connections[1])
+            assert len(tags) == 5
 
     await run_client(client)
 
