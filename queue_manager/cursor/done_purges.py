@@ -7,7 +7,7 @@ from typing import Generic
 
 from queue_manager.claims.claim import Bucket
 from queue_manager.claims.ledger import Claims
-from queue_manager.claims.purge import NO_BUCKET, Purge
+from queue_manager.claims.purge import Purge
 from queue_manager.claims.unowned import release_noted
 from queue_manager.cursor.owning_cursor import H
 from queue_manager.log.payloads import Run, runs_of
@@ -54,14 +54,11 @@ class DonePurges(Generic[H]):
     def release_shared(self, runs: list[Run]) -> None:
         """Let go of payloads that other queues hold too: their reference counts have to be read first."""
         retention = self._retention
+        storage_id = self._claims.buckets.storage_id
         if retention.is_known or len(retention.members) < 2:
-            release_noted(
-                retention, self._claims.buckets.storage_id, retention.payloads.release(self._holder, runs)
-            )
-            return
-        # whether the other groups need them is not known yet
-        self._due.insert(0, Purge(self, NO_BUCKET, 0, runs))
-        self.want()
+            release_noted(retention, storage_id, retention.payloads.release(self._holder, runs))
+        else:
+            retention.note_own_release(storage_id, runs)
 
     def take_purges(self, now_ms: int, count_max: int) -> tuple[list[Purge], bool]:
         if self._log.deleted:
@@ -93,14 +90,13 @@ class DonePurges(Generic[H]):
             return
         claims = self._claims
         commit = self._log.context.commit
-        if purge.bucket_id != NO_BUCKET:
-            bucket = claims.buckets.get(purge.bucket_id & NUMBER_MASK)
-            if bucket is not None:
-                # as it is at the end of this commit: what goes must not be left in its active record either
-                bucket.want_whole()
-                holder.stored.write_soon()
-            elif not purge.was_open:
-                commit.delete(done.key(claims.buckets.storage_id, purge.bucket_id))
+        bucket = claims.buckets.get(purge.bucket_id & NUMBER_MASK)
+        if bucket is not None:
+            # as it is at the end of this commit: what goes must not be left in its active record either
+            bucket.want_whole()
+            holder.stored.write_soon()
+        elif not purge.was_open:
+            commit.delete(done.key(claims.buckets.storage_id, purge.bucket_id))
         for message_id in purge.attempt_ids:
             claims.buckets.erase_attempts(message_id, commit)
         self._retention.payloads.release_unshared(holder, purge.items)

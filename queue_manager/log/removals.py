@@ -226,15 +226,17 @@ class PendingRemovals:
     """Deletions and resets of groups that are not performed to their end yet, in one log.
 
     Each has a record, until it is done; the driver performs them. Of those `noted`, memory knows the
-    messages: the log is searched for them only after a crash.
+    messages: the log is searched for them only after a crash. `_own` are what groups let go of, by their
+    storage IDs, while it is not known whether other groups need it.
     """
 
-    __slots__ = ("_context", "_noted", "_removals")
+    __slots__ = ("_context", "_noted", "_own", "_removals")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._removals: tuple[GroupRemoval, ...] = ()
         self._noted: dict[GroupRemoval, None] = {}
+        self._own: dict[str, GroupRemoval] = {}
 
     def __iter__(self) -> Iterator[GroupRemoval]:
         return iter(self._removals)
@@ -272,9 +274,33 @@ class PendingRemovals:
         """Return all that are noted, which the caller does now."""
         return [removal for removal in list(self._noted) if self.end_noted(removal)]
 
+    def note_own(self, log: QueueLog, storage_id: str, offsets: RangeSet) -> None:
+        """Note what a group let go of before it is known whether others need it: a crash may come first."""
+        removal = self._own.get(storage_id)
+        if removal is None:
+            removal = GroupRemoval(log, storage_id, self._context.new_number(), RELEASE)
+            self._own[storage_id] = removal
+        removal.row_free.add_all(offsets)
+        self._context.commit.put(removal.key(), removal.encode())
+
+    def own_of(self, storage_id: str) -> RangeSet:
+        """Return what is noted of a group by `note_own`."""
+        removal = self._own.get(storage_id)
+        return RangeSet() if removal is None else removal.row_free
+
+    def take_own(self) -> list[GroupRemoval]:
+        """Return all that `note_own` noted, which the caller does with the open commit."""
+        own, self._own = list(self._own.values()), {}
+        for removal in own:
+            self._context.commit.delete(removal.key())
+        return own
+
     def restore(self, removal: GroupRemoval) -> None:
         """Take up one that a crash interrupted."""
-        self._removals += (removal,)
+        if removal.mode == RELEASE and removal.row_free.starts:
+            self._own[removal.storage_id] = removal
+        else:
+            self._removals += (removal,)
 
     def end(self, removal: GroupRemoval) -> bool:
         """End a removal that was performed; give whether it was one of this log's."""

@@ -89,8 +89,21 @@ class Retention(Generic[M]):
         self.is_known = False
 
     def become_known(self) -> None:
-        """Note that the done records have been read."""
+        """Note that the done records have been read: let go of what waited for that."""
         self.is_known = True
+        for removal in self.removals.take_own():
+            member = self.members.get(removal.group_id)
+            if member is not None:
+                self._release_own(member, removal)
+
+    def _release_own(self, member: M, removal: GroupRemoval) -> None:
+        free = removal.row_free
+        free.discard_all(self.payloads.released)
+        if others := others_than(member, self.members):
+            member.progress.released.add_all(free)
+            for other in others:
+                free = free.intersection(other.progress.released)
+        self.release_ranges(removal.storage_id, free)
 
     def read_ahead(self) -> None:
         """Members may take messages beyond their positions from now on."""
@@ -147,12 +160,13 @@ class Retention(Generic[M]):
 
     def note_release(self, storage_id: str, runs: Iterable[Run]) -> GroupRemoval:
         """Note payloads that count as let go of with this commit, and are so with a later one."""
-        free = RangeSet()
-        for first_offset, _, count in runs:
-            free.add(first_offset, first_offset + count)
         removal = GroupRemoval(self.log, storage_id, self._context.new_number(), RELEASE)
-        self.removals.note(removal, free)
+        self.removals.note(removal, _offsets_of(runs))
         return removal
+
+    def note_own_release(self, storage_id: str, runs: Iterable[Run]) -> None:
+        """Note what a group lets go of: the payloads no other group needs go once these are known."""
+        self.removals.note_own(self.log, storage_id, _offsets_of(runs))
 
     def end_noted(self, removal: GroupRemoval) -> bool:
         """End, with the open commit, what was noted; give whether it was still to be done."""
@@ -260,3 +274,10 @@ class Retention(Generic[M]):
             for member in self.members.values():
                 member.backlog.pass_to(head)
             self.expired.forget_before(head, self.log.name, self._context.commit)
+
+
+def _offsets_of(runs: Iterable[Run]) -> RangeSet:
+    offsets = RangeSet()
+    for first_offset, _, count in runs:
+        offsets.add(first_offset, first_offset + count)
+    return offsets

@@ -350,6 +350,7 @@ class Part:
         if released is not None:
             for noted in self.retention.removals.take_noted():
                 queue_removal.keep(noted.log_free.pairs())
+        self.retention.removals.take_own()  # for these the log stands still
         queue_removal.write(commit)
         context.removals.append(queue_removal)
         return queue_removal

@@ -175,6 +175,7 @@ def restore_released(part: Part, taken: dict[Cursor, RangeSet], kept: dict[Curso
     below_head.add(0, head_offset)
     for cursor, had in taken.items():
         held = kept[cursor]
+        held.add_all(retention.removals.own_of(cursor.storage_id))  # let go of once this is known
         end = had.ends[-1] if had.ends else 0
         for offset in active_offsets(cursor):
             held.add(offset, offset + 1)

@@ -532,11 +532,11 @@ class GroupRemovalKey(NamedTuple):
 
 
 class PendingGroupRemoval(NamedTuple):
-    """The parts that go, by `mode`. 0: the payloads at the offsets `log_ranges`, as the queue's log tells. 1,
-    deleted: besides, the group's buckets of claim numbers below `claim_end` with the payloads of
-    `row_ranges`; a group of that name gives out numbers from there on. 2, reset: as 1, but failed messages
-    below offset `failed_below` stay; of the other rows go the payloads below offset `head`, as those were
-    redriven.
+    """The parts that go, by `mode`. 0: the payloads at the offsets `log_ranges`, as the queue's log tells; of
+    those at `row_ranges`, which the group let go of, the ones that no other group needs. 1, deleted: besides
+    `log_ranges`, the group's buckets of claim numbers below `claim_end` with the payloads of `row_ranges`; a
+    group of that name gives out numbers from there on. 2, reset: as 1, but failed messages below offset
+    `failed_below` stay; of the other rows go the payloads below offset `head`, as those were redriven.
     """
 
     log_id: Utf8

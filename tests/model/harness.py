@@ -9,7 +9,6 @@ from typing import Any, SupportsIndex, TypeVar
 
 from broker.engine.shard import Shard
 from queue_manager.claims.claim import IN_FLIGHT, UNLIMITED, Claim, Consumer, CreditPool
-from queue_manager.claims.purge import NO_BUCKET
 from queue_manager.errors import AccessRefused, QueueBusy
 from queue_manager.group.group import Group
 from queue_manager.log.levels import split_level_name
@@ -708,19 +707,11 @@ class Harness:
     def is_releasing(self) -> bool:
         """Whether payloads are still to be let go of, and only memory knows."""
         manager = self.manager
-        purges = [
-            purge
-            for queue in manager.queues
-            for part in queue.parts
-            for cursor in part.cursors.values()
-            for purge in cursor.done_purges
-        ]
         return bool(
             manager.queues.removing
             or any(isinstance(removal, RangeRemoval) for removal in manager.context.removals)
             or manager.context.skipping
             or manager._unread_purges
-            or any(purge.bucket_id == NO_BUCKET for purge in purges)
             or any(
                 self._takes_references_back(j) for j in (manager.context.commit, *self.shard.commits._sealed)
             )

@@ -347,3 +347,49 @@ async def test_a_purge_right_after_a_start_and_before_a_crash_leaves_nothing_of_
     await it.settle()
     check_ownership(all_rows(it.store))
     assert it.counts() == [1, 1, 1]
+
+
+async def pass_right_after_a_start(*, by_all: bool) -> Sharing:
+    """Have a group of the second queue pass messages right after a start, when it is not known yet what
+    groups did before; another one waits for them, or passes them, too (`by_all`).
+    """
+    it = await open_sharing(PASSED_BY["the queue's TTL"] if by_all else POLICY)
+    groups = ("a", "#" if by_all else "none"), ("b", "#")
+    for group, pattern in groups:
+        managers.consume(it.shard.manager, it.queues[1], group, pattern, credit_max=0)
+    await it.shard.commit_once(everything=True)
+    await it.restart()
+    await it.publish(3)
+    manager = it.shard.manager
+    two = manager.queues.find("two")
+    if by_all:
+        it.clock.ms += 200
+        manager.expire(it.clock.ms)
+    else:
+        managers.consume(manager, two, *groups[0], credit_max=1)
+        manager.dispatch(it.clock.ms)
+    await it.shard.commit_once(everything=True)
+    assert not two.is_history_known()
+    return it
+
+
+@pytest.mark.parametrize("crashes", [0, 1, 2])
+@pytest.mark.parametrize("by_all", [False, True])
+async def test_messages_passed_right_after_a_start_leave_nothing_that_no_group_needs(
+    by_all: bool, crashes: int
+) -> None:
+    it = await pass_right_after_a_start(by_all=by_all)
+    for _ in range(crashes):
+        await it.restart()
+        check_ownership(all_rows(it.store))
+    await it.settle()
+    check_ownership(all_rows(it.store))
+    assert it.counts() == ([1, 1, 1] if by_all else [2, 2, 2])
+    await QueueClient(it.shard).purge("two")
+    await it.settle()
+    assert it.counts() == [1, 1, 1]
+    for name in ("two", "one"):
+        it.delete(name)
+        await it.settle()
+        check_ownership(all_rows(it.store))
+    assert (it.payloads(), it.counts()) == (0, [])
