@@ -60,6 +60,8 @@ class _Worker:
     began_serving: float = 0.0
     heard: float = 0.0
     """When it last reported."""
+    failure: str = ""
+    """Why it cannot start, as it reported."""
     pause_s: float = limits.WORKER_RESTART_PAUSE_MIN_S
 
 
@@ -69,7 +71,8 @@ class Supervisor:
 
     `on_serving` is called whenever all of them serve, `on_reload` when settings are to be read anew; the
     `manager` is told how the broker is. `leave` closes, in a worker, what is the supervisor's. `tell_failure`
-    is given the reason of the first worker that cannot start.
+    is given the reason of the first worker that cannot start. Once all of them have served, one that cannot
+    is tried again and again: the others serve meanwhile.
     """
 
     places: Sequence[WorkerPlace]
@@ -86,6 +89,7 @@ class Supervisor:
     _stop_due: float | None = None
     _next_alive: float = 0.0
     _code: int = EXIT_OK
+    _have_served: bool = False
 
     def run(self) -> int:
         """Have the workers work until SIGTERM or SIGINT, or until one cannot start; gives the exit code.
@@ -169,7 +173,7 @@ class Supervisor:
         theirs.close()
         ours.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, worker)
-        worker.pid, worker.channel, worker.serving = pid, ours, None
+        worker.pid, worker.channel, worker.serving, worker.failure = pid, ours, None, ""
         worker.heard = time.monotonic()
 
     def _be(self, worker: _Worker, channel: socket.socket) -> NoReturn:
@@ -230,13 +234,16 @@ class Supervisor:
             worker.began_serving = worker.heard
             serving = [other.serving for other in self._workers if other.serving is not None]
             if len(serving) == len(self._workers) and self._stop_due is None:
+                self._have_served = True
                 self.on_serving(serving)
         elif told["report"] == RELOADED:
             self.on_reload()
             self._tell_all(RELOAD, besides=worker)
-        elif told["report"] == FAILED and self._stop_due is None:
-            self.tell_failure(told["reason"])
-            self._stop(EXIT_FAILED)
+        elif told["report"] == FAILED:
+            worker.failure = told["reason"]
+            if self._stop_due is None and not self._have_served:
+                self.tell_failure(worker.failure)
+                self._stop(EXIT_FAILED)
         return True
 
     def _close_channel(self, worker: _Worker) -> None:
@@ -265,16 +272,16 @@ class Supervisor:
             if code != EXIT_OK:
                 self._code = EXIT_FAILED
             return
-        number = worker.place.number
-        if code > 0 and not served:  # it said why
-            _log.error("worker.not_started", worker=number)
+        if code > 0 and not served and not self._have_served:  # it said why
+            _log.error("worker.not_started", worker=worker.place.number)
             self._stop(EXIT_FAILED)
             return
         now = time.monotonic()
         if served and now - worker.began_serving >= limits.WORKER_SERVED_LONG_S:
             worker.pause_s = limits.WORKER_RESTART_PAUSE_MIN_S
         worker.due = now + worker.pause_s
-        _log.error("worker.died", worker=number, pid=pid, why=_why(code), again_in_s=worker.pause_s)
+        event, why = ("worker.not_started", worker.failure) if worker.failure else ("worker.died", _why(code))
+        _log.error(event, worker=worker.place.number, pid=pid, why=why, again_in_s=worker.pause_s)
         worker.pause_s = min(worker.pause_s * 2, limits.WORKER_RESTART_PAUSE_MAX_S)
 
     def _kill_left(self) -> None:

@@ -13,6 +13,7 @@ from zlib import crc32
 import httpx
 import pytest
 
+from storage.directory_lock import DirectoryLock
 from tests.e2e import raw_mqtt as wire
 from tests.e2e import workers
 from tests.e2e.broker_process import BrokerFailed, BrokerProcess
@@ -124,6 +125,34 @@ def test_worker_that_dies_again_and_again_is_started_after_longer_pauses(two):
         until(lambda known=before: workers.pids(two) != known)  # type: ignore[misc]
     lines = [line for line in two.log.splitlines() if "worker.died" in line]
     assert [line.partition("again_in_s=")[2].split()[0] for line in lines] == ["0.1", "0.2", "0.4"]
+
+
+def lines_of(broker: BrokerProcess, event: str) -> list[str]:
+    return [line for line in broker.log.splitlines() if event in line]
+
+
+def test_worker_that_cannot_open_its_storage_again_is_tried_until_it_can(two, raw_mqtt):
+    both = workers.pids(two)
+    other = workers.client_at(both[0], lambda: raw_mqtt(two))
+    lock = DirectoryLock(two.directory / "data" / "shard-1")
+    os.kill(two.pid, signal.SIGSTOP)  # so that it starts nobody before the storage is taken
+    os.kill(both[1], signal.SIGKILL)
+    until(lambda: not workers.is_there(both[1]))
+    lock.take()
+    os.kill(two.pid, signal.SIGCONT)
+    until(lambda: len(lines_of(two, "worker.not_started")) == 3)
+    lines = lines_of(two, "worker.not_started")
+    assert [line.partition("again_in_s=")[2].split()[0] for line in lines] == ["0.2", "0.4", "0.8"]
+    for line in lines:
+        assert "shard-1 is in use by process" in line
+        assert "worker=1" in line
+    assert pings(other)
+    assert two.alive
+    lock.release()
+    until(lambda: workers.pids(two) != both)
+    assert pings(workers.client_at(workers.pids(two)[1], lambda: raw_mqtt(two)))
+    assert pings(other)
+    assert two.stop() == 0
 
 
 def test_what_was_confirmed_is_there_when_its_worker_has_come_back(two, raw_mqtt):
