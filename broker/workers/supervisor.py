@@ -211,7 +211,7 @@ class Supervisor:
             due = [self._stop_due]
         else:
             due = [worker.due for worker in self._workers if not worker.pid]
-            if self.manager.alive_interval_s:
+            if self.manager.alive_interval_s and self._have_served:
                 due.append(self._next_alive)
         return max(min(due) - time.monotonic(), 0.0) if due else None
 
@@ -297,8 +297,8 @@ class Supervisor:
         """Tell the service manager's watchdog that the loops of all workers turn."""
         interval_s = self.manager.alive_interval_s
         now = time.monotonic()
-        if not interval_s or now < self._next_alive or self._stop_due is not None:
-            return
+        if not interval_s or now < self._next_alive or self._stop_due is not None or not self._have_served:
+            return  # it watches who is ready
         self._next_alive = now + interval_s
         if all(now - worker.heard < 2 * interval_s for worker in self._workers if worker.serving is not None):
             self.manager.alive()
