@@ -216,6 +216,10 @@ class Group:
             return [self.active()]
         return [consumer for consumer in self.consumers if now >= consumer.late_until] or self.consumers
 
+    def may_be_none(self) -> bool:
+        """Whether it was not made, or not before a crash: nobody was ever given anything of it."""
+        return not self.name and not self.consumers and all(item.state == READY for item in self.items)
+
     def wants(self, message: Message) -> bool:
         """Whether its pattern takes the routing key of the message in this queue."""
         if self.pattern == "#":
