@@ -301,8 +301,17 @@ HOLD_FRESH_LOOK_SHARE: Final = 0.6  # of that time has passed when it looks whet
 LEASE_MS_MIN: Final = 1_000
 LEASE_BEATS: Final = 4  # a lease is renewed so many times before it would end
 LEASE_LOOKS: Final = 5  # who waits looks so often within one
+LEASE_DRIFT_PERCENT: Final = 3  # of a lease others wait longer: two clocks may drift by 1 % each
 LEASE_START_S_MAX: Final = 300  # a start that takes longer does not keep the lease
 LEASES_WITHIN_GARBAGE_AGE: Final = 10  # so many leases are shorter than what garbage of the log is old
+NODE_REQUESTS_PER_LEASE: Final = (
+    4  # a request to the store of a cluster's records may take so much of a lease
+)
+NODE_HASTY_LOOKS: Final = 20  # a node looks so often within a lease while it waits for another
+NODE_PAUSES_PER_LEASE: Final = 50  # ... and waits so much of one before it repeats what failed
+NODE_OPEN_FAILURES_MAX: Final = 3  # a shard that a node fails so often to open is given to another
+NODE_RECORD_BYTES_MAX: Final = 1 * MIB
+SHARDS_MAX: Final = 64  # of a cluster
 STORE_LEASED_LOG_OBJECTS_MAX: Final = 256  # there, a table is written after so many: a take-over reads each
 STORE_LEASED_GARBAGE_AGE_MIN_S: Final = 120  # as below, where brokers have leases
 STORE_TAKE_OVER_TIMEOUT_S: Final = 30  # for the broker before, fenced, to let go of a local directory

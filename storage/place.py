@@ -110,6 +110,25 @@ class Place:
             raise translate(error, "opening") from error
 
 
+def s3_options(bucket: str, variables: str = "") -> dict[str, str]:
+    """Return what a client of S3 is told beside what it takes from the environment itself."""
+    options: dict[str, str] = {}
+    endpoint = (
+        (variables and os.environ.get(f"{variables}AWS_ENDPOINT_URL"))
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+    )
+    if endpoint:
+        options["endpoint"] = endpoint
+        options["allow_http"] = "true" if endpoint.startswith("http://") else "false"
+    if bucket.endswith(_EXPRESS):
+        options["s3_express"] = "true"
+    for name, key in _OF_LOG.items() if variables else ():
+        if value := os.environ.get(variables + name):
+            options[key] = value
+    return options
+
+
 async def open_located(
     place: Place, look_ms: int = limits.HOLD_LOOK_INTERVAL_MS
 ) -> tuple[Place, DbReader | None]:
@@ -163,20 +182,8 @@ def _object_store(scheme: str, bucket: str, url: str, variables: str = "") -> Ob
     try:
         builder = ObjectStoreBuilder.from_env(_SCHEMES[scheme])
         builder.with_config(_BUCKET_KEY[scheme], bucket)
-        if scheme == "s3":
-            endpoint = (
-                (variables and os.environ.get(f"{variables}AWS_ENDPOINT_URL"))
-                or os.environ.get("AWS_ENDPOINT_URL_S3")
-                or os.environ.get("AWS_ENDPOINT_URL")
-            )
-            if endpoint:
-                builder.with_config("endpoint", endpoint)
-                builder.with_config("allow_http", "true" if endpoint.startswith("http://") else "false")
-            if bucket.endswith(_EXPRESS):
-                builder.with_config("s3_express", "true")
-            for name, key in _OF_LOG.items() if variables else ():
-                if value := os.environ.get(variables + name):
-                    builder.with_config(key, value)
+        for key, value in (s3_options(bucket, variables) if scheme == "s3" else {}).items():
+            builder.with_config(key, value)
         return builder.build()
     except SLATE_ERRORS as error:
         raise translate(error, f"opening {url}") from error

@@ -43,7 +43,7 @@ class Way:
     def __init__(self, endpoint: str) -> None:
         self._target = int(endpoint.rpartition(":")[2])
         self.delay_s = 0.0  # of what is asked
-        self._is_cut = False
+        self._is_cut = self._is_heard = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -51,9 +51,10 @@ class Way:
         self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def cut(self) -> None:
-        """Let nothing through: what is open is silent, what is new is not answered."""
+    def cut(self, *, only_answers: bool = False) -> None:
+        """Let nothing through, or no answers: what is open is silent, what is new is not answered."""
         self._is_cut = True
+        self._is_heard = only_answers
 
     def heal(self) -> None:
         """Let new connections through; what was cut is reset."""
@@ -88,7 +89,7 @@ class Way:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asked: bool = False
     ) -> None:
         while data := await reader.read(65_536):
-            if self._is_cut:
+            if self._is_cut and not (asked and self._is_heard):
                 continue
             if asked and self.delay_s:
                 await hold_up_task(self.delay_s)
