@@ -1,0 +1,142 @@
+"""Where shards go when nodes come, go and die: in a simulated cluster where little else happens."""
+
+import pytest
+
+from broker.nodes.node_machine import Wish
+from tests.nodes.simulation import LEASE_MS, Simulation
+
+
+def settled(nodes: int, per_node: int, *, seed: int = 1, spare: int = 0) -> Simulation:
+    """A cluster whose nodes all serve their shards; `spare` more have not been started."""
+    sim = Simulation(seed, nodes=nodes + spare, per_node=per_node)
+    for node in sim.nodes[:nodes]:
+        node.start()
+    sim.run_until(lambda: sim.shards == nodes * per_node and sim.has_served(0), 10_000)
+    sim.run(sim.now + sim.random.uniform(1_000, 3_000))
+    return sim
+
+
+def loads(sim: Simulation) -> list[int]:
+    return [
+        len([shard for shard in sim.map.shards if shard.owner == node.machine.name]) for node in sim.nodes
+    ]
+
+
+def until_served(sim: Simulation, within_ms: float) -> float:
+    """Give how long it took until each shard has confirmed something anew."""
+    now = sim.now
+    return sim.run_until(lambda: sim.has_served(now), within_ms)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shards_of_a_node_that_died_serve_within_a_lease_and_two_seconds(seed):
+    sim = settled(3, 4, seed=seed)
+    sim.nodes[1].kill()
+    sim.run(sim.now + 1)
+    assert until_served(sim, LEASE_MS + 2_000) > LEASE_MS * 0.7
+    sim.run(sim.now + 1_000)
+    assert loads(sim) == [6, 0, 6]
+
+
+def test_shards_go_to_nobody_who_died_too():
+    sim = settled(4, 2)
+    sim.nodes[1].kill()
+    sim.run(sim.now + 2_000)
+    sim.nodes[2].kill()
+    sim.run(sim.now + 12_000)
+    assert sim.moves == 4
+    assert loads(sim) == [4, 0, 0, 4]
+
+
+def test_node_that_is_started_again_gets_its_shards_back_and_makes_no_more():
+    sim = settled(3, 3)
+    sim.nodes[0].kill()
+    sim.run(sim.now + 1_000)
+    sim.nodes[0].start()
+    until_served(sim, LEASE_MS + 2_000)
+    sim.run(sim.now + 5_000)
+    assert loads(sim) == [3, 3, 3]
+    assert set(sim.map.members) == {"a.2", "b.1", "c.1"}
+    assert sorted(sim.objects) == ["map", "nodes/a.2", "nodes/b.1", "nodes/c.1"]
+
+
+def test_new_node_brings_shards_of_its_own():
+    sim = settled(3, 2, spare=1)
+    sim.nodes[3].start()
+    sim.run_until(lambda: sim.shards == 8 and sim.has_served(0), 5_000)
+    assert loads(sim) == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_drained_node_hands_over_one_shard_after_the_other_within_a_second_each(seed):
+    sim = settled(3, 4, seed=seed)
+    node = sim.nodes[2]
+    node.tell(Wish.DRAIN)
+    served_ms = dict.fromkeys(range(sim.shards), sim.now)
+    began = sim.now
+    while any(owner == "c.1" for owner in map(sim.owner, range(sim.shards))):
+        sim.run(sim.now + 20)
+        served_ms |= {shard: sim.now for shard in served_ms if sim.serves(shard)}
+        assert sim.now - min(served_ms.values()) < 1_000
+        assert sim.now < began + 4 * 2_000 + 1_000
+    assert loads(sim) == [6, 6, 0]
+    node.tell(Wish.RESUME)
+    sim.run_until(lambda: not sim.map.members["c.1"].is_draining, 3_000)
+    node.tell(Wish.BALANCE)
+    sim.run_until(lambda: loads(sim) == [4, 4, 4], 20_000)
+    sim.run(sim.now + 3_000)
+    assert not sim.map.is_balancing
+    assert loads(sim) == [4, 4, 4]
+
+
+def test_leaving_node_hands_over_one_shard_after_the_other():
+    sim = settled(2, 3)
+    sim.nodes[0].tell(Wish.LEAVE)
+    while not sim.nodes[0].has_left:
+        sim.run(sim.now + 20)
+        assert all(sim.now - last_ms < 2_000 for last_ms in sim.last_confirm_ms.values())
+        assert sum([sim.serves(shard) for shard in range(sim.shards)]) >= 4, "one closes, one opens"
+    assert loads(sim) == [0, 6]
+    sim.run(sim.now + 1_000)
+    assert sorted(sim.objects) == ["map", "nodes/b.1"]
+
+
+def test_last_node_leaves_its_shards_to_the_next_one():
+    sim = settled(1, 4, spare=1)
+    sim.nodes[0].tell(Wish.LEAVE)
+    sim.run_until(lambda: sim.nodes[0].has_left, 10_000)
+    assert sim.map.orphans() == [0, 1, 2, 3]
+    sim.nodes[1].start()
+    until_served(sim, 3_000)
+    assert loads(sim) == [0, 4]
+
+
+def test_shard_that_does_not_get_on_is_opened_again_at_its_node():
+    sim = settled(3, 2)
+    sim.nodes[0].workers[min(sim.nodes[0].workers)].is_stuck = True
+    until_served(sim, LEASE_MS + 1_000)
+    assert sim.moves == 0
+    assert sim.shards == 6
+
+
+def test_shard_that_a_node_fails_to_open_goes_to_another():
+    sim = settled(2, 1)
+    sim.faults.fails_to_open = 1.0
+    shard = min(sim.nodes[0].workers)
+    sim.nodes[0].workers[shard].die()
+    sim.run_until(lambda: sim.owner(shard) == "b.1", 6_000)
+    sim.faults.fails_to_open = 0.0
+    until_served(sim, 10_000)
+
+
+def test_node_cut_off_from_the_store_says_so_and_refuses_within_its_lease():
+    sim = settled(3, 1)
+    node = sim.nodes[0]
+    node.is_cut_up = True
+    sim.run(sim.now + LEASE_MS * 1.02)
+    assert not node.is_valid()
+    assert "the store does not answer" in node.machine.trouble(node.local())
+    sim.run(sim.now + 5_000)
+    assert loads(sim) == [0, 2, 1] or loads(sim) == [0, 1, 2]
+    node.is_cut_up = False
+    sim.run_until(lambda: node.machine.name == "a.2" and node.is_valid(), 3_000)
