@@ -384,7 +384,7 @@ class NodeMachine:
                 yield Stop(number, kill=True)
         if not self._local:
             self.is_ended = True
-            if self.reason == _LEFT:
+            if self.map is None or self.name not in self.map.members:
                 yield Delete(lease_key(self.name))
             yield Ended(self.reason, self._is_leaving)
 

@@ -30,6 +30,7 @@ from broker.nodes.node_machine import (
     Written,
 )
 from broker.nodes.shard_map import ShardMap
+from config import limits
 from storage.errors import StorageError
 from storage.object_records import ObjectRecords
 
@@ -52,7 +53,7 @@ class ShardWork(Protocol):
         """Note when, by the monotonic clock, delivering and confirming ends; 0: at once."""
 
     def map_changed(self, found: ShardMap) -> None:
-        """Note a new map."""
+        """Note the map, whenever a newer one was read, or it was read by another member of this node."""
 
 
 class NodeRunner:
@@ -157,8 +158,13 @@ class NodeRunner:
                 if is_wanted:
                     self._ended.set_result(None)
                 else:
-                    self.machine = self._new_member(is_draining=machine.is_draining)
-                    self._events.append(None)
+                    pause_s = self._lease_ms / 1000 / limits.LEASE_LOOKS
+                    asyncio.get_running_loop().call_later(pause_s, self._join_again, machine)
+
+    def _join_again(self, ended: NodeMachine) -> None:
+        if not self._ended.done():
+            self.machine = self._new_member(is_draining=ended.is_draining)
+            self.tell(None)
 
     def _request(self, request: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(request)

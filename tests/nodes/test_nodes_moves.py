@@ -3,6 +3,7 @@
 import pytest
 
 from broker.nodes.node_machine import Wish
+from storage.object_records import Stored, Tag
 from tests.nodes.simulation import LEASE_MS, Simulation
 
 
@@ -99,6 +100,17 @@ def test_leaving_node_hands_over_one_shard_after_the_other():
     assert loads(sim) == [0, 6]
     sim.run(sim.now + 1_000)
     assert sorted(sim.objects) == ["map", "nodes/b.1"]
+
+
+def test_node_that_cannot_read_the_map_ends_and_leaves_nothing_behind():
+    sim = settled(2, 1, spare=1)
+    sim.objects["map"] = Stored(b'{"format":2}', Tag("newer", None))
+    sim.nodes[2].start()
+    node = sim.nodes[2]
+    sim.run_until(lambda: node.starts > 1, 2_000)
+    sim.nodes[2].kill()
+    sim.run(sim.now + 1_000)
+    assert not sim.nodes[0].workers, "who has read it opens nothing"
 
 
 def test_last_node_leaves_its_shards_to_the_next_one():
