@@ -14,6 +14,7 @@ class LinkWire(asyncio.Protocol, ABC):
     """Takes frames apart and puts them together; what they mean says the end that it is.
 
     `output` are the frames of this turn; `is_full`: more waits to be written than the other end takes.
+    `is_heard`: something came since that was last taken back.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,6 +22,7 @@ class LinkWire(asyncio.Protocol, ABC):
         self.transport: asyncio.Transport | None = None
         self.output: list[bytes] = []
         self.is_full = False
+        self.is_heard = False
         self._is_scheduled = False
         self._rest = bytearray()
         self._wanted_bytes = HEAD_BYTES
@@ -65,6 +67,7 @@ class LinkWire(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         """Take all frames that are there."""
+        self.is_heard = True
         rest = self._rest
         if rest:
             rest += data

@@ -58,8 +58,9 @@ class _Worker:
     serving: Serving | None = None
     due: float = 0.0
     began_serving: float = 0.0
-    heard: float = 0.0
-    """When it last reported."""
+    is_heard: bool = False
+    """Whether it reported since the supervisor last looked."""
+    silent_s: float = 0.0
     failure: str = ""
     """Why it cannot start, as it reported."""
     pause_s: float = limits.WORKER_RESTART_PAUSE_MIN_S
@@ -87,7 +88,7 @@ class Supervisor:
     _woken: socket.socket = field(init=False)
     _waking: socket.socket = field(init=False)
     _stop_due: float | None = None
-    _next_alive: float = 0.0
+    _next_look: float = 0.0
     _code: int = EXIT_OK
     _have_served: bool = False
 
@@ -104,7 +105,7 @@ class Supervisor:
                 self._start_due()
                 self._wait()
                 self._bury()
-                self._tell_alive()
+                self._look()
         finally:
             self._selector.close()
             self._restore_signals()
@@ -174,7 +175,6 @@ class Supervisor:
         ours.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, worker)
         worker.pid, worker.channel, worker.serving, worker.failure = pid, ours, None, ""
-        worker.heard = time.monotonic()
 
     def _be(self, worker: _Worker, channel: socket.socket) -> NoReturn:
         """Be that worker, in its process."""
@@ -188,7 +188,7 @@ class Supervisor:
             self.leave()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
-            supervised = Supervised(worker.place, channel, self.manager.alive_interval_s)
+            supervised = Supervised(worker.place, channel, self._look_interval_s)
             code = self.work(worker.place, supervised)
         except BaseException:
             traceback.print_exc()
@@ -211,8 +211,8 @@ class Supervisor:
             due = [self._stop_due]
         else:
             due = [worker.due for worker in self._workers if not worker.pid]
-            if self.manager.alive_interval_s and self._have_served:
-                due.append(self._next_alive)
+            if self._have_served:
+                due.append(self._next_look)
         return max(min(due) - time.monotonic(), 0.0) if due else None
 
     def _on_report(self, worker: _Worker) -> bool:
@@ -227,11 +227,11 @@ class Supervisor:
         if not report:  # it ended, which SIGCHLD tells
             self._close_channel(worker)
             return False
-        worker.heard = time.monotonic()
+        worker.is_heard = True
         told: dict[str, Any] = json.loads(report)
         if told["report"] == SERVING:
             worker.serving = Serving(worker.pid, told["ports"], told["storage"])
-            worker.began_serving = worker.heard
+            worker.began_serving, worker.silent_s = time.monotonic(), 0.0
             serving = [other.serving for other in self._workers if other.serving is not None]
             if len(serving) == len(self._workers) and self._stop_due is None:
                 self._have_served = True
@@ -293,15 +293,30 @@ class Supervisor:
                 os.waitpid(worker.pid, 0)
                 self._on_death(worker, -signal.SIGKILL)
 
-    def _tell_alive(self) -> None:
-        """Tell the service manager's watchdog that the loops of all workers turn."""
-        interval_s = self.manager.alive_interval_s
+    @property
+    def _look_interval_s(self) -> float:
+        return min(
+            self.manager.alive_interval_s or limits.WORKER_ALIVE_INTERVAL_S, limits.WORKER_ALIVE_INTERVAL_S
+        )
+
+    def _look(self) -> None:
+        """Kill workers whose loops do not turn, and tell the service manager's watchdog that ours does.
+
+        What counts is how often nothing was heard: not how long this process or the machine stood still.
+        """
         now = time.monotonic()
-        if not interval_s or now < self._next_alive or self._stop_due is not None or not self._have_served:
+        if now < self._next_look or self._stop_due is not None or not self._have_served:
             return  # it watches who is ready
-        self._next_alive = now + interval_s
-        if all(now - worker.heard < 2 * interval_s for worker in self._workers if worker.serving is not None):
-            self.manager.alive()
+        self._next_look = now + self._look_interval_s
+        for worker in self._workers:
+            worker.silent_s = 0.0 if worker.is_heard else worker.silent_s + self._look_interval_s
+            worker.is_heard = False
+            if worker.serving is not None and worker.silent_s >= limits.WORKER_STUCK_S_MAX:
+                _log.error(
+                    "worker.stuck", worker=worker.place.number, pid=worker.pid, silent_s=worker.silent_s
+                )
+                os.kill(worker.pid, signal.SIGKILL)
+        self.manager.alive()
 
 
 def _note(number: int, frame: object) -> None:

@@ -20,6 +20,7 @@ from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, lost
 from broker.workers.far_replies import FarReplies
 from broker.workers.far_topics import Topics
+from broker.workers.link_wire import LinkWire
 from broker.workers.node_links import NodeListener, connect_link
 from broker.workers.outbox import Outbox
 from broker.workers.placement import Placement
@@ -90,6 +91,7 @@ class Workers:
             )
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
+        self._silent_ms: dict[int, int] = {}
         self._wanted: dict[int, list[Answer[Link]]] = {}
         self._changed = asyncio.Event()
         self._are_begun = asyncio.Event()
@@ -285,6 +287,7 @@ class Workers:
         epoch = 0 if self._place.node is None else self._place.node.epoch
         link.send(f.pickled(f.HELLO, self.number, VERSION, epoch))
         try:
+            await link.call("workers", "hello")  # nobody is to wait for one that does not answer
             if self.number == HOME:
                 await self.shared.begin(link)
                 await link.call("own_exchanges", "take_all", *self.client.own_exchanges.all())
@@ -310,6 +313,33 @@ class Workers:
             self.placement.note(self.number, busy)
             for link in self.links():
                 link.call("workers", "note_load", self.number, busy)
+            self._give_up_silent()
+
+    def _give_up_silent(self) -> None:
+        """End the links from and to workers whose loops do not turn, so that nobody waits for them.
+
+        Each tells its load once a second and is answered. What counts is how often nothing came by the time
+        this loop looked: not how long it or the machine stood still.
+        """
+        for number in self._others:
+            link = self._begun_links.get(number)
+            wires = [wire for wire in self._service.served if wire.number == number]
+            ends: list[LinkWire] = [*wires] if link is None else [link, *wires]
+            ends = [wire for wire in ends if wire.is_up]
+            is_heard = not ends or any(wire.is_heard for wire in ends)
+            for wire in ends:
+                wire.is_heard = False
+            self._silent_ms[number] = (
+                0 if is_heard else self._silent_ms.get(number, 0) + limits.WORKER_LOAD_INTERVAL_MS
+            )
+            if self._silent_ms[number] >= limits.WORKER_SILENT_MS_MAX:
+                _log.error("worker.silent", number=number, silent_ms=self._silent_ms.pop(number))
+                for wire in ends:
+                    if wire.transport is not None:
+                        wire.transport.abort()
+
+    def hello(self) -> None:
+        """Answer: the loop of this worker turns. Called by another one."""
 
     def note_load(self, number: int, busy: float) -> None:
         """Note how busy another worker is. Called by it."""

@@ -21,7 +21,7 @@ from tests.e2e import amqp
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerFailed, BrokerProcess, command_line
 from tests.e2e.test_encryption import encrypted
-from tests.e2e.workers import pids
+from tests.e2e.workers import channel_at, pids
 from tests.waiting import until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.extension]
@@ -55,18 +55,6 @@ def command(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProce
 
 
 # clients at a worker
-
-
-def channel_at(broker: BrokerProcess, worker: int) -> BlockingChannel:
-    """A channel, which confirms, of a connection to that worker."""
-    for _ in range(200):  # the kernel spreads them as it likes
-        connection = amqp.connect(broker.amqp_port)
-        if connection._impl.server_properties["worker"] == worker:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            return channel
-        connection.close()
-    raise AssertionError(f"no connection came to worker {worker}")
 
 
 def client_of(count: int, home: int, name: str) -> str:

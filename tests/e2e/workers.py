@@ -6,6 +6,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import RawMqtt
 
@@ -56,3 +59,15 @@ def client_at(pid: int, connect: Callable[[], RawMqtt]) -> RawMqtt:
             return client
         client.drop()
     raise AssertionError(f"no connection came to {pid}")
+
+
+def channel_at(broker: BrokerProcess, worker: int) -> BlockingChannel:
+    """A channel, which confirms, of a connection to that worker."""
+    for _ in range(TRIES_MAX):
+        connection = amqp.connect(broker.amqp_port)
+        if connection._impl.server_properties["worker"] == worker:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            return channel
+        connection.close()
+    raise AssertionError(f"no connection came to worker {worker}")
