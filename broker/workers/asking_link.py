@@ -232,7 +232,7 @@ class Link(LinkWire):
 
     def end(self, consumer: RemoteConsumer, *, keep_claims: bool) -> None:
         """End a consumer there; its claims return, or stay with the client."""
-        self._return_waiting(consumer)
+        self.return_waiting(consumer)
         if not keep_claims:
             self._forget([claim for claim in self.claims.values() if claim.consumer is consumer])
             consumer.let_go(consumer.held_count)
@@ -240,19 +240,12 @@ class Link(LinkWire):
         self.consumers.pop(consumer.number, None)
         consumer.is_over = True
 
-    def _return_waiting(self, consumer: RemoteConsumer) -> None:
+    def return_waiting(self, consumer: RemoteConsumer) -> None:
         """Give back what the client was never given."""
         unsent = consumer.take_back_waiting()
         if unsent:
             self._tell_of(f.UNCLAIM, unsent)
             self._forget(unsent)
-
-    def _give_back(self, number: int, consumers: Sequence[int]) -> None:
-        """Give back what waits for these, and say so."""
-        for one in consumers:
-            if (consumer := self.consumers.get(one)) is not None:
-                self._return_waiting(consumer)
-        self.send(f.pickled(f.GAVE_BACK, number))
 
     def settle(
         self, how: int, claims: Sequence[RemoteClaim], *, delay_ms: int | None = None, is_spared: bool = False
@@ -341,9 +334,6 @@ class Link(LinkWire):
                 answer.fail(told[0])
             else:
                 answer.resolve(told[0])
-            return
-        if kind == f.GIVE_BACK:
-            self._give_back(number, *told)
             return
         consumer = self.consumers.get(number)
         if consumer is None:

@@ -33,7 +33,6 @@ FIND_CLAIM: Final = 12  # pickled: number of the answer, queue, group, offset
 TOPIC_PLAN: Final = 13  # pickled: number, fields of the plan; its publishes are for subscribers of topics
 PUBLISH_ALL: Final = 14  # pickled: number, publishes: queues, fields of the plan, bodies, properties
 REPLIES: Final = 15  # pickled: routing key, properties, bodies
-GAVE_BACK: Final = 16  # pickled: number
 # from who serves
 ACK: Final = 21
 REFUSED: Final = 22
@@ -43,7 +42,6 @@ DELIVER: Final = 25
 REVOKED: Final = 26  # pickled: consumer, claim numbers, whether it is to end
 CANCELLED: Final = 27  # pickled: consumer, reason
 TOLD: Final = 28  # pickled: consumer, what changed of it
-GIVE_BACK: Final = 29  # pickled: number, consumers
 
 PUBLISH_HEAD: Final = struct.Struct("<IBIII")  # length, kind, plan, count, size of each body, or 0
 ACK_FRAME: Final = struct.Struct("<IBQ")  # everything up to this number

@@ -25,6 +25,9 @@ class Asked(Protocol):
     def settle(self, how: int, claims: Sequence[RemoteClaim]) -> None:
         """Tell it what became of claims."""
 
+    def return_waiting(self, consumer: RemoteConsumer) -> None:
+        """Give back what waits for a consumer."""
+
 
 class RemoteGroup(NamedTuple):
     """The consumer group of a consumer. Implements `broker.engine.traffic.Group`."""
@@ -60,8 +63,9 @@ class RemoteClaim:
 class RemoteConsumer:
     """One consumer of a queue of another worker. Implements `broker.engine.traffic.Consumer`.
 
-    That worker gives it messages by `credit_max`; where it shares a limit with others, `pool`, what comes
-    beyond that waits here, in `waiting`: no more than its own credit. `gap`, `committed`, `position` and
+    That worker gives it messages by `credit_max`. Where it shares a limit with others, `pool`, what comes
+    beyond that waits here, in `waiting`; it is given back, for others to take it, and from then on the credit
+    there is `told_credit`: what it holds, and what the limit has room for. `gap`, `committed`, `position` and
     `ready` are what that worker told with the last delivery.
     """
 
@@ -81,6 +85,7 @@ class RemoteConsumer:
     held_count: int = field(default=0, init=False)
     taken_count: int = field(default=0, init=False)
     waiting: deque[tuple[Message, RemoteClaim | None]] = field(default_factory=deque, init=False)
+    told_credit: int = field(default=-1, init=False)
     ends_late: bool = field(default=False, init=False)
     is_over: bool = field(default=False, init=False)
     gap: int = field(default=0, init=False)
@@ -113,6 +118,21 @@ class RemoteConsumer:
             return
         self.waiting.extend(zip(messages, claims or repeat(None, count), strict=True))
         self.give_waiting(pool)
+        if self.waiting and pool.gives_back and not (self.no_ack or self.queue.policy.stream):
+            self._tell_credit(self.held_count - len(self.waiting))
+            self.link.return_waiting(self)
+
+    def _tell_credit(self, credit: int) -> None:
+        self.told_credit = credit
+        self.link.tell(self.number, f.CREDIT, credit)
+
+    def room_grew(self, pool: RemotePool) -> None:
+        """Give the client what waits, and take as much as the limit it shares has room for."""
+        self.give_waiting(pool)
+        if self.told_credit >= 0:
+            credit = min(self.credit_max, self.held_count + max(pool.free(), 0))
+            if credit > self.told_credit:
+                self._tell_credit(credit)
 
     def give_waiting(self, pool: RemotePool) -> None:
         """Give the client what waits, as far as the limit it shares allows."""
@@ -151,8 +171,11 @@ class RemoteConsumer:
 
 
 class RemotePool(Protocol):
-    """A limit that a remote consumer is under together with others."""
+    """A limit that a remote consumer is under together with others. `gives_back`: what it has no room for is
+    given back.
+    """
 
+    gives_back: bool
     remote: list[RemoteConsumer]
 
     def free(self) -> int: ...
@@ -166,6 +189,8 @@ class SharedCredit(CreditPool):
     """As `CreditPool`, over consumers of several shards; `remote` are those of other workers' queues."""
 
     __slots__ = ("remote",)
+
+    gives_back = True
 
     def __init__(self, credit_max: int) -> None:
         super().__init__(credit_max)
@@ -181,7 +206,7 @@ class SharedCredit(CreditPool):
     def released(self, count: int) -> None:
         super().released(count)
         for consumer in self.remote:
-            consumer.give_waiting(self)
+            consumer.room_grew(self)
 
 
 class SharedPlaces(Places):
@@ -189,10 +214,11 @@ class SharedPlaces(Places):
 
     __slots__ = ("remote",)
 
+    gives_back = True
     remote: list[RemoteConsumer]
 
     def freed(self) -> None:
-        if any(consumer.waiting for consumer in self.remote):
+        if any(consumer.waiting or consumer.told_credit >= 0 for consumer in self.remote):
             self._window.close()
             self._context.dispatchable[self] = None
         else:
@@ -201,7 +227,7 @@ class SharedPlaces(Places):
     def dispatch(self, now_ms: int) -> None:
         super().dispatch(now_ms)
         for consumer in self.remote:
-            consumer.give_waiting(self)
+            consumer.room_grew(self)
 
 
 class SharedLinkCredit(LinkCredit):
@@ -209,6 +235,7 @@ class SharedLinkCredit(LinkCredit):
 
     __slots__ = ("consumer", "remote")
 
+    gives_back = False  # that worker counts it
     consumer: RemoteConsumer | None
     remote: list[RemoteConsumer]
 

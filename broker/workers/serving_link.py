@@ -20,7 +20,6 @@ from broker.workers import link_frames as f
 from broker.workers.far_topics import ServedTopic, Topics
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteGroup
-from broker.workers.worker_directory import all_done
 from queue_manager.errors import PreconditionFailed, QueueManagerError
 from queue_manager.outcomes import ACCEPTED, UNROUTED, why_not
 from storage.envelope import EnvelopeTemplate, decode_envelope, vary
@@ -52,17 +51,6 @@ class Service:
         self.want_settle: Callable[[], None] = lambda: None
         self.served: dict[Served, None] = {}
 
-    def take_back(self, queue: str) -> Answer[None]:
-        """Have the other workers return what of a queue waits there and was given to no client. Its consumers
-        there are given nothing until `give_again`.
-        """
-        return all_done([served.take_back(queue) for served in self.served])
-
-    def give_again(self, queue: str) -> None:
-        """Undo what `take_back` did to consumers."""
-        for served in self.served:
-            served.give_again(queue)
-
 
 class Served(LinkWire):
     """The link of one other worker, at the worker that is asked.
@@ -86,8 +74,6 @@ class Served(LinkWire):
         self._numbers: dict[Claim, int] = {}
         self._next_claim = 1
         self._tasks: set[asyncio.Task[None]] = set()
-        self._returns: dict[int, Answer[None]] = {}
-        self._return_count = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -110,9 +96,6 @@ class Served(LinkWire):
         self._claims.clear()
         self._numbers.clear()
         self._consumers.clear()
-        returns, self._returns = self._returns, {}
-        for answer in returns.values():
-            answer.resolve(None)
         self._service.want_settle()
 
     def pause_writing(self) -> None:
@@ -166,8 +149,6 @@ class Served(LinkWire):
             self._publish_all(*fields)
         elif kind == f.REPLIES:
             self._service.parts["replies"].give(*fields)
-        elif kind == f.GAVE_BACK:
-            self._returns.pop(fields[0]).resolve(None)
         elif kind == f.HELLO:
             self._greet(*fields)
 
@@ -414,34 +395,6 @@ class Served(LinkWire):
     def _pull(self, consumer: Consumer, number: int, count: int, *, no_ack: bool) -> None:
         pulled = self.client.consuming.pull(consumer, no_ack, self._now_ms(), count)
         pulled.then(partial(self._answer, number))
-
-    def _pushed(self, queue: str) -> list[int]:
-        """Return the consumers of a queue that are given messages as they come."""
-        return [
-            number
-            for number, consumer in self._consumers.items()
-            if consumer.group.queue_name == queue and not self._sinks[number].is_puller
-        ]
-
-    def take_back(self, queue: str) -> Answer[None]:
-        """See `Service`."""
-        numbers = self._pushed(queue)
-        if not numbers:
-            return Answer.given(None)
-        for number in numbers:
-            self._consumers[number].pause()
-        self._return_count = count = self._return_count + 1
-        answer = self._returns[count] = Answer()
-        self.send(f.pickled(f.GIVE_BACK, count, numbers))
-        return answer
-
-    def give_again(self, queue: str) -> None:
-        """See `Service`."""
-        for number in () if self.is_full else self._pushed(queue):
-            if not self._sinks[number].is_paused:
-                self._consumers[number].resume()
-                self.client.consuming.wake(self._consumers[number])
-        self._service.want_settle()
 
     def hold(self, claims: Sequence[Claim]) -> int:
         """Give numbers to claims; the first."""

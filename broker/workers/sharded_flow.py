@@ -409,14 +409,14 @@ class ShardedConsuming:
         if isinstance(consumer, RemoteConsumer):
             consumer.link.tell(consumer.number, f.WAKE)
             if consumer.pool is not None:
-                consumer.give_waiting(consumer.pool)
+                consumer.room_grew(consumer.pool)
         else:
             self._local.wake(consumer)
 
     def set_credit(self, consumer: traffic.Consumer, credit_max: int) -> None:
         """See `ConsumingClient`."""
         if isinstance(consumer, RemoteConsumer):
-            consumer.credit_max = credit_max
+            consumer.credit_max, consumer.told_credit = credit_max, -1
             consumer.link.tell(consumer.number, f.CREDIT, credit_max)
         else:
             self._local.set_credit(consumer, credit_max)

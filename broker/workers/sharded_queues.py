@@ -59,20 +59,8 @@ class Neighbours(Protocol):
         """Return the links that are up."""
 
 
-class Lent(Protocol):
-    """What the other workers have of queues of this one and have given to no client."""
-
-    def take_back(self, queue: str) -> Answer[None]:
-        """Have it returned; consumers of the queue there are given nothing until `give_again`."""
-
-    def give_again(self, queue: str) -> None:
-        """Let those consumers be given messages again."""
-
-
 class OwnQueues:
-    """The queues of this worker, for itself and the others. `lent`: there once other workers may come."""
-
-    lent: Lent
+    """The queues of this worker, for itself and the others."""
 
     def __init__(self, local: QueueClient, directory: Directory) -> None:
         self._local = local
@@ -95,14 +83,6 @@ class OwnQueues:
     ) -> Answer[Dropped]:
         """See `QueueClient`."""
         return self._told(self._local.delete(name, caller, if_unused=if_unused, if_empty=if_empty))
-
-    def purge(self, name: Name, caller: str = OPERATOR) -> Answer[Dropped]:
-        """Drop as `QueueClient` what waits, also at other workers for limits that consumers share."""
-        known = self._local.look(name, caller)
-        returned = known.chain(lambda _: self.lent.take_back(name))
-        dropped = returned.chain(lambda _: self._local.purge(name, caller))
-        dropped.then(lambda _: self.lent.give_again(name))
-        return dropped
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._local, name)

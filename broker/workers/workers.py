@@ -82,7 +82,6 @@ class Workers:
         self._progress: list[Callable[[], None]] = []
         self._parts = self._served_parts(local) | {"replies": replies}
         self._service = Service(local, clock, self._parts, self.topics)
-        self.client.own_queues.lent = self._service
         self._server: asyncio.Server | None = None
         self.node_listener: NodeListener | None = None
         if place.node is not None:

@@ -84,20 +84,13 @@ def owed(worker: Broker, outbox: str) -> int:
     return found.ready_count() + held
 
 
-def claimed(worker: Broker, queue: str) -> int:
-    """How many messages of a queue of this worker consumers hold, wherever they are."""
-    found = worker.hub.client.shard.manager.queues.get(queue)
-    assert found is not None
-    return sum(group.in_flight_count() for group in found.groups)
-
-
 def heard(connection: pika.BlockingConnection) -> bool:
     """Whether it was listened to for a while."""
     connection.process_data_events(0.05)
     return True
 
 
-def holds(connection: pika.BlockingConnection, tags: list[int], count: int) -> bool:
+def holds(connection: pika.BlockingConnection, tags: list[Any], count: int) -> bool:
     """Whether so many deliveries came over a connection."""
     return heard(connection) and len(tags) >= count
 
@@ -398,9 +391,9 @@ async def test_a_purge_takes_what_waits_for_a_shared_limit_at_another_worker(
             clients.there.basic_consume("q", lambda c, m, p, body: got.append((m.delivery_tag, body)))
             for number in range(5):
                 clients.here.basic_publish("", "q", b"%d" % number)
-            until(lambda: heard(clients.connections[1]) and claimed(workers[0], "q") == 5)
+            clients.here.queue_declare("q", passive=True)
+            until(lambda: holds(clients.connections[1], got, 1))
             assert clients.channel(purger).queue_purge("q").method.message_count == 4
-            assert claimed(workers[0], "q") == 1
             clients.there.basic_ack(got[0][0])
             clients.here.basic_publish("", "q", b"new")
             until(lambda: heard(clients.connections[1]) and len(got) > 1)
@@ -422,7 +415,8 @@ async def test_what_waits_for_a_shared_limit_at_another_worker_goes_with_its_que
                 clients.there.basic_consume(queue, lambda c, m, p, body: got.append((m.delivery_tag, body)))
             for number in range(3):
                 clients.here.basic_publish("", "q", b"%d" % number)
-            until(lambda: heard(clients.connections[1]) and claimed(workers[0], "q") == 3)
+            clients.here.queue_declare("q", passive=True)
+            until(lambda: holds(clients.connections[1], got, 1))
             clients.here.queue_delete("q")
             clients.here.basic_publish("", "other", b"new")
             clients.there.basic_ack(got[0][0])
@@ -457,6 +451,34 @@ async def test_what_a_cancelled_consumer_was_given_counts_for_a_shared_limit_unt
             until(lambda: holds(clients.connections[1], tags, 5))
             assert heard(clients.connections[1])
             assert len(tags) == 5
+
+    await run_client(client)
+
+
+async def test_what_a_shared_limit_has_no_room_for_is_given_to_other_consumers(workers: list[Broker]) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            for queue in ("q", "other"):
+                clients.here.queue_declare(queue)
+            clients.there.basic_qos(prefetch_count=1, global_qos=True)
+            full: list[tuple[int, bytes]] = []
+            for queue in ("other", "q"):
+                clients.there.basic_consume(queue, lambda c, m, p, body: full.append((m.delivery_tag, body)))
+            clients.here.basic_publish("", "other", b"first")
+            until(lambda: heard(clients.connections[1]) and len(full) == 1)
+            got: list[bytes] = []
+            clients.here.basic_consume("q", lambda c, m, p, body: got.append(body))
+            for number in range(10):
+                clients.here.basic_publish("", "q", b"%d" % number)
+            until(lambda: heard(clients.connections[1]) and heard(clients.connections[0]) and len(got) == 10)
+            assert sorted(got) == [b"%d" % number for number in range(10)]
+            clients.here.basic_cancel(clients.here.consumer_tags[0])
+            clients.there.basic_ack(full[0][0])
+            for number in range(5):
+                clients.here.basic_publish("", "q", b"later %d" % number)
+                until(lambda: heard(clients.connections[1]) and len(full) > 1 + number)  # noqa: B023
+                clients.there.basic_ack(full[-1][0])
+            assert [body for _, body in full[1:]] == [b"later %d" % number for number in range(5)]
 
     await run_client(client)
 
