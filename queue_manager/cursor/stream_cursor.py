@@ -120,8 +120,8 @@ class StreamCursor(Cursor):
     def write(self, commit: Commit, now_ms: int, *, is_part: bool = False) -> None:
         """Put the committed offset into `commit`; once more later while somebody has something in flight."""
         floor = self.floor()
-        if self.auto_commit:
-            self.committed = floor
+        if self.auto_commit:  # what was lost is told after a restart, too
+            self.committed = min(floor, self.position - self.backlog.gap)
         sequence = self.log.sequence_for(self.committed)
         self.reader.sequence = sequence
         self.stored.write_place(sequence, self.committed, commit)

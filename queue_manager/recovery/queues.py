@@ -104,7 +104,8 @@ def restore_group(queue: Queue, spec: QueueSpec, group_id: str, stored: list[Sto
     """Restore a group with its places in the logs of the queue, that of priority 0 first."""
     name, pattern = stored_group(spec) if group_id else ("", MATCH_ALL)
     if isinstance(queue, Stream):
-        position, sequence = _place(queue.parts[0], stored[0])
+        place, (_, sequence) = stored[0].position, _place(queue.parts[0], stored[0])
+        position = queue.log.head_offset if place is None else place  # it is told what is gone since
         return queue.restore_group(name, pattern, spec.selector, position, sequence)
     group = queue.groups.blank(name, pattern, spec.selector)
     cursors = [

@@ -8,6 +8,7 @@ from queue_manager.claims.claim import UNLIMITED
 from queue_manager.log.stream_start import FIRST, OFFSET, StreamStart
 from queue_manager.options import PublishOptions
 from queue_manager.outcomes import ACCEPTED
+from queue_manager.queue.stream import Stream
 from queue_manager.spec_records import QueueDefinition
 from tests.memory_store import MemoryStore
 from tests.model.harness import FakeClock, drive
@@ -52,6 +53,11 @@ class Side:
             lease_ms=1_000,
         )  # fmt: skip
         return sink
+
+    def stream(self) -> Stream:
+        found = self.manager.queues.find("s")
+        assert isinstance(found, Stream)
+        return found
 
     def run(self) -> None:
         self.manager.dispatch(self.clock.ms)
@@ -182,3 +188,17 @@ def test_a_crash_between_the_cut_and_the_deletes(side):
     side.commit()
     rows = drive(side.store.scan(b"\x01\x01", b"\x01\x02", limit=100))
     assert [value for _, value in rows] == [b"z"]
+
+
+def test_a_group_is_told_after_a_restart_what_was_deleted_before() -> None:
+    side = Side()
+    side.publish("s", *[b"x"] * 10)
+    side.commit()
+    side.stream().stream_group("g").cursor.commit(1)
+    side.commit()
+    side.stream().purge(side.clock.ms)
+    side.commit()
+    side.restart()
+    cursor = side.stream().stream_group("g").cursor
+    cursor.backlog.at_hand()
+    assert (cursor.position, cursor.backlog.take_gap()) == (10, 8)

@@ -315,6 +315,22 @@ def test_a_limit_takes_the_oldest_and_readers_are_told(manager, fields):
     ) == (18, 0, 18)
 
 
+def test_a_group_goes_on_after_a_restart_before_a_gap_that_nobody_was_told_of(manager):
+    stream = make_stream(manager)
+    publish(manager, 10)
+    _, sink = read(manager, stream, "g", credit_max=2)
+    stream.purge(NOW_MS)
+    manager.dispatch(NOW_MS)
+    cursor = stream.groups.find("g").cursor
+    manager.ack(sink.claims, NOW_MS)
+    manager.dispatch(NOW_MS)
+    cursor.write(manager.context.commit, NOW_MS)
+    assert (cursor.position, cursor.backlog.gap, cursor.committed) == (10, 8, 2)
+    assert cursor.backlog.take_gap() == 8
+    cursor.write(manager.context.commit, NOW_MS)
+    assert cursor.committed == 10
+
+
 def test_age_takes_the_oldest(manager):
     stream = make_stream(manager, retention_age_ms=16_000)
     plan = manager.plan("$queue/jobs", 0, b"", True)
