@@ -14,6 +14,7 @@ from broker.connections.connection_views import ConnectionView
 from broker.connections.registry import Goodbye
 from broker.engine.client.sessions import SessionClient
 from broker.engine.shard_ending import WorkerLost
+from broker.process.counters import CounterView
 from broker.process.free_memory import resident_bytes
 from broker.process.loop_watch import Lag
 from broker.version import PRODUCT, VERSION
@@ -45,22 +46,6 @@ class NodeView:
     memory_bytes: int
     cpu_seconds: float
     listeners: tuple[ListenerView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterView:
-    """The counters since the start; see `Counters` and, for sessions, `SessionClient.losses`."""
-
-    control_refused: int
-    dropped_session_expired: int
-    dropped_session_full: int
-    dropped_slow_consumer: int
-    dropped_too_large: int
-    events_dropped: int
-    events_published: int
-    late_settles: int
-    publishes_refused: int
-    publishes_unrouted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,3 +46,19 @@ class Counters:
     def leave_unrouted(self, count: int) -> None:
         """Count publishes that no queue is there for."""
         self.publishes_unrouted += count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterView:
+    """The counters since the start; see `Counters` and, for sessions, `SessionClient.losses`."""
+
+    control_refused: int
+    dropped_session_expired: int
+    dropped_session_full: int
+    dropped_slow_consumer: int
+    dropped_too_large: int
+    events_dropped: int
+    events_published: int
+    late_settles: int
+    publishes_refused: int
+    publishes_unrouted: int

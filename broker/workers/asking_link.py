@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, Final
 
+import structlog
+
 from broker.engine.answers import Answer
 from broker.engine.elsewhere import FarPlan
 from broker.engine.shard_ending import WorkerLost
 from broker.workers import link_frames as f
+from broker.workers.link_codec import NotCarried, Unknown, Unreadable, number_of
+from broker.workers.link_greeting import Greeting, LinkRefused, heard
+from broker.workers.link_values import CODEC
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedLinkCredit
 from broker.workers.waits import Part, Parts
@@ -21,6 +26,8 @@ from queue_manager.model import Message
 from queue_manager.routing.plan import PublishPlan
 from storage.envelope import EnvelopeTemplate, TemplateCache
 from storage.errors import StorageError
+
+_log: Final = structlog.get_logger("sluicemq.workers")
 
 
 class Link(LinkWire):
@@ -32,8 +39,10 @@ class Link(LinkWire):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
-        super().__init__(loop)
-        self.number = number
+        super().__init__(loop, number)
+        self.is_refused = False
+        self._own: Greeting
+        self._greeted: Answer[None] = Answer()
         self.sent_count = 0
         self.flush_count = 0
         self.flushed_count = 0
@@ -63,8 +72,23 @@ class Link(LinkWire):
         """Have a part of the other worker's client called there; what it came to is durable."""
         answer, number = self._ask()
         if not answer.is_done:
-            self.send(f.pickled(f.CALL, number, part, method, arguments, named))
+            self._send(answer, f.CALL, number, part, method, list(arguments), named)
         return answer
+
+    def greet(self, own: Greeting) -> Answer[None]:
+        """Greet the other worker; comes to LinkRefused, or WorkerLost."""
+        self._own = own
+        self.send(CODEC.frame(f.HELLO, own.told()))
+        return self._greeted
+
+    def _send(self, answer: Answer[Any], kind: int, number: int, *told: Any) -> None:
+        """Send a question; it fails if it cannot go over a link."""
+        try:
+            self.send(CODEC.frame(kind, number, *told))
+        except NotCarried as error:
+            _log.error("worker.not_carried", worker=self.number, reason=error.reason)
+            del self._answers[number]
+            answer.fail(error)
 
     def _ask(self) -> tuple[Answer[Any], int]:
         answer: Answer[Any] = Answer()
@@ -118,7 +142,11 @@ class Link(LinkWire):
     def _define(self, plan: PublishPlan, queues: Sequence[str]) -> int:
         """Tell the other worker what publishes of this plan have in common."""
         number = self._number(plan)
-        self.send(f.pickled(f.PLAN, number, tuple(queues), *plan_fields(plan)))
+        try:
+            self.send(CODEC.frame(f.PLAN, number, list(queues), *plan_fields(plan)))
+        except NotCarried:
+            del self._plan_numbers[plan]
+            raise
         return number
 
     def _number(self, plan: PublishPlan | FarPlan) -> int:
@@ -143,7 +171,7 @@ class Link(LinkWire):
         number = self._plan_numbers.get(plan)
         if number is None:
             number = self._number(plan)
-            self.send(f.pickled(f.TOPIC_PLAN, number, *plan.told()))
+            self.send(CODEC.frame(f.TOPIC_PLAN, number, *plan.told()))
         size, follows = f.sizes_of(bodies)
         head = f.PUBLISH_HEAD.pack(f.PUBLISH_HEAD.size + follows, f.PUBLISH, number, len(bodies), size)
         self.output.append(head)
@@ -162,7 +190,7 @@ class Link(LinkWire):
         """Publish messages of several plans in one commit there, or none of them."""
         answer, number = self._ask()
         if not answer.is_done:
-            self.send(f.pickled(f.PUBLISH_ALL, number, publishes))
+            self._send(answer, f.PUBLISH_ALL, number, publishes)
         return answer
 
     def barrier(self, consumer: int = 0) -> int:
@@ -198,7 +226,7 @@ class Link(LinkWire):
             return answer
         self._consumer_count = consumer.number = self._consumer_count + 1
         self.consumers[consumer.number] = consumer
-        self.send(f.pickled(kind, number, consumer.number, *asked))
+        self._send(answer, kind, number, consumer.number, *asked)
 
         def made(group: Any) -> RemoteConsumer:
             consumer.group = group
@@ -287,14 +315,14 @@ class Link(LinkWire):
         """Change what messages have beside their bodies, for the groups of their claims."""
         numbers = [claim.number for claim in claims]
         messages = [Message(0, 0, None, template, 0).envelope() for template in changed]
-        self.send(f.pickled(f.AMEND, numbers, messages))
+        self.send(CODEC.frame(f.AMEND, numbers, messages))
 
     def find_claim(self, queue: str, group_id: str, offset: int, consumer: RemoteConsumer) -> Answer[Any]:
         """Find the claim that a control topic names; it is one of `consumer` here."""
         answer, number = self._ask()
         if answer.is_done:
             return answer
-        self.send(f.pickled(f.FIND_CLAIM, number, queue, group_id, offset))
+        self._send(answer, f.FIND_CLAIM, number, queue, group_id, offset)
 
         def found(told: Any) -> RemoteClaim:
             claim_number, attempts, group = told
@@ -321,13 +349,28 @@ class Link(LinkWire):
             _, _, number, outcome = f.REFUSED_FRAME.unpack_from(data, at)
             self.parts.refused(number, outcome)
         else:
-            self._take_rare(kind, f.unpickled(data, at, end))
+            self._read(kind, data, at, end)
+
+    def _read(self, kind: int, data: bytes, at: int, end: int) -> None:
+        try:
+            fields = self._reader.fields(data, at, end)
+        except Unknown as error:
+            number = number_of(data, at, end)
+            if kind != f.RESULT or number not in self._answers:
+                raise
+            reason = f"what worker {self.number} said is not known here: {error}"
+            self._answers.pop(number).fail(NotCarried(reason))
+            return
+        self._take_rare(kind, fields)
 
     def taken(self) -> None:
         """See `LinkWire`: whoever was given something asked for its own turn."""
 
     def _take_rare(self, kind: int, fields: Any) -> None:
         number, *told = fields
+        if self.version < 0:
+            self._take_greeting(kind, number)
+            return
         if kind == f.RESULT:
             answer = self._answers.pop(number)
             if isinstance(told[0], QueueManagerError | StorageError):
@@ -346,6 +389,22 @@ class Link(LinkWire):
             self._revoke(consumer, *told)
         elif kind == f.TOLD:
             self._told(consumer, **told[0])
+
+    def _take_greeting(self, kind: int, told: Any) -> None:
+        try:
+            if kind == f.UNWELCOME:
+                raise LinkRefused(str(told))
+            if kind != f.WELCOME:
+                raise Unreadable("no greeting comes first")
+            self.meet(self._own, heard(told))
+        except LinkRefused as error:
+            self.is_refused = True
+            _log.error("worker.link_refused", worker=self.number, reason=error.reason)
+            self._greeted.fail(error)
+            if self.transport is not None:
+                self.transport.close()
+            return
+        self._greeted.resolve(None)
 
     def _told(self, consumer: RemoteConsumer, **news: Any) -> None:
         if "active" in news and consumer.on_activity is not None:
@@ -428,6 +487,8 @@ class Link(LinkWire):
     def connection_lost(self, error: Exception | None) -> None:
         """Note that the other worker is gone."""
         self.transport = None
+        if not self._greeted.is_done:
+            self._greeted.fail(self._lost())
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer.fail(self._lost())

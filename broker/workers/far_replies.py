@@ -7,6 +7,7 @@ from functools import partial
 from broker.engine.answers import Answer
 from broker.engine.client.replies import ReplyClient, ReplyTaker
 from broker.workers import link_frames as f
+from broker.workers.link_values import CODEC
 from broker.workers.sharded_queues import Neighbours
 
 
@@ -46,7 +47,7 @@ class FarReplies(ReplyClient):
         """Send replies to a requester of another worker; it may be gone by now."""
         link = self._neighbours.link(worker)
         if link.is_up:
-            link.send(f.pickled(f.REPLIES, key, properties, bodies))
+            link.send(CODEC.frame(f.REPLIES, key, properties, bodies))
 
     def give(self, key: str, properties: list[bytes], bodies: list[bytes]) -> None:
         """Give replies that came from another worker to a requester of this one."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias, cast
 from zlib import crc32
 
 from broker.engine.answers import Answer
@@ -18,6 +18,9 @@ from queue_manager.outcomes import ACCEPTED, UNROUTED
 
 FilterKey = tuple[str, str, str]
 """Virtual host, filter and share."""
+
+Facts: TypeAlias = Mapping[str, Collection[FilterFact]]
+"""What is told of filters, by virtual hosts."""
 
 
 class Publishing(Protocol):
@@ -118,7 +121,7 @@ class Topics:
     def _tell(self) -> None:
         untold, self._untold = self._untold, None
         assert untold is not None
-        changed, self._changed = self._changed, {}
+        told, self._changed = _by_vhost(self._changed), {}
         self._settled = untold
         open_count = 1
 
@@ -130,7 +133,7 @@ class Topics:
 
         for link in self._links.links():
             open_count += 1
-            link.call("topics", "know", self.number, list(changed.items())).then(heard)
+            link.call("topics", "know", self.number, told).then(heard)
         heard(untold)
 
     def settled(self) -> Answer[None]:
@@ -148,7 +151,7 @@ class Topics:
         ]
         for vhost, client_id in strays:
             self._homes[vhost, client_id] = self.number
-        await link.call("topics", "begun", self.number, list(self._own.items()), strays)
+        await link.call("topics", "begun", self.number, _by_vhost(self._own), strays)
 
     def _find_kept(self) -> None:
         """Note the filters of lasting sessions, before anybody is there who could tell of them."""
@@ -162,30 +165,25 @@ class Topics:
 
     # called by other workers
 
-    def know(self, worker: int, facts: Collection[tuple[FilterKey, FilterFact]]) -> None:
+    def know(self, worker: int, facts: Facts) -> None:
         """Take note of changes at another worker. Called by it."""
         known = self._known.setdefault(worker, {})
-        by_vhost: dict[str, list[FilterFact]] = {}
-        for key, fact in facts:
-            by_vhost.setdefault(key[0], []).append(fact)
-            if fact.members or fact.is_kept:
-                known[key] = fact
-            else:
-                known.pop(key, None)
-        for vhost, changed in by_vhost.items():
+        for vhost, changed in facts.items():
+            for fact in changed:
+                key = vhost, fact.filter, fact.share
+                if fact.members or fact.is_kept:
+                    known[key] = fact
+                else:
+                    known.pop(key, None)
             if vhost in self._here:
                 self._here[vhost].know(worker, changed)
 
-    def begun(
-        self,
-        worker: int,
-        facts: Sequence[tuple[FilterKey, FilterFact]],
-        strays: Sequence[tuple[str, str]],
-    ) -> None:
+    def begun(self, worker: int, facts: Facts, strays: Sequence[tuple[str, str]]) -> None:
         """Take note of all that another worker has, which was started. Called by it."""
-        before = self._known.get(worker, {})
-        gone = [(key, FilterFact(key[1], key[2], 0, False)) for key in before.keys() - dict(facts).keys()]
-        self.know(worker, [*gone, *facts])
+        there = {(vhost, fact.filter, fact.share) for vhost, known in facts.items() for fact in known}
+        gone = self._known.get(worker, {}).keys() - there
+        self.know(worker, _by_vhost({key: FilterFact(key[1], key[2], 0, False) for key in gone}))
+        self.know(worker, facts)
         for vhost, client_id in strays:
             self._homes[vhost, client_id] = worker
 
@@ -193,12 +191,12 @@ class Topics:
         """Note that another worker is gone: its clients are, too, but not their sessions."""
         self.searches.forget(worker)
         known = self._known.get(worker, {})
-        gone = [
-            (key, FilterFact(fact.filter, fact.share, 0, fact.is_kept))
+        gone = {
+            key: FilterFact(fact.filter, fact.share, 0, fact.is_kept)
             for key, fact in known.items()
             if fact.members
-        ]
-        self.know(worker, gone)
+        }
+        self.know(worker, _by_vhost(gone))
 
     # publishing
 
@@ -252,6 +250,13 @@ class ServedTopic:
             self.is_stored = self.is_stored or is_stored
             if outcome not in _TAKEN:
                 yield place, outcome
+
+
+def _by_vhost(facts: Mapping[FilterKey, FilterFact]) -> dict[str, list[FilterFact]]:
+    found: dict[str, list[FilterFact]] = {}
+    for (vhost, _, _), fact in facts.items():
+        found.setdefault(vhost, []).append(fact)
+    return found
 
 
 _TAKEN: Final = (ACCEPTED, UNROUTED)

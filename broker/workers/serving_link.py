@@ -15,11 +15,17 @@ from broker.clock import Clock
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan
+from broker.engine.shard_ending import WorkerLost
 from broker.engine.traffic import Claim, Consumer, Group, Message, PublishPlan, Targets
 from broker.workers import link_frames as f
 from broker.workers.far_topics import ServedTopic, Topics
+from broker.workers.link_calls import CALLS
+from broker.workers.link_codec import NotCarried, Unknown, Unreadable, number_of
+from broker.workers.link_greeting import Greeting, LinkRefused, heard
+from broker.workers.link_values import CODEC
 from broker.workers.link_wire import LinkWire
 from broker.workers.remote_consumers import RemoteGroup
+from config import limits
 from queue_manager.errors import PreconditionFailed, QueueManagerError
 from queue_manager.outcomes import ACCEPTED, UNROUTED, why_not
 from storage.envelope import EnvelopeTemplate, decode_envelope, vary
@@ -35,15 +41,20 @@ _CHANGES: Final = frozenset(
 )  # fmt: skip
 """Calls whose results the other worker is told when they are durable."""
 
+_ANSWERED: Final = (f.CALL, f.SUBSCRIBE, f.PULLER, f.FIND_CLAIM, f.PUBLISH_ALL)
+
 
 class Service:
     """What links of other workers are served with.
 
-    `parts` are what may be called, by name. `topics` are the subscribers of topics. `want_settle` has the
-    shard's turn ended.
+    `number` is this worker's. `parts` are what may be called, by name. `topics` are the subscribers of
+    topics. `want_settle` has the shard's turn ended.
     """
 
-    def __init__(self, client: ShardClient, clock: Clock, parts: Mapping[str, Any], topics: Topics) -> None:
+    def __init__(
+        self, number: int, client: ShardClient, clock: Clock, parts: Mapping[str, Any], topics: Topics
+    ) -> None:
+        self.number = number
         self.client = client
         self.clock = clock
         self.parts = parts
@@ -60,7 +71,6 @@ class Served(LinkWire):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
         super().__init__(loop)
-        self.number = -1
         self.epoch = 0
         self._service = service
         self.client = service.client
@@ -126,7 +136,44 @@ class Served(LinkWire):
         elif kind == f.BARRIER:
             self._barrier(f.BARRIER_FRAME.unpack_from(data, at)[2])
         else:
-            self._take_rare(kind, f.unpickled(data, at, end))
+            self._read(kind, data, at, end)
+
+    def _read(self, kind: int, data: bytes, at: int, end: int) -> None:
+        try:
+            fields = self._reader.fields(data, at, end)
+        except Unknown as error:
+            number = number_of(data, at, end)
+            if kind not in _ANSWERED or number is None or self.version < 0:
+                raise
+            self._tell(number, NotCarried(f"the other worker does not know this: {error}"))
+            return
+        if self.version >= 0:
+            self._take_rare(kind, fields)
+        elif kind == f.HELLO:
+            self._greet(*fields)
+        else:
+            raise Unreadable("no greeting comes first")
+
+    def _greet(self, told: Any) -> None:
+        other, own = heard(told), Greeting(self._service.number, CODEC.table)
+        self.number = other.worker
+        try:
+            self.meet(own, other)
+        except LinkRefused as error:
+            _log.error("worker.link_refused", worker=self.number, reason=error.reason)
+            self.send(CODEC.frame(f.UNWELCOME, error.reason))
+            self.flush()
+            if self.transport is not None:
+                self.transport.close()
+            return
+        self.send(CODEC.frame(f.WELCOME, own.told()))
+        self.epoch = other.epoch
+        for served in list(self._service.served):  # of two workers of one shard it is the later owner
+            if served is not self and served.number == self.number and served.epoch != self.epoch:
+                older = min(self, served, key=lambda each: each.epoch)
+                _log.warning("worker.outdated", worker=self.number, epoch=older.epoch)
+                if older.transport is not None:
+                    older.transport.abort()
 
     def taken(self) -> None:
         self._service.want_settle()
@@ -149,25 +196,22 @@ class Served(LinkWire):
             self._publish_all(*fields)
         elif kind == f.REPLIES:
             self._service.parts["replies"].give(*fields)
-        elif kind == f.HELLO:
-            self._greet(*fields)
-
-    def _greet(self, number: int, version: str, epoch: int) -> None:
-        """Know whose link this is. Of two that are the worker of one shard the later owner is it."""
-        self.number, self.epoch = number, epoch
-        for other in list(self._service.served):
-            if other is not self and other.number == number and other.epoch != epoch:
-                older = min(self, other, key=lambda served: served.epoch)
-                _log.warning("worker.outdated", worker=number, epoch=older.epoch)
-                if older.transport is not None:
-                    older.transport.abort()
+        else:
+            raise Unreadable(f"a frame of kind {kind}")
 
     # calls
 
     def _call(
         self, number: int, part: str, method: str, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> None:
-        result = Answer.of(lambda: getattr(self._service.parts[part], method)(*arguments, **named))
+        if method not in CALLS.get(part, ()):
+            self._tell(number, NotCarried(f"there is no call {part}.{method} at the other worker"))
+            return
+        called = self._service.parts.get(part)
+        if called is None:
+            self._tell(number, WorkerLost(f"the other worker has no part {part} yet"))
+            return
+        result = Answer.of(lambda: getattr(called, method)(*arguments, **named))
         if not result.is_done:
             raise AssertionError("a call comes to something")
         try:
@@ -204,7 +248,12 @@ class Served(LinkWire):
             self._tell(number, error)
 
     def _tell(self, number: int, value: Any) -> None:
-        self.send(f.pickled(f.RESULT, number, value))
+        try:
+            frame = CODEC.frame(f.RESULT, number, value)
+        except NotCarried as error:
+            _log.error("worker.not_carried", worker=self.number, reason=error.reason)
+            frame = CODEC.frame(f.RESULT, number, error)
+        self.send(frame)
 
     # publishing
 
@@ -346,7 +395,7 @@ class Served(LinkWire):
         return RemoteGroup(group.name, group.group_id, group.queue_name, primary_group, durable)
 
     def _news(self, number: int, **news: Any) -> None:
-        self.send(f.pickled(f.TOLD, number, news))
+        self.send(CODEC.frame(f.TOLD, number, news))
 
     def _told(self, number: int, what: int, value: int) -> None:
         consumer = self._consumers.get(number)
@@ -409,13 +458,13 @@ class Served(LinkWire):
         numbers = [number for claim in claims if (number := self._numbers.pop(claim, None)) is not None]
         for number in numbers:
             del self._claims[number]
-        self.send(f.pickled(f.REVOKED, consumer, numbers, ends_late))
+        self.send(CODEC.frame(f.REVOKED, consumer, numbers, ends_late))
 
     def cancel(self, consumer: int, reason: str) -> None:
         """Tell the other worker that a consumer ended."""
         self._consumers.pop(consumer, None)
         self._sinks.pop(consumer, None)
-        self.send(f.pickled(f.CANCELLED, consumer, reason))
+        self.send(CODEC.frame(f.CANCELLED, consumer, reason))
 
     def _settle(self, data: bytes, at: int) -> None:
         _, _, how, is_spared, delay, count = f.SETTLE_HEAD.unpack_from(data, at)
@@ -425,6 +474,8 @@ class Served(LinkWire):
             numbers = struct.unpack_from(f"<{count}Q", data, at)
         else:
             first, count = f.RANGE.unpack_from(data, at)
+            if first + count > self._next_claim:
+                raise Unreadable(f"claims up to {first + count}, of which none was given")
             numbers = range(first, first + count)
         settling, now_ms = self.client.settling, self._now_ms()
         if how == f.EXTEND:
@@ -548,6 +599,11 @@ class LinkSink:
         served = self._served
         length = f.RUN_HEAD.size + len(envelope) + follows
         count = len(messages)
+        if length > limits.LINK_FRAME_BYTES_MAX and count > 1:
+            half = count // 2
+            self._deliver_run(messages[:half], first_claim)
+            self._deliver_run(messages[half:], first_claim and first_claim + half)
+            return
         served.output.append(
             f.RUN_HEAD.pack(
                 length,
@@ -585,6 +641,12 @@ class LinkSink:
         f.put_bodies(output, [message.envelope() for message in messages], 0)
         f.put_bodies(output, [message.body or b"" for message in messages], 0)
         length = f.DELIVER_HEAD.size + sum(map(len, output))
+        if length > limits.LINK_FRAME_BYTES_MAX and count > 1:
+            half = count // 2
+            self._deliver(consumer, messages[:half], claims and claims[:half], first_claim)
+            later = first_claim and first_claim + half
+            self._deliver(consumer, messages[half:], claims and claims[half:], later)
+            return
         head = f.DELIVER_HEAD.pack(length, f.DELIVER, self._number, first_claim, count)
         self._served.output += [head, *output]
         self._served.want_flush()
@@ -598,7 +660,7 @@ class LinkSink:
             news = {"gap": consuming.take_gap(consumer), "committed": consuming.primary_committed(consumer)}
         if news != self._told:
             self._told = news
-            self._served.send(f.pickled(f.TOLD, self._number, news))
+            self._served.send(CODEC.frame(f.TOLD, self._number, news))
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
         """See `Sink`."""

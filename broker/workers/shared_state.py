@@ -22,20 +22,6 @@ from storage.errors import StorageError
 
 HOME: Final = 0  # the worker by which it is changed
 
-_POLICY_FIELDS: Final = (
-    "vhost",
-    "name",
-    "pattern",
-    "apply_to",
-    "priority",
-    "definition",
-    "settings",
-    "is_operator",
-)
-
-PolicyFields = Mapping[str, Any]
-"""A policy without what is made of it."""
-
 
 class Told(Protocol):
     """A link over which changes are told."""
@@ -117,10 +103,10 @@ class SharedState:
         else:
             self._home().call("shared", "take_ban", key, ban)
 
-    def _all(self) -> tuple[Mapping[str, StoredVhost], list[PolicyFields], list[tuple[BanKey, StoredBan]]]:
+    def _all(self) -> tuple[Mapping[str, StoredVhost], list[Policy], list[tuple[BanKey, StoredBan]]]:
         return (
             self._local.vhosts.kept(),
-            list(map(_fields, self._local.policies.everywhere())),
+            self._local.policies.everywhere(),
             list(self._local.bans.kept()),
         )
 
@@ -129,9 +115,9 @@ class SharedState:
     def take_all(
         self,
         vhosts: Mapping[str, StoredVhost],
-        policies: Iterable[PolicyFields],
+        policies: Iterable[Policy],
         bans: Iterable[tuple[BanKey, StoredBan]],
-    ) -> Awaitable[object]:
+    ) -> Awaitable[None]:
         """Have all as the home worker has it; by the time what this returns is done, users too."""
         local = self._local
         for name, kept in local.vhosts.kept().items():
@@ -140,7 +126,7 @@ class SharedState:
         for name, kept in vhosts.items():
             if local.vhosts.kept().get(name) != kept:
                 self._begin(self.take_vhost(name, kept))
-        wanted = {(told["vhost"], told["is_operator"], told["name"]): Policy(**told) for told in policies}
+        wanted = {(one.vhost, one.is_operator, one.name): one for one in policies}
         known = {(one.vhost, one.is_operator, one.name): one for one in local.policies.everywhere()}
         for vhost, is_operator, name in known.keys() - wanted.keys():
             self.clear_policy(vhost, name, is_operator)
@@ -152,16 +138,16 @@ class SharedState:
             self.take_ban(banned_key, None)
         for banned_key, ban in banned.items():
             self.take_ban(banned_key, ban)
-        return self.read_users("")  # they may have changed since they were read at the start
+        return self.take_users("")  # they may have changed since they were read at the start
 
     def take_vhost(self, name: str, kept: StoredVhost) -> Awaitable[None] | None:
         """Have a virtual host so; one that is being deleted is empty when what this returns is done."""
         self._local.vhosts.keep(name, kept)
         return self.vhosts.follow(name, kept)
 
-    def set_policy(self, told: PolicyFields) -> None:
+    def set_policy(self, policy: Policy) -> None:
         """Have a policy."""
-        self._local.policies.within(told["vhost"]).set(Policy(**told))
+        self._local.policies.within(policy.vhost).set(policy)
 
     def clear_policy(self, vhost: str, name: str, is_operator: bool) -> None:
         """Have a policy no more."""
@@ -202,7 +188,7 @@ class SharedPolicies(PolicyClient):
     def set(self, policy: Policy) -> bool:
         """See `PolicyClient`."""
         is_new = self._local.set(policy)
-        self._shared.tell("set_policy", _fields(policy))
+        self._shared.tell("set_policy", policy)
         return is_new
 
     def clear(self, name: str, *, is_operator: bool) -> bool:
@@ -252,7 +238,3 @@ class SharedBans(BanRecords):
         """See `BanRecords`."""
         self._local.forget(key)
         self._shared.tell_ban(key, None)
-
-
-def _fields(policy: Policy) -> PolicyFields:
-    return {name: getattr(policy, name) for name in _POLICY_FIELDS}

@@ -15,11 +15,11 @@ from broker.clock import Clock
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.shard_ending import WorkerLost
-from broker.version import VERSION
-from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, lost
 from broker.workers.far_replies import FarReplies
 from broker.workers.far_topics import Topics
+from broker.workers.link_greeting import Greeting
+from broker.workers.link_values import CODEC
 from broker.workers.link_wire import LinkWire
 from broker.workers.node_links import NodeListener, connect_link
 from broker.workers.outbox import Outbox
@@ -81,7 +81,7 @@ class Workers:
         )
         self._progress: list[Callable[[], None]] = []
         self._parts = self._served_parts(local) | {"replies": replies}
-        self._service = Service(local, clock, self._parts, self.topics)
+        self._service = Service(self.number, local, clock, self._parts, self.topics)
         self._server: asyncio.Server | None = None
         self.node_listener: NodeListener | None = None
         if place.node is not None:
@@ -265,6 +265,8 @@ class Workers:
                 continue
             await self._greet(link)
             await lost.wait()
+            if link.is_refused:
+                await asyncio.sleep(limits.LINK_REFUSED_PAUSE_S)
 
     async def _connect(self, link: Link) -> None:
         node = self._place.node
@@ -284,9 +286,8 @@ class Workers:
     async def _greet(self, link: Link) -> None:
         """Tell a worker what this one has; then it may be asked."""
         epoch = 0 if self._place.node is None else self._place.node.epoch
-        link.send(f.pickled(f.HELLO, self.number, VERSION, epoch))
         try:
-            await link.call("workers", "hello")  # nobody is to wait for one that does not answer
+            await link.greet(Greeting(self.number, CODEC.table, epoch))  # nobody waits for one that is silent
             if self.number == HOME:
                 await self.shared.begin(link)
                 await link.call("own_exchanges", "take_all", *self.client.own_exchanges.all())
@@ -336,9 +337,6 @@ class Workers:
                 for wire in ends:
                     if wire.transport is not None:
                         wire.transport.abort()
-
-    def hello(self) -> None:
-        """Answer: the loop of this worker turns. Called by another one."""
 
     def note_load(self, number: int, busy: float) -> None:
         """Note how busy another worker is. Called by it."""

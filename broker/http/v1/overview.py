@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from broker.admin.node import CounterView, NodeView
+from broker.admin.node import NodeView
 from broker.http.endpoints import Endpoints
 from broker.http.problems import unavailable
 from broker.http.site import Site
 from broker.http.totals import QueueTotals, totals_of
+from broker.process.counters import CounterView
 from config import limits
 
 overview: Final = Endpoints("overview")
