@@ -304,6 +304,7 @@ async def test_result_of_a_newer_release_is_an_error_of_its_call_alone(monkeypat
 BROKEN = [
     f.HEAD.pack(0, f.CALL),
     f.HEAD.pack(4, f.CALL),
+    f.CONSUMER_FRAME.pack(0, f.CONSUMER, 9, f.PAUSE, 0),
     f.HEAD.pack(0xFFFFFFFF, f.CALL),
     f.HEAD.pack(6, f.CALL) + b"\xc1",
     f.HEAD.pack(5, f.PUBLISH),

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import types
 import typing
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -166,7 +167,16 @@ def test_calls_that_name_a_queue_are_those_that_go_to_its_worker(part):
     assert CALLS[part] == by_queue
 
 
+def test_calls_that_are_named_where_they_are_made_are_declared():
+    made = re.compile(r'(?:call|ask|ask_others|_tell_others)\((?:\w+, )?"(\w+)", "(\w+)"')
+    sources = (Path(__file__).parents[3] / "broker").rglob("*.py")
+    found = {call for source in sources for call in made.findall(source.read_text())}
+    assert ("topics", "know") in found
+    assert [call for call in sorted(found) if call[1] not in CALLS.get(call[0], ())] == []
+
+
 def subclasses(kind: type) -> Iterator[type]:
+    each: type
     for each in kind.__subclasses__():
         yield each
         yield from subclasses(each)
