@@ -220,7 +220,8 @@ class NodeMachine:
             return "the node has not joined the cluster yet: the store does not answer"
         silent_s = (now_ms - self.lease.end_ms) / 1000
         stuck = [number for number, local in self._local.items() if not self._has_turned(local, now_ms)]
-        why = f"shards {stuck} do not get on" if stuck else "the store does not answer"
+        is_answering = self._answered_ms is not None and now_ms - self._answered_ms <= self.lease_ms // 2
+        why = f"shards {stuck} do not get on" if stuck and is_answering else "the store does not answer"
         return f"the lease of the node was not renewed and ended {silent_s:.1f} s ago: {why}"
 
     def step(self, now_ms: int, event: Event | None = None) -> list[Action]:
@@ -368,7 +369,7 @@ class NodeMachine:
             return
         yield from self._renewing(now_ms)
         yield from self._looking(now_ms)
-        yield from self._killing_stuck(now_ms)
+        yield from self._killing_stuck()
         if not self.is_valid(now_ms):
             return  # who is cut off changes nothing
         yield from self._ending_others(now_ms)
@@ -424,9 +425,9 @@ class NodeMachine:
             self._map_next = replace(after, version=before.version + 1)
             yield self._put(MAP_KEY, self._map_next.encode(), self._map_tag)
 
-    def _killing_stuck(self, now_ms: int) -> Iterator[Action]:
+    def _killing_stuck(self) -> Iterator[Action]:
         for number, local in self._local.items():
-            if local.state is _State.SERVING and not self._gets_on(local, now_ms):
+            if local.state is _State.SERVING and not self._gets_on(local):
                 local.state = _State.STOPPING
                 yield Stop(number, kill=True)
 
@@ -551,10 +552,10 @@ class NodeMachine:
     def _has_turned(self, local: _Local, now_ms: int) -> bool:
         return local.state is not _State.SERVING or now_ms - local.turned_ms <= self.lease_ms // 2
 
-    def _gets_on(self, local: _Local, now_ms: int) -> bool:
-        """Return whether a shard may still turn: the store has not answered for long enough, or it has."""
+    def _gets_on(self, local: _Local) -> bool:
+        """Return whether a shard may still turn: the store has not answered for long without that."""
         since_ms = max(local.turned_ms, self._answering_since_ms)
-        return now_ms - since_ms <= self.lease_ms * 3 // 4
+        return self._answered_ms is None or self._answered_ms - since_ms <= self.lease_ms * 3 // 4
 
     # requests
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from storage.object_records import Stored, Tag
 
 LEASE_MS = 5_000
 GARBAGE_MS = 15_000  # a write as late as this behind a fence may find its place free
-JOINED_MS = 1_500  # a node is a member so soon
+JOINED_MS = 3_000  # a node is a member so soon
 USUAL_MS = (3.0, 40.0)  # one way to the store
 STOP_MS = 2_000  # a worker that does not stop in time is killed
 TIMEOUT_MS = LEASE_MS // limits.NODE_REQUESTS_PER_LEASE
@@ -274,6 +275,8 @@ class Node:
                 self.has_left = is_wanted
                 if is_wanted:
                     self.is_alive = False
+                    if self.sim.now >= self.sim.calm_ms:
+                        self.sim.after(1_000, self.start_again)
                 else:
                     self.start(is_draining=self.machine.is_draining)
 
@@ -286,7 +289,7 @@ class Simulation:
         self.now = 0.0
         self.faults = Faults()
         self.is_away = False
-        self.calm_ms = 0.0
+        self.calm_ms = math.inf
         """From then on nothing goes wrong."""
         self.latency_ms = self.back_ms = USUAL_MS
         self.objects: dict[str, Stored] = {}
@@ -469,8 +472,8 @@ class Simulation:
     def check_settled(self) -> None:
         """Every node that works is a member, and has open what it owns."""
         for node in self.nodes:
-            is_new = self.now - node.started_ms < JOINED_MS
-            if node.is_alive and not is_new and self.now >= max(node.paused_until, node.keeper_paused_until):
+            awake_ms = max(node.started_ms, node.paused_until, node.keeper_paused_until)
+            if node.is_alive and self.now - awake_ms >= JOINED_MS:
                 name = node.machine.name
                 if self.map is None or name not in self.map.members:
                     raise Violation(f"{name} has not joined: {self.describe()}")

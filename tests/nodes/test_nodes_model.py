@@ -158,7 +158,7 @@ def _delivers_without_a_look_at_the_lease(patch: Patch) -> None:
 
 def _lease_means_no_work(patch: Patch) -> None:
     patch(m.NodeMachine, "_does_work", lambda self, now_ms: True)
-    patch(m.NodeMachine, "_gets_on", lambda self, local, now_ms: True)
+    patch(m.NodeMachine, "_gets_on", lambda self, local: True)
 
 
 def _goes_on_behind_the_end_of_its_lease(patch: Patch) -> None:

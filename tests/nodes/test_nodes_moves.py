@@ -131,6 +131,18 @@ def test_shard_that_does_not_get_on_is_opened_again_at_its_node():
     assert sim.shards == 6
 
 
+@pytest.mark.parametrize("away_ms", [1_000, 2_000, 4_000, 20_000])
+def test_store_that_was_away_ends_no_process(away_ms):
+    sim = settled(3, 2)
+    workers = [worker for node in sim.nodes for worker in node.workers.values()]
+    sim.is_away = True
+    sim.run(sim.now + away_ms)
+    sim.is_away = False
+    until_served(sim, 5_000)
+    sim.run(sim.now + 10_000)
+    assert all(worker.is_alive for worker in workers)
+
+
 def test_shard_that_a_node_fails_to_open_goes_to_another():
     sim = settled(2, 1)
     sim.faults.fails_to_open = 1.0
