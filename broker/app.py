@@ -14,6 +14,7 @@ import structlog
 from broker.access.access import GUEST_FROM_ELSEWHERE, Access
 from broker.access.loopback import is_loopback_host
 from broker.admin.admin import Admin
+from broker.admin.cluster import Cluster
 from broker.admin.node import Node, StartView
 from broker.admin.reloading import Reloaded, changed_keys, merged, needs_restart
 from broker.admin.users import UserAdmin
@@ -55,6 +56,7 @@ from storage.fast_batch import fast_batch_status, is_fast_batch_on
 from storage.open import open_store, storage_holder_pid
 from storage.shards import refuse_left_shards
 from storage.store import Replay, Store
+from storage.store_lease import StoreLease
 
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
@@ -121,6 +123,7 @@ class Broker:
         self._is_started = False
         self._start_begun = 0.0
         self._replayed: Replay | None = None
+        self._lease: StoreLease | None = None
         self._farewell = Farewell()
         self._listeners = Listeners(
             settings.listeners.opened(),
@@ -360,14 +363,20 @@ class Broker:
 
     async def _open_store(self, starting: StartLog, *, take_over: bool) -> Store:
         starting.step(f"opening the storage {self.settings.storage.url}")
-        if self._place is None or self._place.is_first:
+        node = None if self._place is None else self._place.node
+        if node is None and (self._place is None or self._place.is_first):
             count = 1 if self._place is None else self._place.count
             await refuse_left_shards(self.settings.storage, count, starting.step)
         cluster = self.settings.cluster
         lease_ms = None if cluster is None else cluster.lease_ms
         opened = await open_store(
-            self.settings.storage, take_over=take_over, lease_ms=lease_ms, tell=starting.step
+            self.settings.storage,
+            take_over=take_over or node is not None,  # which is the shard's owner, whoever was before
+            lease_ms=lease_ms,
+            until=None if node is None else node.deadline,
+            tell=starting.step,
         )
+        self._lease = opened.lease
         for note in opened.notes:
             _log.warning("storage.note", note=note)
         opened.tell_replayed(self._note_replayed)
@@ -384,6 +393,12 @@ class Broker:
     def tell_lag(self, lag: Callable[[], Lag]) -> None:
         """Have metrics tell what `lag` gives: who runs the loop watches it."""
         self._lag = lag
+
+    def turned_s(self) -> float:
+        """Return when what the store has last made durable was begun, by the monotonic clock; of a store
+        without a lease that is not known, and 0.
+        """
+        return 0.0 if self._lease is None else self._lease.begun_s
 
     def hurry(self) -> None:
         """Have a `stop` that is going on wait for no client: what was confirmed is safe all the same."""
@@ -453,18 +468,23 @@ class Broker:
             from broker.admin.figures import Figures
 
             self._workers.serve(node=node, figures=Figures(hub, node))
-        listeners.open(makers, room, self._tls, hub.access.addresses)
+        if self._place is not None and self._place.node is not None:
+            node.cluster = Cluster(self._place.node.peers)
+        over_http = listeners.ports.keys() - makers.keys()
+        besides = over_http if self._place is not None and self._place.node is not None else ()
+        listeners.open(makers, room, self._tls, hub.access.addresses, besides)
         if self._homes is not None:
             self._homes.begin()
             if self._workers is not None and self._workers.node_listener is not None:
                 self._workers.node_listener.on_client = self._homes.take
         self.ports = listeners.ports
         self._http = {}
-        over_http = self.ports.keys() - makers.keys()
         if over_http:
             hub.spawn(self._open_http(node, over_http))
 
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
+        if self._place is not None and self._place.node is not None:
+            await self._place.node.have_alone("http", self._place.run_directory)
         try:
             self._http = servers = await asyncio.to_thread(
                 _made_http, self.hub, self.admin, node, self._links, names

@@ -24,6 +24,7 @@ from broker.commands import (
     groups,
     link_commands,
     migrate,
+    nodes,
     operating,
     policies,
     queues,
@@ -57,6 +58,8 @@ app.add_typer(exchanges.bindings, name="binding")
 app.add_typer(policies.app, name="policy")
 app.add_typer(quotas.app, name="quota")
 app.add_typer(bans.app, name="ban")
+app.add_typer(nodes.app, name="node")
+app.add_typer(nodes.shard_app, name="shard")
 app.add_typer(link_commands.shovels, name="shovel")
 app.add_typer(link_commands.webhooks, name="webhook")
 app.add_typer(link_commands.upstreams, name="upstream")

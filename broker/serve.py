@@ -42,7 +42,9 @@ def run(
     SIGHUP has the settings read anew, by `load`.
     """
     count = _worker_count(settings)
-    if count > 1:
+    if settings.cluster is not None and settings.cluster.listen:
+        count = 0  # as many as the node has shards
+    if count != 1:
         return _run_workers(settings, load, ready_file, count, take_over=take_over)
     level = configure_logging(settings.log)
     if not _prepare():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from broker.admin.reloading import merged
@@ -12,13 +14,17 @@ from broker.app import Broker
 from broker.logs.log_processors import LogLevel
 from broker.network.listening import ListenError
 from broker.network.reserved_ports import ReservedPorts
+from broker.nodes.keeper import keep
+from broker.nodes.node_files import node_side
 from broker.outside import Outside, announce, listen_failure, status_text, tell_failure, write_ready_file
 from broker.process.service_manager import ServiceManager
+from broker.workers.node_side import Peers
 from broker.workers.supervised import Supervised
-from broker.workers.supervisor import EXIT_FAILED, Serving, Supervisor
+from broker.workers.supervisor import EXIT_FAILED, KEEPER, Node, Serving, Supervisor
 from broker.workers.worker_mark import WorkerMark
 from broker.workers.worker_place import WorkerPlace
 from config import limits
+from config.cluster_settings import ClusterSettings
 from config.settings import Settings
 from config.settings_loader import ConfigError
 
@@ -37,8 +43,13 @@ def supervise(common: Common) -> int:
         tell_failure(listen_failure(error, common.settings))
         return EXIT_FAILED
     run_directory = Path(tempfile.mkdtemp(prefix="sluicemq-"))  # for this user alone
+    cluster = common.settings.cluster
     try:
-        return common.supervised_at(ports, run_directory).run()
+        if cluster is None or not cluster.listen:
+            return common.supervised_at(ports, run_directory).run()
+        return common.node_at(ports, run_directory, cluster).run()
+    except ConfigError as error:
+        return _cannot_start(str(error))
     finally:
         ports.give_back()
         shutil.rmtree(run_directory, ignore_errors=True)
@@ -82,9 +93,28 @@ class Common:
             places, self._work, self._on_serving, self._reload, ports.leave_ports, self._manager, tell_failure
         )
 
+    def node_at(self, ports: ReservedPorts, run_directory: Path, cluster: ClusterSettings) -> Supervisor:
+        """Return the supervisor of a node of several, whose workers listen at these ports for clients.
+
+        Raises ConfigError, for files that cannot be read.
+        """
+        self._ports = ports
+        side = node_side(cluster)
+
+        def place_of(number: int, count: int, epoch: int) -> WorkerPlace:
+            own = replace(side, epoch=epoch, peers=Peers())
+            return WorkerPlace(number, count, run_directory, ports.unix_sockets, own)
+
+        return Supervisor(
+            (), self._work, self._on_serving, self._reload, ports.leave_ports, self._manager, tell_failure,
+            Node(partial(keep, self.settings), place_of(KEEPER, 0, 0), place_of),
+        )  # fmt: skip
+
     def _work(self, place: WorkerPlace, outside: Supervised) -> int:
         self._mark.number = place.number
         broker = Broker(self._at_ports(self.settings), load=self._loaded, place=place)
+        if place.node is not None:
+            outside.turned = broker.turned_s
         return self._run(broker, outside)
 
     def _at_ports(self, settings: Settings) -> Settings:
@@ -108,7 +138,9 @@ class Common:
             write_ready_file(self.ready_file, {"ports": first.ports, "workers": pids})
         if not self._is_announced:
             self._is_announced = True
-            announce(self.settings, first.ports, f"{first.storage}; {self._count} workers")
+            cluster = self.settings.cluster
+            several = f"{self._count} workers" if self._count else f"node {cluster and cluster.node_name}"
+            announce(self.settings, first.ports, f"{first.storage}; {several}")
             self._manager.ready(status_text(first.ports))
 
 

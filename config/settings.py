@@ -447,7 +447,7 @@ class Settings(Section):
         if self.cluster is not None and self.workers != 1:
             raise ValueError(
                 f"cluster: works with workers: 1 only, not {self.workers}: a lease is on one storage, and"
-                " each worker has one"
+                " each worker has one; a node (cluster.listen) has a worker for each of its shards"
             )
         return self
 

@@ -74,6 +74,7 @@ async def open_store(
     *,
     take_over: bool = False,
     lease_ms: int | None = None,
+    until: Callable[[], float] | None = None,
     memory: ObjectStore | None = None,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> SlateStore | JournaledStore:
@@ -81,15 +82,16 @@ async def open_store(
 
     What another process has open is left to it: a local directory is refused, in an object store its end is
     waited for. With `take_over` it is fenced instead. `lease_ms`: in an object store the broker has the
-    database by a lease (`storage.store_lease`). `tell` is given what is being waited for. `memory`
-    keeps the contents of a `memory:` store so that a test can open them again. The store's `notes` say what
+    database by a lease (`storage.store_lease`), which ends at `until` if that is earlier. `tell` is given
+    what is being waited for. `memory` keeps the contents of a `memory:` store so that a test can open them
+    again. The store's `notes` say what
     an operator should know. Raises StorageError: StoreInUse when a local directory is in use,
     StoreUnavailable when the place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a
     newer SluiceMQ wrote the data.
     """
     await ensure_fast_batch()
     if settings.is_remote:
-        return await _open_in_object_store(settings, take_over, lease_ms, tell)
+        return await _open_in_object_store(settings, take_over, lease_ms, until, tell)
     if settings.url == "memory:":
         store = await _in_time(settings.url, _open_memory(memory, _by(settings)))
         await _or_close(store, check_format(store, PLAIN_VERSION))
@@ -290,7 +292,11 @@ async def _in_time(url: str, step: Awaitable[_Result]) -> _Result:
 
 
 async def _open_in_object_store(
-    settings: StorageSettings, take_over: bool, lease_ms: int | None, tell: Callable[[str], None]
+    settings: StorageSettings,
+    take_over: bool,
+    lease_ms: int | None,
+    until: Callable[[], float] | None,
+    tell: Callable[[str], None],
 ) -> SlateStore | JournaledStore:
     url = settings.url
     root = absolute_path(settings.journal_directory)
@@ -320,7 +326,7 @@ async def _open_in_object_store(
         tell(f"moving the log of {url}")
         await _or_close(store, _move_log(store, wanted))
         store = await _open_leased(wanted, lease_ms, unlock)
-    await _or_close(store, _hold_without_journal(store, root, lease_ms))
+    await _or_close(store, _hold_without_journal(store, root, lease_ms, until))
     return store
 
 
@@ -399,7 +405,9 @@ async def _open_behind_journal(place: Place, lock: DirectoryLock, unlock: _Unloc
         raise
 
 
-async def _hold_without_journal(store: SlateStore, root: Path, lease_ms: int | None) -> None:
+async def _hold_without_journal(
+    store: SlateStore, root: Path, lease_ms: int | None, until: Callable[[], float] | None = None
+) -> None:
     """Have a database without a journal; one that is in `root` is handed over, and left."""
     await check_format(store, PLAIN_VERSION)
     if await store.get(journal_state.key()) is not None:
@@ -408,7 +416,7 @@ async def _hold_without_journal(store: SlateStore, root: Path, lease_ms: int | N
             await leave_journal(store, lock.directory)
         finally:
             lock.release()
-    await store.hold(lease_ms)
+    await store.hold(lease_ms, until)
 
 
 async def _lock_for_journal(root: Path, take_over: bool) -> DirectoryLock:

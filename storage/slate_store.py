@@ -142,14 +142,14 @@ class SlateStore:
         """The encryption of what goes to the disk; None: there is none."""
         return None
 
-    async def hold(self, lease_ms: int | None = None) -> None:
+    async def hold(self, lease_ms: int | None = None, until: Callable[[], float] | None = None) -> None:
         """Say in the database, until `close`, that this process has it open, by a lease if `lease_ms` is
-        given. Raises StorageError.
+        given, which may end earlier, at `until`. Raises StorageError.
         """
         if lease_ms is None:
             self._hold = RemoteHold(self.write)
         else:
-            self._hold = self._lease = StoreLease(self.write, self._description, lease_ms)
+            self._hold = self._lease = StoreLease(self.write, self._description, lease_ms, until=until)
         await self._hold.begin()
 
     def describe(self) -> str:

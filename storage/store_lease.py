@@ -12,6 +12,7 @@ been collected as garbage (`RENEWABLE_LEASES`), beyond which a late write might 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -27,7 +28,9 @@ RENEWABLE_LEASES: Final = limits.LEASES_WITHIN_GARBAGE_AGE
 class StoreLease(RemoteHold):
     """Kept from `begin` on by itself; from `keep_by_commits` on by who commits, with `next_row`."""
 
-    __slots__ = ("_begun", "_is_lost", "_keeper_end", "_monotonic", "_row_begun", "_url", "lease_s")
+    __slots__ = (
+        "_begun", "_is_lost", "_keeper_end", "_monotonic", "_row_begun", "_until", "_url", "lease_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -35,8 +38,11 @@ class StoreLease(RemoteHold):
         url: str,
         lease_ms: int,
         monotonic: Callable[[], float] = time.monotonic,
+        until: Callable[[], float] | None = None,
     ) -> None:
+        """`until`: the end of the lease of the node that the process belongs to, if that ends earlier."""
         super().__init__(write, lease_ms)
+        self._until = until or (lambda: math.inf)
         self.lease_s = lease_ms / 1000
         self.interval_s = self.lease_s / limits.LEASE_BEATS
         self._url = url
@@ -77,7 +83,12 @@ class StoreLease(RemoteHold):
 
     def is_valid(self) -> bool:
         """Return whether the lease lasts."""
-        return self._monotonic() < self._begun + self.lease_s
+        return self._monotonic() < min(self._begun + self.lease_s, self._until())
+
+    @property
+    def begun_s(self) -> float:
+        """When the lease was last begun, by the monotonic clock: what was committed shows that."""
+        return self._begun
 
     def check_renewable(self) -> None:
         """Raise StorageError, for good, if the lease ended so long ago that it cannot be had again."""
@@ -91,10 +102,14 @@ class StoreLease(RemoteHold):
     @property
     def trouble(self) -> StoreUnavailable | None:
         """The end of the lease, if it has ended."""
-        silent_s = self._monotonic() - self._begun
-        if silent_s < self.lease_s:
+        now = self._monotonic()
+        if now >= self._begun + self.lease_s:
+            ended = self._ended(now - self._begun)
+        elif now >= self._until():
+            ended = f"the lease of this node was not renewed and ended {now - self._until():.1f} s ago"
+        else:
             return None
-        return StoreUnavailable(f"{self._ended(silent_s)}; until it is, nothing is delivered or confirmed")
+        return StoreUnavailable(f"{ended}; until it is, nothing is delivered or confirmed")
 
     async def release(self) -> None:
         """Let others in at once, unless they may be in already. Raises StorageError."""

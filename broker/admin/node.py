@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Protocol
 
+from broker.admin.cluster import Cluster
 from broker.connections.connection_views import ConnectionView
 from broker.connections.registry import Goodbye
 from broker.engine.client.sessions import SessionClient
@@ -94,6 +95,8 @@ class Node:
     journal: Callable[[], JournalView | None]
     start: Callable[[], StartView]
     _others: Others | None = None
+    cluster: Cluster | None = None
+    """The nodes, where this is one of several."""
     _started_at_ms: int = field(init=False)
     _started: float = field(init=False)
     _sessions: SessionClient = field(init=False)

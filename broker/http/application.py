@@ -37,6 +37,7 @@ from broker.http.v1.groups import groups
 from broker.http.v1.link_parameters import links as link_calls
 from broker.http.v1.listings import listings
 from broker.http.v1.messages import messages
+from broker.http.v1.nodes import nodes
 from broker.http.v1.overview import overview
 from broker.http.v1.policies import policies
 from broker.http.v1.queues import queues
@@ -63,6 +64,7 @@ _SUBJECTS: Final = (
     listings,
     configuration,
     backups,
+    nodes,
 )
 ENDPOINTS: Final[tuple[Endpoint, ...]] = tuple(chain.from_iterable(subject.all for subject in _SUBJECTS))
 

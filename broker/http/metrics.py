@@ -218,6 +218,14 @@ def _worker_lines(site: Site) -> Iterable[str]:
         yield head("sluicemq_worker_up", "Whether a worker is there; it is started again when it is not.")
         for number, is_up in workers.items():
             yield line("sluicemq_worker_up", +is_up, worker=str(number))
+    if site.node.cluster is not None:
+        view = site.node.cluster.view()
+        yield head("sluicemq_node_shards", "How many shards a node has, as this one knows it.")
+        for each in view.nodes:
+            yield line("sluicemq_node_shards", len(each.shards), node=each.name)
+        yield head("sluicemq_shard_owned", "Whether a node has the shard.")
+        for shard in view.shards:
+            yield line("sluicemq_shard_owned", +(shard.node is not None), shard=str(shard.shard))
 
 
 def _link_lines(site: Site) -> Iterable[str]:

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -147,23 +147,29 @@ class Listeners:
         room: ConnectionRoom,
         tls: TlsContexts | None = None,
         addresses: Addresses | None = None,
+        besides: Collection[str] = (),
     ) -> None:
         """Let clients in, as many as there is room for, and as `addresses` may have. Who comes to a listener
-        that is not among the `makers` waits for `let_wait_in`. Raises ListenError.
+        that is not among the `makers` waits for `let_wait_in`; of those `besides` another process has the
+        clients until then. Raises ListenError.
         """
         self._room = room
         self._addresses = addresses or self._addresses
         self._tls = tls or TlsContexts({})
-        for name, sockets in self._sockets.items():
-            for listening in sockets:
+        self._listen(self._sockets.keys() - set(besides))
+        self.let_wait_in(makers)
+
+    def _listen(self, names: Iterable[str]) -> None:
+        for name in names:
+            for listening in self._sockets.get(name, ()):
                 try:
                     listening.listen(limits.LISTEN_BACKLOG)
                 except OSError as error:
                     raise listen_error(name, listening.getsockname(), error) from error
-        self.let_wait_in(makers)
 
     def let_wait_in(self, makers: Mapping[str, MakeProtocol]) -> None:
         """Let in who comes to these listeners, and who came since `open`; the kernel had them wait."""
+        self._listen(makers)
         for name, maker in makers.items():
             for listening in self._sockets.get(name, ()):
                 self._open_to[listening] = (name, maker)

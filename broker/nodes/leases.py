@@ -88,7 +88,7 @@ class OwnLease:
 class SeenLease:
     """The lease of another member, as it is seen here."""
 
-    __slots__ = ("_length_ms", "_seen_ms", "_still_since_ms", "is_ended", "is_seen_renewed", "look_ms", "tag")
+    __slots__ = ("_length_ms", "_seen_ms", "_still_since_ms", "is_ended", "look_ms", "tag")
 
     def __init__(self, length_ms: int) -> None:
         self._length_ms = length_ms
@@ -98,7 +98,6 @@ class SeenLease:
         self.look_ms = 0
         """When to look again."""
         self.is_ended = False
-        self.is_seen_renewed = False
 
     def found(self, stored: Stored | None, now_ms: int) -> None:
         """Note what is in the store now."""
@@ -106,7 +105,6 @@ class SeenLease:
         # who did not see it for long may be the one that was cut off, as the member may have been
         is_gap = self._seen_ms is None or now_ms - self._seen_ms > self._length_ms // 2
         if is_gap or tag != self.tag:
-            self.is_seen_renewed |= self._seen_ms is not None and tag != self.tag
             self._still_since_ms = now_ms
         self.tag, self._seen_ms = tag, now_ms
         self.is_ended |= stored is not None and _is_ended(stored)

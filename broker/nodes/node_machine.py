@@ -120,14 +120,19 @@ class Closed:
 
 
 class Wish(Enum):
-    """What an operator may want of a node."""
+    """What may be wanted of this node."""
 
-    DRAIN = auto()
-    RESUME = auto()
-    """Take shards again, behind DRAIN."""
     LEAVE = auto()
     BALANCE = auto()
     """Have all nodes hand over what they have too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A node, this or another, is to hand over its shards and get none; or to take some again."""
+
+    node: str
+    is_wanted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ class Look:
 
 _LEFT: Final = "left"
 
-Event = Found | Written | Refused | Unanswered | Opened | Turned | Closed | Wish | Look
+Event = Found | Written | Refused | Unanswered | Opened | Turned | Closed | Wish | Drain | Look
 Action = Read | Put | Delete | Open | Stop | Ended
 
 
@@ -162,18 +167,18 @@ class _Local:
 @dataclass(slots=True)
 class NodeMachine:
     """A member of a cluster: `name` is its own, and no other's, ever; `node` that of the node, which may be
-    many members one after the other. It takes links at `address`, and brings `per_node` shards into the
-    cluster. `wall_ms`: what to add to the monotonic clock to get the time.
+    many members one after the other. It takes links at `address`, and makes `shards` shards if there are none
+    yet. `wall_ms`: what to add to the monotonic clock to get the time.
     """
 
     name: str
     node: str
     address: str
-    per_node: int
+    shards: int
     lease_ms: int
     wall_ms: int = 0
-    is_draining: bool = False
-    """Whether it is given no shards, and hands over those it has."""
+    was_draining: bool = False
+    """Whether the member before it, of this node, was given no shards."""
     lease: OwnLease = field(init=False)
     map: ShardMap | None = None
     """What is known of the map; None: nothing yet."""
@@ -197,6 +202,8 @@ class NodeMachine:
     _answering_since_ms: int = 0
     _is_leaving: bool = False
     _wants_balance: bool = False
+    _wishes: dict[str, bool] = field(default_factory=dict)
+    """Of nodes, whether they are to hand over their shards; until the map says so."""
     _left_records: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -209,6 +216,12 @@ class NodeMachine:
     def serving(self) -> list[int]:
         """Return the shards that are open here."""
         return [number for number, local in self._local.items() if local.state is _State.SERVING]
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is given no shards, and hands over those it has."""
+        own = None if self.map is None else self.map.members.get(self.name)
+        return self._is_leaving or (self.was_draining if own is None else own.is_draining)
 
     def trouble(self, now_ms: int) -> str:
         """Return why the node may not deliver and confirm now; "" if it may."""
@@ -270,9 +283,9 @@ class NodeMachine:
                 self._map_look_ms = now_ms
             case Wish():
                 self._is_leaving |= event is Wish.LEAVE
-                self.is_draining = self._is_leaving or (self.is_draining and event is not Wish.RESUME)
-                self.is_draining |= event is Wish.DRAIN
                 self._wants_balance |= event is Wish.BALANCE
+            case Drain(node, is_wanted):
+                self._wishes[node] = is_wanted
 
     def _take_answer(
         self, now_ms: int, request: Read | Put, event: Found | Written | Refused | Unanswered
@@ -346,6 +359,11 @@ class NodeMachine:
             self._lose(
                 _LEFT if self._is_leaving and self._is_all_closed() else "another node ended this member"
             )
+        self._wishes = {
+            member.node: self._wishes[member.node]
+            for member in found.members.values()
+            if self._wishes.get(member.node, member.is_draining) != member.is_draining
+        }
         for number, local in list(self._local.items()):
             shard = found.shards[number]
             if shard.owner != self.name and local.state is _State.CLOSED:
@@ -476,7 +494,8 @@ class NodeMachine:
             if seen.is_ended:
                 found = found.without(name)
         if self.name not in found.members:
-            found = found.joined(self.name, Member(self.node, self.address, wall_ms))
+            member = Member(self.node, self.address, wall_ms, self.was_draining)
+            found = found.joined(self.name, member)
         found = self._with_wishes(found, now_ms)
         takers = self._takers(found, now_ms)
         for number, local in self._local.items():
@@ -486,9 +505,8 @@ class NodeMachine:
         for number in found.orphans():
             if takers:
                 found = found.given(number, found.fewest(takers), wall_ms, "its owner is gone")
-        if not self.is_draining and all(seen.is_seen_renewed for seen in self._seen.values()):
-            missing = found.missing(self.name, self.per_node, limits.SHARDS_MAX)
-            found = found.created(missing, self.name, wall_ms)
+        if not found.shards:
+            found = found.created(self.shards, self.name, wall_ms)
         is_handed_over = not found.owned_by(self.name) or self._is_alone_leaving(now_ms)
         if self._is_leaving and self._is_all_closed() and is_handed_over:
             found = found.without(self.name)
@@ -496,10 +514,14 @@ class NodeMachine:
 
     def _with_wishes(self, found: ShardMap, now_ms: int) -> ShardMap:
         """Return the map with what is to be handed over marked."""
-        own = found.members[self.name]
-        if own.is_draining != self.is_draining:
-            found = found.joined(self.name, replace(own, is_draining=self.is_draining))
-        if self._wants_balance:
+        for name, member in found.members.items():
+            is_wanted = self._wishes.get(member.node, member.is_draining)
+            if name == self.name and self._is_leaving:
+                is_wanted = True
+            if member.is_draining != is_wanted:
+                found = found.joined(name, replace(member, is_draining=is_wanted))
+        is_draining = found.members[self.name].is_draining
+        if self._wants_balance or not (is_draining or found.load(self.name)):  # who joins gets its part
             self._wants_balance = False
             found = replace(found, is_balancing=True)
         takers = self._takers(found, now_ms)
@@ -507,11 +529,11 @@ class NodeMachine:
         for number in found.owned_by(self.name):
             local, to = self._local.get(number), found.shards[number].to
             is_failing = local is not None and local.failures >= limits.NODE_OPEN_FAILURES_MAX
-            is_wanted = self.is_draining or is_failing or (to and found.is_balancing)
+            is_wanted = is_draining or is_failing or (bool(to) and found.is_balancing)
             if (to in others and is_wanted) or not (to or is_wanted):
                 continue
             found = found.marked(number, "")
-            if self.is_draining or is_failing:
+            if is_draining or is_failing:
                 found = found.marked(number, found.fewest(others))
         if found.is_balancing:
             heaviest = found.heaviest(takers)

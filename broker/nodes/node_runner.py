@@ -66,7 +66,7 @@ class NodeRunner:
         *,
         node: str,
         address: str,
-        per_node: int,
+        shards: int,
         lease_ms: int,
         clock: Clock,
     ) -> None:
@@ -74,7 +74,7 @@ class NodeRunner:
         self._work = work
         self._node = node
         self._address = address
-        self._per_node = per_node
+        self._shards = shards
         self._lease_ms = lease_ms
         self._clock = clock
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,15 +132,15 @@ class NodeRunner:
             self._is_stepping = False
         self._set_timer()
 
-    def _new_member(self, *, is_draining: bool = False) -> NodeMachine:
+    def _new_member(self, *, was_draining: bool = False) -> NodeMachine:
         return NodeMachine(
             f"{self._node}.{secrets.token_hex(4)}",
             self._node,
             self._address,
-            self._per_node,
+            self._shards,
             self._lease_ms,
             self._clock.now_ms() - self._now_ms(),
-            is_draining,
+            was_draining,
         )
 
     def _do(self, machine: NodeMachine, action: Action) -> None:
@@ -163,7 +163,7 @@ class NodeRunner:
 
     def _join_again(self, ended: NodeMachine) -> None:
         if not self._ended.done():
-            self.machine = self._new_member(is_draining=ended.is_draining)
+            self.machine = self._new_member(was_draining=ended.is_draining)
             self.tell(None)
 
     def _request(self, request: Coroutine[None, None, None]) -> None:

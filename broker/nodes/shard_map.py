@@ -102,11 +102,6 @@ class ShardMap:
         new = [Shard(owner, now_ms, "created")] * count
         return replace(self, shards=(*self.shards, *new)) if new else self
 
-    def missing(self, owner: str, per_node: int, most: int) -> int:
-        """Return how many shards a member may create, so that there are `per_node` for each node."""
-        nodes = len({member.node for member in self.members.values()})
-        return max(0, min(min(per_node * nodes, most) - len(self.shards), per_node - self.load(owner)))
-
     def heaviest(self, members: Collection[str]) -> str:
         """Return which of `members` has so many shards that another should have one of them; "" for none."""
         most = max(members, key=lambda name: (self.load(name), name), default="")

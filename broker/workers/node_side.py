@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import mmap
+import os
 import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+from config import limits
 
 _DEADLINE: Final = struct.Struct("<d")
 
@@ -45,6 +51,10 @@ class Peers:
     """
 
     def __init__(self) -> None:
+        self.view: Mapping[str, Any] = {}
+        """What operators are shown of nodes and shards."""
+        self.wish: Callable[[Mapping[str, object]], None] = lambda wish: None
+        """Tells the keeper what an operator wants of nodes."""
         self._places: dict[int, tuple[str, int]] = {}
         self.on_moved: Callable[[int], None] = lambda number: None
 
@@ -79,3 +89,24 @@ class NodeSide:
     peers: Peers
     accepting: ssl.SSLContext | None = None
     asking: ssl.SSLContext | None = None
+    alive_interval_s: float = 1.0
+
+    async def have_alone(self, what: str, run_directory: Path) -> None:
+        """Return once no other worker of this node has something that one of them is to have, until this
+        process ends.
+        """
+        held = os.open(run_directory / f"{what}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                await asyncio.sleep(limits.NODE_ALONE_LOOK_MS / 1000)
+            except BaseException:
+                os.close(held)
+                raise
+
+    def take(self, told: Mapping[str, Any]) -> None:
+        """Take what the keeper of the node tells its workers: where the other shards are."""
+        self.peers.view = told["view"]
+        self.peers.take({int(number): (host, port) for number, (host, port) in told["places"].items()})

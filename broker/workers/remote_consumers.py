@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import repeat
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from broker.engine.traffic import Sink
 from broker.workers import link_frames as f
@@ -81,6 +81,8 @@ class RemoteConsumer:
     priority: int = 0
     pool: RemotePool | None = None
     on_activity: Callable[[bool], None] | None = None
+    begin: Callable[[Any], Any] | None = None
+    """Makes it there over another link, where it is asked for messages one by one."""
     group: RemoteGroup = field(init=False)
     held_count: int = field(default=0, init=False)
     taken_count: int = field(default=0, init=False)

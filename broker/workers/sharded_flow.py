@@ -384,7 +384,15 @@ class ShardedConsuming:
         )
         name = options.get("group_name", "")
         consumer.group = RemoteGroup(name, name, queue.name, "", queue.durable)
-        link.subscribe(consumer, f.PULLER, queue.name, consumer_id, {"lease_ms": lease_ms, **options})
+
+        def begin(link: Link) -> Link:
+            consumer.link, consumer.is_over = link, False
+            link.subscribe(consumer, f.PULLER, queue.name, consumer_id, {"lease_ms": lease_ms, **options})
+            return link
+
+        consumer.begin = begin
+        if link.is_up:
+            begin(link)
         return consumer
 
     def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> Any:
@@ -392,7 +400,11 @@ class ShardedConsuming:
         if not isinstance(consumer, RemoteConsumer):
             return self._local.pull(consumer, no_ack, now_ms, count)
         consumer.no_ack = no_ack
-        return cast(Link, consumer.link).pull(consumer, count, no_ack=no_ack)
+        link = cast(Link, consumer.link)
+        if link.is_up and consumer.number:
+            return link.pull(consumer, count, no_ack=no_ack)
+        reached = self._neighbours.reach(consumer.queue.shard).map(cast("Any", consumer.begin))
+        return reached.chain(lambda link: link.pull(consumer, count, no_ack=no_ack))
 
     def unsubscribe(self, consumer: traffic.Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """See `ConsumingClient`."""

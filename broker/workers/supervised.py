@@ -9,7 +9,7 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from broker.workers.worker_place import WorkerPlace
 from config import limits
@@ -20,6 +20,10 @@ SERVING: Final = "serving"
 ALIVE: Final = "alive"
 RELOADED: Final = "reloaded"
 FAILED: Final = "failed"
+OPEN: Final = "open"
+CLOSE: Final = "close"
+PEERS: Final = "peers"
+WISH: Final = "wish"
 
 _EXIT_ALONE: Final = 1
 
@@ -34,6 +38,12 @@ class Supervised:
         channel.setblocking(False)
         self._stop: Callable[[], None] = lambda: None
         self._reload: Callable[[], None] = lambda: None
+        self._take: Callable[[Mapping[str, Any]], None] = lambda told: None
+        if place.node is not None:
+            self._take = place.node.take
+            place.node.peers.wish = self.wish
+        self.turned: Callable[[], float] | None = None
+        """When what this worker has last made durable was begun, where others want to know."""
 
     def on_stop(self, stop: Callable[[], None]) -> None:
         """Have `stop` called for each time that the broker is told to stop, and this process end at once when
@@ -45,6 +55,14 @@ class Supervised:
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Have `reload` called when settings are to be read anew."""
         self._reload = reload
+
+    def on_told(self, take: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `take` called with whatever else the supervisor tells."""
+        self._take = take
+
+    def tell(self, report: Mapping[str, object]) -> None:
+        """Report what only the keeper of a node has to say."""
+        self._report(report)
 
     def reloaded(self) -> None:
         """Have the other workers read their settings anew, too."""
@@ -59,8 +77,15 @@ class Supervised:
         self._report({"report": FAILED, "reason": reason[: limits.WORKER_REASON_CHARACTERS_MAX]})
 
     def alive(self) -> None:
-        """Report that the event loop turns."""
-        self._report({"report": ALIVE})
+        """Report that the event loop turns, and of a node's worker when it has last committed."""
+        if self.turned is None:
+            self._report({"report": ALIVE})
+        else:
+            self._report({"report": ALIVE, "shard": self._place.number, "turned_s": self.turned()})
+
+    def wish(self, wish: Mapping[str, object]) -> None:
+        """Report what an operator wants of nodes."""
+        self._report({"report": WISH, **wish})
 
     def stopping(self, status: str) -> None:
         """Say nothing: the supervisor has told us to, or is told by our end."""
@@ -85,6 +110,8 @@ class Supervised:
             self._stop()
         elif told == RELOAD:
             self._reload()
+        else:
+            self._take(json.loads(told))
 
     def _end(self) -> None:
         """End as if killed: a broker without its supervisor would hold ports and storage, and nobody could

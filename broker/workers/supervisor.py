@@ -24,7 +24,19 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from broker.process.service_manager import ServiceManager
-from broker.workers.supervised import FAILED, RELOAD, RELOADED, SERVING, STOP, Supervised
+from broker.workers.supervised import (
+    ALIVE,
+    CLOSE,
+    FAILED,
+    OPEN,
+    PEERS,
+    RELOAD,
+    RELOADED,
+    SERVING,
+    STOP,
+    WISH,
+    Supervised,
+)
 from broker.workers.worker_place import WorkerPlace
 from config import limits
 
@@ -36,6 +48,21 @@ _log: Final = structlog.get_logger("sluicemq.workers")
 
 Work = Callable[[WorkerPlace, Supervised], int]
 """Does the work of a worker, in its process, until told to stop; gives the exit code."""
+
+KEEPER: Final = -1
+"""The number of the process, beside the workers, that keeps the place of a node among others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What makes the broker a node of several: `keep` is the work of a process that says which shards are to
+    be opened and closed here, and is told what became of that. `place_of` gives the place of the worker of a
+    shard, by its number, how many there are, and the epoch in which this node has it.
+    """
+
+    keep: Work
+    place: WorkerPlace
+    place_of: Callable[[int, int, int], WorkerPlace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +79,7 @@ class _Worker:
     """A worker, and the process that it is at present."""
 
     place: WorkerPlace
+    work: Work
     pid: int = 0
     """0: it does not run, and is started at `due`."""
     channel: socket.socket | None = None
@@ -68,7 +96,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class Supervisor:
-    """The workers at `places`, each of which does `work`.
+    """The workers at `places`, each of which does `work`; of a `node` those that its keeper wants.
 
     `on_serving` is called whenever all of them serve, `on_reload` when settings are to be read anew; the
     `manager` is told how the broker is. `leave` closes, in a worker, what is the supervisor's. `tell_failure`
@@ -83,7 +111,10 @@ class Supervisor:
     leave: Callable[[], None]
     manager: ServiceManager
     tell_failure: Callable[[str], None]
+    node: Node | None = None
     _workers: list[_Worker] = field(init=False)
+    _keeper: _Worker | None = field(default=None, init=False)
+    _peers: bytes = field(default=b"", init=False)
     _selector: selectors.BaseSelector = field(init=False)
     _woken: socket.socket = field(init=False)
     _waking: socket.socket = field(init=False)
@@ -97,7 +128,9 @@ class Supervisor:
 
         SIGHUP has all of them read their settings anew.
         """
-        self._workers = [_Worker(place) for place in self.places]
+        self._workers = [_Worker(place, self.work) for place in self.places]
+        if self.node is not None:
+            self._keeper = _Worker(self.node.place, self.node.keep)
         self._selector = selectors.DefaultSelector()
         self._hear_signals()
         try:
@@ -112,7 +145,10 @@ class Supervisor:
         return self._code
 
     def _is_needed(self) -> bool:
-        return self._stop_due is None or any(worker.pid for worker in self._workers)
+        return self._stop_due is None or any(child.pid for child in self._children())
+
+    def _children(self) -> list[_Worker]:
+        return self._workers if self._keeper is None else [*self._workers, self._keeper]
 
     # signals
 
@@ -142,22 +178,25 @@ class Supervisor:
     def _stop(self, code: int = EXIT_OK) -> None:
         """Have all workers stop; those that are stopping wait for no client any more."""
         self._code = max(self._code, code)
+        is_first = self._stop_due is None
         if self._stop_due is None:
             self._stop_due = time.monotonic() + limits.WORKER_STOP_TIMEOUT_S
             self.manager.stopping("finishing what is open" if code == EXIT_OK else "a worker cannot start")
-        self._tell_all(STOP)
+        if self._keeper is not None and self._keeper.pid and is_first:
+            _tell(self._keeper, STOP)  # it hands over what is here, one shard after the other
+        else:
+            self._tell_all(STOP)
 
     def _tell_all(self, what: bytes, besides: _Worker | None = None) -> None:
         for worker in self._workers:
-            if worker.channel is not None and worker is not besides:
-                with suppress(OSError):  # it has just died, or is too busy to listen
-                    worker.channel.send(what)
+            if worker is not besides:
+                _tell(worker, what)
 
     # workers
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for worker in self._workers:
+        for worker in self._children():
             if not worker.pid and worker.due <= now and self._stop_due is None:
                 self._start(worker)
 
@@ -175,6 +214,8 @@ class Supervisor:
         ours.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, worker)
         worker.pid, worker.channel, worker.serving, worker.failure = pid, ours, None, ""
+        if self._peers:
+            _tell(worker, self._peers)
 
     def _be(self, worker: _Worker, channel: socket.socket) -> NoReturn:
         """Be that worker, in its process."""
@@ -182,14 +223,14 @@ class Supervisor:
         try:
             self._restore_signals()
             self._selector.close()
-            for other in self._workers:
+            for other in self._children():
                 if other.channel is not None:
                     other.channel.close()
             self.leave()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
             supervised = Supervised(worker.place, channel, self._look_interval_s)
-            code = self.work(worker.place, supervised)
+            code = worker.work(worker.place, supervised)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -210,7 +251,7 @@ class Supervisor:
         if self._stop_due is not None:
             due = [self._stop_due]
         else:
-            due = [worker.due for worker in self._workers if not worker.pid]
+            due = [child.due for child in self._children() if not child.pid]
             if self._have_served:
                 due.append(self._next_look)
         return max(min(due) - time.monotonic(), 0.0) if due else None
@@ -230,21 +271,76 @@ class Supervisor:
         worker.is_heard = True
         told: dict[str, Any] = json.loads(report)
         if told["report"] == SERVING:
-            worker.serving = Serving(worker.pid, told["ports"], told["storage"])
-            worker.began_serving, worker.silent_s = time.monotonic(), 0.0
-            serving = [other.serving for other in self._workers if other.serving is not None]
-            if len(serving) == len(self._workers) and self._stop_due is None:
-                self._have_served = True
-                self.on_serving(serving)
+            self._on_serving(worker, told)
         elif told["report"] == RELOADED:
             self.on_reload()
             self._tell_all(RELOAD, besides=worker)
         elif told["report"] == FAILED:
             worker.failure = told["reason"]
-            if self._stop_due is None and not self._have_served:
-                self.tell_failure(worker.failure)
-                self._stop(EXIT_FAILED)
+            if self._stop_due is None:
+                self._on_failure(worker)
+        elif worker is self._keeper:
+            self._on_wanted(told)
+        elif self._keeper is not None and told["report"] in (ALIVE, WISH):
+            _tell(self._keeper, report)
         return True
+
+    def _on_serving(self, worker: _Worker, told: dict[str, Any]) -> None:
+        worker.serving = Serving(worker.pid, told["ports"], told["storage"])
+        worker.began_serving, worker.silent_s = time.monotonic(), 0.0
+        if self._keeper is not None:
+            _tell_json(self._keeper, {"opened": worker.place.number})
+        serving = [other.serving for other in self._workers if other.serving is not None]
+        if len(serving) == len(self._workers) and self._stop_due is None:
+            self._have_served = True
+            self.on_serving(serving)
+
+    def _on_failure(self, worker: _Worker) -> None:
+        """Give up, unless the worker is tried again: here, or at another node."""
+        is_first = not self._have_served if self._keeper is None else not self._peers
+        if is_first:
+            self.tell_failure(worker.failure)
+            self._stop(EXIT_FAILED)
+
+    # a node
+
+    def _on_wanted(self, told: dict[str, Any]) -> None:
+        """Do what the keeper wants."""
+        assert self.node is not None
+        if told["report"] == PEERS:
+            self._peers = json.dumps(told).encode()
+            self._tell_all(self._peers)
+            return
+        number: int = told["shard"]
+        worker = next((each for each in self._workers if each.place.number == number), None)
+        if told["report"] == OPEN and worker is None:
+            place = self.node.place_of(number, told["count"], told["epoch"])
+            self._workers.append(_Worker(place, self.work))
+            self._workers.sort(key=lambda each: each.place.number)
+        elif told["report"] == CLOSE and worker is not None:
+            if not worker.pid:
+                self._workers.remove(worker)
+                self._tell_closed(number)
+            elif told["kill"]:
+                os.kill(worker.pid, signal.SIGKILL)
+            else:
+                _tell(worker, STOP)
+
+    def _tell_closed(self, number: int) -> None:
+        if self._keeper is not None:
+            _tell_json(self._keeper, {"closed": number})
+
+    def _on_keeper_death(self, keeper: _Worker, why: str) -> None:
+        """End the workers: the place among other nodes is lost, or given up."""
+        for worker in self._workers:
+            if worker.pid:
+                os.kill(worker.pid, signal.SIGKILL)
+        if self._stop_due is None and not self._peers:
+            self._stop(EXIT_FAILED)  # it said why
+        elif self._stop_due is None:
+            keeper.due = time.monotonic() + keeper.pause_s
+            _log.error("node.left", why=why, again_in_s=keeper.pause_s)
+            keeper.pause_s = min(keeper.pause_s * 2, limits.WORKER_RESTART_PAUSE_MAX_S)
 
     def _close_channel(self, worker: _Worker) -> None:
         if worker.channel is not None:
@@ -254,7 +350,7 @@ class Supervisor:
 
     def _bury(self) -> None:
         """See who died."""
-        for worker in self._workers:
+        for worker in self._children()[:]:
             if worker.pid:
                 pid, status = os.waitpid(worker.pid, os.WNOHANG)
                 if pid:
@@ -268,12 +364,22 @@ class Supervisor:
         self._close_channel(worker)
         pid, worker.pid = worker.pid, 0
         served, worker.serving = worker.serving is not None, None
+        number = worker.place.number
+        if worker is self._keeper:
+            self._on_keeper_death(worker, _why(code))
+            return
+        if self._keeper is not None:
+            self._workers.remove(worker)
+            self._tell_closed(number)
+            if code != EXIT_OK:
+                _log.error("worker.died", worker=number, pid=pid, why=_why(code))
+            return
         if self._stop_due is not None:
             if code != EXIT_OK:
                 self._code = EXIT_FAILED
             return
         if code > 0 and not served and not self._have_served:  # it said why
-            _log.error("worker.not_started", worker=worker.place.number)
+            _log.error("worker.not_started", worker=number)
             self._stop(EXIT_FAILED)
             return
         now = time.monotonic()
@@ -286,7 +392,7 @@ class Supervisor:
 
     def _kill_left(self) -> None:
         """End workers that did not stop in time."""
-        for worker in self._workers:
+        for worker in self._children()[:]:
             if worker.pid:
                 _log.error("worker.not_stopped", worker=worker.place.number, pid=worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
@@ -295,9 +401,11 @@ class Supervisor:
 
     @property
     def _look_interval_s(self) -> float:
-        return min(
-            self.manager.alive_interval_s or limits.WORKER_ALIVE_INTERVAL_S, limits.WORKER_ALIVE_INTERVAL_S
-        )
+        """How often workers report that they turn, which is looked at."""
+        side = None if self.node is None else self.node.place.node
+        wanted_s = self.manager.alive_interval_s or limits.WORKER_ALIVE_INTERVAL_S
+        wanted_s = min(wanted_s, limits.WORKER_ALIVE_INTERVAL_S)
+        return wanted_s if side is None else min(wanted_s, side.alive_interval_s)
 
     def _look(self) -> None:
         """Kill workers whose loops do not turn, and tell the service manager's watchdog that ours does.
@@ -317,6 +425,16 @@ class Supervisor:
                 )
                 os.kill(worker.pid, signal.SIGKILL)
         self.manager.alive()
+
+
+def _tell(worker: _Worker, what: bytes) -> None:
+    if worker.channel is not None:
+        with suppress(OSError):  # it has just died, or is too busy to listen
+            worker.channel.send(what)
+
+
+def _tell_json(worker: _Worker, what: dict[str, object]) -> None:
+    _tell(worker, json.dumps(what).encode())
 
 
 def _note(number: int, frame: object) -> None:

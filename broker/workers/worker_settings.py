@@ -1,8 +1,8 @@
 """The settings of one worker, from those of its broker: here stands what is not for every worker.
 
-The first worker alone has the listeners for HTTP and MQ-Core, bridges, links (`Broker` begins those of the
-first one only) and the queues of the configuration. The storage of the first worker is what one worker alone
-has, so that turning workers on moves nothing.
+The first worker alone has the listeners for HTTP and MQ-Core (of a node that is one of several, each has
+them), bridges, links (`Broker` begins those of the first one only) and the queues of the configuration. The
+storage of the first worker is what one worker alone has, so that turning workers on moves nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def loading(place: WorkerPlace, load: Callable[[], Settings] | None) -> Callable
 def _listeners_of(place: WorkerPlace, listeners: ListenersSettings) -> ListenersSettings:
     update: dict[str, ListenerSettings | None] = {}
     for name, listener in listeners.opened().items():
-        if name in _OF_FIRST_ONLY and not place.is_first:
+        if name in _OF_FIRST_ONLY and not place.is_first and place.node is None:
             update[name] = None
         elif isinstance(listener, ClientListenerSettings) and _is_bound(name, listener, place):
             update[name] = listener.model_copy(update={"unix_socket": ""})

@@ -164,7 +164,8 @@ class Workers:
             return Answer.given(link)
         answer: Answer[Link] = Answer()
         self._wanted.setdefault(number, []).append(answer)
-        self._loop.call_later(limits.WORKER_WAIT_MS / 1000, self._give_up, number, answer)
+        wait_ms = limits.WORKER_WAIT_MS if self._place.node is None else limits.NODE_WAIT_MS
+        self._loop.call_later(wait_ms / 1000, self._give_up, number, answer)
         return answer
 
     def _give_up(self, number: int, answer: Answer[Link]) -> None:

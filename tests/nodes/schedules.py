@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from broker.nodes.node_machine import Wish
+from broker.nodes.node_machine import Drain, Event, Wish
 from tests.nodes.simulation import SETTLED_MS, USUAL_MS, Node, Simulation
 
 CHAOS_MS = 20_000
@@ -14,9 +14,7 @@ def run_schedule(seed: int) -> Simulation:
     """Run the schedule of a seed. Raises Violation."""
     chance = Random(seed)
     nodes = chance.choice((3, 3, 3, 4, 5))
-    sim = Simulation(
-        seed, nodes=nodes, per_node=chance.choice([n for n in (1, 2, 3, 4) if 4 <= n * nodes <= 12])
-    )
+    sim = Simulation(seed, nodes=nodes, shards=chance.randrange(4, 13))
     for node in sim.nodes:
         sim.at(chance.uniform(0, 1_500), node.start)
     if chance.random() < 0.7:
@@ -121,10 +119,19 @@ def _crash(sim: Simulation, node: Node, chance) -> None:
 
 
 def _wish(sim: Simulation, node: Node, chance) -> None:
-    wish = chance.choice(list(Wish))
-    node.tell(wish) if node.is_alive else None
-    if wish is Wish.DRAIN:
-        sim.after(chance.uniform(3_000, 20_000), lambda: node.tell(Wish.RESUME))
+    wish: Event = chance.choice((Wish.LEAVE, Wish.BALANCE, Drain(node.name, True), Drain(node.name, False)))
+    teller = chance.choice(sim.nodes) if isinstance(wish, Drain) else node
+    if teller.is_alive:
+        teller.tell(wish)
+    if isinstance(wish, Drain):
+        resume = Drain(node.name, False)
+
+        def tell_all() -> None:
+            for each in sim.nodes:
+                if each.is_alive:
+                    each.tell(resume)
+
+        sim.after(chance.uniform(3_000, 20_000), tell_all)
     if wish is Wish.LEAVE:
         sim.after(chance.uniform(500, 15_000), node.start_again)
 

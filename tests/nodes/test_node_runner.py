@@ -74,7 +74,7 @@ class Node:
             self.work,
             node=name,
             address=f"{name}:1",
-            per_node=PER_NODE,
+            shards=3 * PER_NODE,
             lease_ms=int(LEASE_S * 1000),
             clock=Clock(),
         )
@@ -131,7 +131,6 @@ async def test_node_cut_off_refuses_within_its_lease_and_joins_again_as_another(
     assert loop.time() - cut < LEASE_S + 2
     nodes[0].way.heal()
     await until_so(lambda: nodes[0].runner.machine.name != member and not nodes[0].runner.trouble())
-    nodes[0].runner.tell(Wish.BALANCE)
     await until_so(lambda: len(nodes[0].work.serving()) == PER_NODE and serving(nodes) == ALL)
 
 

@@ -180,14 +180,15 @@ def _version_stays(patch: Patch) -> None:
     patch(ShardMap, "encode", lambda self: encode(replace(self, version=max(1, self.version - 1))))
 
 
-def _shards_for_each_member(patch: Patch) -> None:
-    patch(
-        ShardMap,
-        "missing",
-        lambda self, owner, per_node, most: max(
-            0, min(per_node * len(self.members) - len(self.shards), per_node - self.load(owner))
-        ),
-    )
+def _shards_made_by_each_member(patch: Patch) -> None:
+    planned = m.NodeMachine._planned
+
+    def mutant(self, found, now_ms):
+        is_new = self.name not in found.members
+        found = planned(self, found, now_ms)
+        return found.created(self.shards, self.name, now_ms) if is_new and self.map else found
+
+    patch(m.NodeMachine, "_planned", mutant)
 
 
 MUTANTS = (
@@ -208,7 +209,7 @@ MUTANTS = (
     _goes_on_behind_the_end_of_its_lease,
     _who_is_cut_off_opens_shards,
     _version_stays,
-    _shards_for_each_member,
+    _shards_made_by_each_member,
 )
 
 
@@ -302,7 +303,7 @@ def _last_node_waits_for_another(patch: Patch) -> None:
 
 def drained_nodes_hand_over_in_time() -> None:
     for seed in range(10):
-        moves.test_drained_node_hands_over_one_shard_after_the_other_within_a_second_each(seed)
+        moves.test_drained_node_hands_over_one_shard_after_the_other_within_1100_ms_each(seed)
 
 
 SCENARIOS = (

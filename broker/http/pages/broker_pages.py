@@ -84,6 +84,21 @@ async def close_connection(visit: Visit) -> Response:
     return visit.done("/connections", "closed")
 
 
+async def show_nodes(visit: Visit) -> Response:
+    """Show the nodes of the cluster, and its shards."""
+    cluster = visit.site.node.cluster
+    return visit.page("nodes.html", cluster=None if cluster is None else cluster.view())
+
+
+async def tell_node(visit: Visit) -> Response:
+    """Have a node hand over its shards, or take some again."""
+    cluster, what = visit.site.node.cluster, visit.part("what")
+    if cluster is None or what not in ("drain", "resume"):
+        raise Problem(404, "not_found", f"no {what} of a node")
+    cluster.drain(visit.part("name"), is_wanted=what == "drain")
+    return visit.done("/nodes", "changed")
+
+
 async def show_topics(visit: Visit) -> Response:
     """Show topics to be followed live."""
     return visit.page("topics.html", filter=visit.query.get("filter", "#")[:1000])

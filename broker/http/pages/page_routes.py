@@ -34,6 +34,7 @@ _PAGES: Final = (
     ("/quotas", "Quotas", account_pages.show_quotas),
     ("/bans", "Bans", account_pages.show_bans),
     ("/vhosts", "Virtual hosts", account_pages.show_vhosts),
+    ("/nodes", "Nodes", broker_pages.show_nodes),
 )
 _ONES: Final = (
     ("/queues/{queue}", queue_pages.show_queue),
@@ -50,6 +51,7 @@ _FORMS: Final = (
     ("/links", link_pages.make_parameter),
     ("/links/{component}/{name}/delete", link_pages.remove_parameter),
     ("/connections/{connection}/close", broker_pages.close_connection),
+    ("/nodes/{name}/{what}", broker_pages.tell_node),
     ("/users", account_pages.make_user),
     ("/users/{user}/delete", account_pages.drop_user),
     ("/bans", account_pages.make_ban),
@@ -63,7 +65,8 @@ _FORMS: Final = (
 def page_routes(site: Site, sessions: BrowserSessions) -> list[Route]:
     """Return the pages for people, and what their forms do."""
     frame = Frame(site)
-    frame.titled = [*[(path, title) for path, title, _ in _PAGES], ("/users", "Users")]
+    titled = [(path, title) for path, title, _ in _PAGES if path != "/nodes" or site.node.cluster is not None]
+    frame.titled = [*titled, ("/users", "Users")]
     looking = [*_ONES, *[(path, page) for path, _, page in _PAGES]]
     at_issuer = OpenIdEntrance(sessions, site.hub.clock)
     entrance = account_pages.Entrance(sessions, at_issuer)

@@ -41,17 +41,25 @@ class Authority(NamedTuple):
         return cls(key, builder.sign(key, hashes.SHA256()))
 
     def issue(
-        self, name: str, hosts: Sequence[str] = (), *, is_server: bool, days: int = _DAYS
+        self,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        is_server: bool,
+        is_client: bool | None = None,
+        days: int = _DAYS,
     ) -> tuple[Key, x509.Certificate]:
-        """Make a key and a certificate for it; `hosts` are names and IP addresses. Negative days: it has
-        ended.
+        """Make a key and a certificate for it; `hosts` are names and IP addresses. Without `is_client` it is
+        for clients unless it is for servers. Negative days: it has ended.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_subject(name), self.certificate.subject, key, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH] if is_server else []
+        if is_client or (is_client is None and not is_server):
+            usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         builder = builder.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
         )

@@ -22,7 +22,12 @@ ROWS = {
 
 # what is not there by default stands there behind comment signs; of listeners with a blank, as a key
 LISTENERS_OPEN = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
-DEFAULT_FILE = re.sub(r"^# (cluster:|  lease:)", r"\1", LISTENERS_OPEN, flags=re.MULTILINE)
+DEFAULT_FILE = re.sub(
+    r"^# (cluster:| {2}(?:lease|listen|node|secret_file|shards|tls):| {4}\w+_file:)",
+    r"\1",
+    LISTENERS_OPEN,
+    flags=re.MULTILINE,
+)
 
 
 def _key_rows() -> dict[str, list[str]]:

@@ -1,0 +1,43 @@
+"""The nodes of a cluster over HTTP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.admin.cluster import Cluster, ClusterView
+from broker.http.endpoints import Endpoints
+from broker.http.site import Site
+from queue_manager.errors import InvalidArgument
+
+nodes: Final = Endpoints("nodes")
+
+
+@nodes.endpoint("GET", "/nodes")
+async def list_nodes(site: Site) -> ClusterView:
+    """List the nodes and the shards of the cluster, as this node knows them."""
+    return _cluster(site).view()
+
+
+@nodes.endpoint("POST", "/nodes/{name}/drain")
+async def drain_node(site: Site, name: str) -> None:
+    """Have a node hand over its shards to others, one after the other, and take none."""
+    _cluster(site).drain(name, is_wanted=True)
+
+
+@nodes.endpoint("POST", "/nodes/{name}/resume")
+async def resume_node(site: Site, name: str) -> None:
+    """Have a node take shards again, after `drain`."""
+    _cluster(site).drain(name, is_wanted=False)
+
+
+@nodes.endpoint("POST", "/nodes/balance")
+async def balance_nodes(site: Site) -> None:
+    """Have nodes with more shards than others hand some over."""
+    _cluster(site).balance()
+
+
+def _cluster(site: Site) -> Cluster:
+    cluster = site.node.cluster
+    if cluster is None:
+        raise InvalidArgument("this broker is no node of a cluster (cluster.listen)")
+    return cluster

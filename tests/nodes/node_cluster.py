@@ -1,0 +1,106 @@
+"""Nodes of one cluster, as processes, on one S3 bucket."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.broker_process import BrokerProcess
+from tests.storage_faults.s3 import BUCKET, Way, s3_endpoint
+from tests.waiting import until
+
+SECRET = "a secret of this test"
+PATIENCE_S = 60.0
+
+
+class NodeCluster:
+    """Nodes by name, each with a way of its own to the store."""
+
+    def __init__(
+        self, directory: Path, environment: dict[str, str], *, shards: int = 3, lease_s: float = 3
+    ) -> None:
+        self.directory = directory
+        self.shards = shards
+        self.lease_s = lease_s
+        self.nodes: dict[str, BrokerProcess] = {}
+        self.ways: dict[str, Way] = {}
+        self._environment = environment
+        self._run = tempfile.mkdtemp(prefix="n")
+        (directory / "secret").write_text(SECRET)
+
+    def node(self, name: str, **config: Any) -> BrokerProcess:
+        """A node that is not started."""
+        way = self.ways[name] = Way(self._environment["AWS_ENDPOINT_URL"])
+        cluster = {
+            "listen": f"127.0.0.1:{_free_ports(self.shards)}",
+            "node": name,
+            "secret_file": str(self.directory / "secret"),
+            "shards": self.shards,
+            "lease": f"{int(self.lease_s * 1000)}ms",
+        }
+        self.nodes[name] = BrokerProcess(
+            self.directory / name,
+            {"cluster": cluster, **config},
+            storage=f"s3://{BUCKET}/{self.directory.name}",
+            environment=self._environment | {"AWS_ENDPOINT_URL": way.endpoint, "TMPDIR": self._run},
+        )
+        return self.nodes[name]
+
+    def start(self, *names: str) -> None:
+        """Start nodes, one after the other."""
+        for name in names:
+            self.node(name).start(PATIENCE_S)
+
+    def view(self, name: str) -> dict[str, Any]:
+        """What a node tells of the cluster."""
+        answer = httpx.get(f"{self.nodes[name].http_url}/api/v1/nodes", timeout=5)
+        told: dict[str, Any] = answer.raise_for_status().json()
+        return told
+
+    def owners(self, name: str) -> list[str | None]:
+        """The nodes that have the shards, by number, as one of them knows it."""
+        return [shard["node"] for shard in self.view(name)["shards"]]
+
+    def until_owned(self, by: str, **counts: int) -> None:
+        """Wait until each of these nodes has so many shards, as one of them knows it."""
+
+        def are_owned() -> bool:
+            owners = self.owners(by)
+            return all(owners.count(name) == count for name, count in counts.items())
+
+        until(are_owned, PATIENCE_S, told=lambda: str(self.view(by)))
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.kill9()
+        for way in self.ways.values():
+            way.close()
+
+
+@contextmanager
+def node_cluster(directory: Path, **options: Any) -> Iterator[NodeCluster]:
+    with ExitStack() as stack:
+        cluster = NodeCluster(directory, stack.enter_context(s3_endpoint()), **options)
+        stack.callback(cluster.close)
+        yield cluster
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports that nobody has, one behind the other."""
+    while True:
+        with ExitStack() as stack:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                for other in range(port + 1, port + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", other))
+            except (OSError, OverflowError):
+                continue
+            return port

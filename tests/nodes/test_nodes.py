@@ -1,0 +1,104 @@
+"""Three nodes: clients reach every queue from each, and a node that dies takes nothing along."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pika.exceptions import AMQPError
+from typer.testing import CliRunner
+
+from broker.cli import app
+from tests.e2e import amqp
+from tests.nodes.node_cluster import NodeCluster, node_cluster
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
+    with node_cluster(tmp_path) as nodes:
+        yield nodes
+
+
+def channel_of(cluster: NodeCluster, name: str) -> Any:
+    channel = amqp.connect(cluster.nodes[name].amqp_port).channel()
+    channel.confirm_delivery()
+    return channel
+
+
+def test_one_node_has_all_shards_and_serves(cluster: NodeCluster) -> None:
+    cluster.start("a")
+    channel = channel_of(cluster, "a")
+    channel.queue_declare("work", durable=True)
+    amqp.publish(channel, "work", b"m")
+    method, _, body = channel.basic_get("work", auto_ack=True)
+    assert body == b"m"
+    assert cluster.owners("a") == ["a", "a", "a"]
+    assert cluster.nodes["a"].stop() == 0
+
+
+def test_nodes_that_join_get_shards_and_reach_every_queue_and_one_that_dies_takes_nothing_along(
+    cluster: NodeCluster,
+) -> None:
+    cluster.start("a", "b", "c")
+    cluster.until_owned("a", a=1, b=1, c=1)
+    channels = {name: channel_of(cluster, name) for name in cluster.nodes}
+    for name, channel in channels.items():
+        channel.queue_declare(f"of-{name}", durable=True)
+        for other in channels.values():
+            amqp.publish(other, f"of-{name}", b"m")
+    cluster.nodes["b"].kill9()
+    began = time.monotonic()
+    survivor = channel_of(cluster, "c")
+    bodies: list[bytes] = []
+
+    def drained() -> bool:
+        nonlocal survivor
+        try:
+            while (got := survivor.basic_get("of-b", auto_ack=True))[0] is not None:
+                bodies.append(got[2])
+        except AMQPError:
+            survivor = channel_of(cluster, "c")
+        return len(bodies) == 3
+
+    until(drained, 60)
+    print("delivered after", time.monotonic() - began)
+    owners = cluster.owners("c")
+    assert not {"b", None} & set(owners)
+
+
+def test_a_node_that_is_drained_hands_over_its_shards_and_takes_them_again(cluster: NodeCluster) -> None:
+    cluster.start("a", "b")
+    cluster.until_owned("a", a=2, b=1)
+    channel = channel_of(cluster, "b")
+    channel.queue_declare("work", durable=True)
+    amqp.publish(channel, "work", b"m")
+    url = cluster.nodes["a"].http_url
+    began = time.monotonic()
+    done = CliRunner().invoke(app, ["node", "drain", "b", "--url", url])
+    assert done.exit_code == 0, done.output
+    print("drained in", time.monotonic() - began)
+    assert cluster.owners("a") == ["a", "a", "a"]
+    other = channel_of(cluster, "a")
+    until(lambda: other.basic_get("work", auto_ack=True)[2] == b"m", 20)
+    done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
+    assert done.exit_code == 0, done.output
+    cluster.until_owned("a", a=2, b=1)
+    shown = CliRunner().invoke(app, ["shard", "ls", "--url", url])
+    assert "handed over" in shown.output
+
+
+def test_a_node_that_stops_in_order_hands_over_at_once(cluster: NodeCluster) -> None:
+    cluster.start("a", "b")
+    cluster.until_owned("a", a=2, b=1)
+    channel = channel_of(cluster, "b")
+    channel.queue_declare("work", durable=True)
+    amqp.publish(channel, "work", b"m")
+    began = time.monotonic()
+    assert cluster.nodes["b"].stop(30) == 0
+    other = channel_of(cluster, "a")
+    until(lambda: other.basic_get("work", auto_ack=True)[2] == b"m", 20)
+    print("stopped and served in", time.monotonic() - began)
