@@ -372,7 +372,8 @@ class Supervisor:
             self._workers.remove(worker)
             self._tell_closed(number)
             if code != EXIT_OK:
-                _log.error("worker.died", worker=number, pid=pid, why=_why(code))
+                event = "worker.not_started" if worker.failure else "worker.died"
+                _log.error(event, worker=number, pid=pid, why=worker.failure or _why(code))
             return
         if self._stop_due is not None:
             if code != EXIT_OK:
@@ -387,7 +388,7 @@ class Supervisor:
             worker.pause_s = limits.WORKER_RESTART_PAUSE_MIN_S
         worker.due = now + worker.pause_s
         event, why = ("worker.not_started", worker.failure) if worker.failure else ("worker.died", _why(code))
-        _log.error(event, worker=worker.place.number, pid=pid, why=why, again_in_s=worker.pause_s)
+        _log.error(event, worker=number, pid=pid, why=why, again_in_s=worker.pause_s)
         worker.pause_s = min(worker.pause_s * 2, limits.WORKER_RESTART_PAUSE_MAX_S)
 
     def _kill_left(self) -> None:
