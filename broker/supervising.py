@@ -14,8 +14,8 @@ from broker.app import Broker
 from broker.logs.log_processors import LogLevel
 from broker.network.listening import ListenError
 from broker.network.reserved_ports import ReservedPorts
-from broker.nodes.keeper import keep
 from broker.nodes.node_files import node_side
+from broker.nodes.node_keeper import keep
 from broker.outside import Outside, announce, listen_failure, status_text, tell_failure, write_ready_file
 from broker.process.service_manager import ServiceManager
 from broker.workers.node_side import Peers
