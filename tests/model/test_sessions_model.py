@@ -327,7 +327,7 @@ class SessionsModel:
             if not message.is_confirmed:
                 for client in self.clients.values():
                     client.optional.add(message.text)
-        self.store = MemoryStore(rows=dict(self.store._rows))
+        self.store = self.store.crash()
         for client in self.clients.values():
             if client.connection is not None:
                 client.connection.is_open = False
