@@ -225,6 +225,8 @@ class ShardedCommits:
         gate = self._gates.get(waiter)
         if gate is None:
             gate = self._gates[waiter] = Gate(waiter, self._gates)
+            if self._local.owes(waiter):  # that comes first
+                self._publishing.is_here = True
         entry = Entry(gate, tokens, _turn(self._publishing.touched))
         gate.entries.append(entry)
         self._await(entry, spans)

@@ -47,6 +47,10 @@ class CommitClient:
         """
         return self._context.commit.wait_up_to(waiter, token)
 
+    def owes(self, waiter: Waiter) -> bool:
+        """Return whether something that `waiter` waits for is not durable yet."""
+        return any(waiter in commit.waiters for commit in self._shard.commits.unwritten())
+
     async def durable(self) -> None:
         """Have delivered what can be delivered, and wait until everything done so far is durable."""
         self._manager.dispatch(self._shard.clock.now_ms())
