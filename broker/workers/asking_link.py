@@ -298,7 +298,7 @@ class Link(LinkWire):
         numbers = [claim.number for claim in claims]
         first, count = numbers[0], len(numbers)
         delay = -1 if delay_ms is None else delay_ms
-        if numbers[-1] - first + 1 == count:
+        if numbers[-1] - first + 1 == count and numbers == list(range(first, first + count)):
             self.send(_settle_range(how, first, count, is_spared, delay))
         else:
             size = f.SETTLE_HEAD.size + 8 * count
