@@ -286,6 +286,7 @@ class Served(LinkWire):
         bodies, _ = f.take_bodies(data, at, count, size)
         served = self._plans[number]
         assert isinstance(served, _ServedPlan)
+        served.aim(self.client.publishing)  # what is stored with a message says whether queues share it
         self._take(served, bodies, vary(served.plan.template, properties, persistent))
 
     def _take(
