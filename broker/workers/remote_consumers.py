@@ -90,6 +90,7 @@ class RemoteConsumer:
     told_credit: int = field(default=-1, init=False)
     ends_late: bool = field(default=False, init=False)
     is_over: bool = field(default=False, init=False)
+    is_paused: bool = field(default=False, init=False)
     gap: int = field(default=0, init=False)
     committed: int = field(default=0, init=False)
     position: int = field(default=0, init=False)
@@ -99,9 +100,11 @@ class RemoteConsumer:
         self.link.tell(self.number, f.PACE, per_s)
 
     def pause(self) -> None:
+        self.is_paused = True
         self.link.tell(self.number, f.PAUSE)
 
     def resume(self) -> None:
+        self.is_paused = False
         self.link.tell(self.number, f.RESUME)
 
     def came_late(self) -> None:
@@ -138,6 +141,8 @@ class RemoteConsumer:
 
     def give_waiting(self, pool: RemotePool) -> None:
         """Give the client what waits, as far as the limit it shares allows."""
+        if self.is_paused:
+            return
         waiting = self.waiting
         count = min(len(waiting), pool.free())
         while count > 0:
