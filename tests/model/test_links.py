@@ -1,0 +1,211 @@
+"""What once went wrong over links between workers, each as it was; `test_links_model` found it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from broker.engine.answers import Answer
+from queue_manager.api import QueueDeclaration
+from queue_manager.policy import QueuePolicy
+from storage.batch import WriteOps
+from tests.model.link_clients import Channel, UpTo
+from tests.model.link_oracle import Ledger, QueueModel
+from tests.model.link_world import Node, SlowStore, World, world_of
+
+POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0)
+A_WHILE_S = 0.5
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with world_of(1) as world:
+        yield world
+
+
+def run(world: World, work: Coroutine[Any, Any, None]) -> None:
+    """Do something in a world whose workers are there."""
+
+    async def begun() -> None:
+        await world.start()
+        await work
+        world.check()
+
+    world.loop.run_until_complete(begun())
+
+
+async def declared(node: Node, name: str, **policy: Any) -> None:
+    """Declare a queue at a worker."""
+    wanted = QueuePolicy(**(POLICY.fields() | policy))
+    answer: Answer[Any] = node.within(
+        node.client.own_queues.declare, QueueDeclaration(name=name, durable=True, policy=wanted)
+    )
+    node.want_settle_within()
+    await answer
+
+
+class Client:
+    """A channel at one worker."""
+
+    def __init__(self, node: Node, ledger: Ledger) -> None:
+        self.node = node
+        self.channel = Channel(node, ledger, 1, UpTo)
+
+    def do(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Have the channel do something, and end the turn."""
+        self.node.within(lambda: call(*arguments, **named))
+        self.node.want_settle_within()
+
+    def publish(self, names: list[str], bodies: list[bytes], *, is_varied: bool = False) -> None:
+        """Publish to queues by their names."""
+        publishing = self.node.client.publishing
+
+        def publish() -> None:
+            plan = publishing.plan(names[0], 1, b"", True)
+            publishing.aim(plan, publishing.joined([publishing.named(name) for name in names]))
+            self.channel.publish(plan, bodies, is_varied=is_varied)
+
+        self.do(publish)
+
+    async def take(self, name: str) -> bytes | None:
+        """Take a message as basic.get, which is acknowledged; None: there is none."""
+        count = len(self.channel.holds)
+        self.do(self.channel.pull, name, no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        if len(self.channel.holds) == count:
+            return None
+        tag = next(reversed(self.channel.holds))
+        body = self.channel.holds[tag].copy.message.body
+        self.do(self.channel.settle, "ack", [tag])
+        return body
+
+
+def ledger_of(*names: str) -> Ledger:
+    ledger = Ledger([QueueModel(name, True) for name in names])
+    for queue in ledger.queues.values():
+        queue.is_there = True
+    return ledger
+
+
+def test_a_publish_to_another_worker_is_not_confirmed_before_an_earlier_one_to_the_own(world: World) -> None:
+    ledger = ledger_of("here", "there")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(here, "here")
+        await declared(there, "there")
+        is_free = asyncio.Event()
+        write = SlowStore.write
+
+        async def stuck(ops: WriteOps) -> None:
+            await is_free.wait()
+            await write(here.store, ops)
+
+        here.store.write = stuck  # type: ignore[method-assign]
+        client = Client(here, ledger)
+        client.publish(["here"], [b"first"])
+        client.publish(["there"], [b"second"])
+        await asyncio.sleep(A_WHILE_S)
+        assert [message.outcome for message in ledger.messages.values()] == [None, None]
+        is_free.set()
+        await asyncio.sleep(A_WHILE_S)
+        assert [message.outcome for message in ledger.messages.values()] == [0, 0]
+
+    run(world, work())
+
+
+def test_messages_of_another_worker_are_settled_as_they_are_named_in_whatever_order(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"%d" % number for number in range(1, 6)])
+        client.do(client.channel.consume, "q", 5, no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.settle, "ack", [3, 1, 5])
+        client.do(client.channel.close)
+        await asyncio.sleep(A_WHILE_S)
+        client = Client(here, ledger)
+        assert [await client.take("q") for _ in range(3)] == [b"2", b"4", None]
+
+    run(world, work())
+
+
+def test_messages_with_properties_of_their_own_stay_in_each_queue_of_another_worker(world: World) -> None:
+    ledger = ledger_of("p", "q")
+    bodies = [b"%d" % number * 2_000 for number in range(2)]
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "p")
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.publish(["p", "q"], bodies, is_varied=True)
+        await asyncio.sleep(A_WHILE_S)
+        world.kill(1)  # so that bodies come from the store
+        await world.ready()
+        for name in ("p", "q"):
+            assert [await client.take(name) for _ in range(3)] == [*bodies, None]
+            await asyncio.sleep(5)
+
+    run(world, work())
+
+
+def test_a_dead_letter_goes_to_another_worker_once_it_is_durable_here(world: World) -> None:
+    ledger = ledger_of("q", "dead")
+    ledger.queues["q"].dead = "dead"
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "dead")
+        await declared(here, "q", dead_letter="dead")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"first", b"second"])
+        client.do(client.channel.consume, "q", 2, no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.settle, "reject", [1])
+        await asyncio.sleep(A_WHILE_S)
+        is_free = asyncio.Event()
+        write = SlowStore.write
+
+        async def stuck(ops: WriteOps) -> None:
+            await is_free.wait()
+            await write(here.store, ops)
+
+        here.store.write = stuck  # type: ignore[method-assign]
+        client.do(client.channel.settle, "reject", [2])
+        await asyncio.sleep(A_WHILE_S)
+        other = Client(there, ledger)
+        assert [await other.take("dead") for _ in range(2)] == [b"first", None]
+        is_free.set()
+        await asyncio.sleep(A_WHILE_S)
+        assert await other.take("dead") == b"second"
+
+    run(world, work())
+
+
+def test_a_channel_that_closes_is_given_nothing_of_what_it_returns(world: World) -> None:
+    ledger = ledger_of("p", "q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "p")
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.do(client.channel.share, 2)
+        for name in ("p", "q"):
+            client.do(client.channel.consume, name, 5, no_ack=False)
+            await asyncio.sleep(A_WHILE_S)
+            client.publish([name], [b"%d" % number for number in range(5)] if name == "p" else [b"a", b"b"])
+            await asyncio.sleep(A_WHILE_S)
+        assert len(client.channel.holds) == 2
+        taken = client.channel.tag
+        client.do(client.channel.close)
+        assert client.channel.tag == taken
+
+    run(world, work())
