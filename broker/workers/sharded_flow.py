@@ -157,7 +157,10 @@ class ShardedPublishing:
 
     def apply(self, judged: traffic.Judgement, now_ms: int) -> int:
         """See `PublishingClient`; what is for other shards was published by `publish_elsewhere`."""
+        before = self.touched  # by publishes that are applied together, and waited for together
         outcome = self._local.apply(judged, now_ms)
+        if before and self.touched is not before:
+            self.touched = before + self.touched
         if outcome == UNROUTED and cast(PublishPlan, judged.plan).route.foreign:
             return ACCEPTED
         return outcome
@@ -232,12 +235,17 @@ class ShardedCommits:
         self._await(entry, spans)
 
     def _await(self, entry: Entry, spans: Sequence[int]) -> None:
-        """Have an entry wait for what the last publish went to, this shard among it."""
+        """Have an entry wait for what the last publish went to, this shard among it.
+
+        What one token stands for as a whole, as a transaction, is refused with any part of it.
+        """
         publishing = self._publishing
         touched, publishing.touched = publishing.touched, []
         is_here, publishing.is_here = publishing.is_here, True
+        whole = entry.tokens if len(entry.tokens) == 1 else ()
         for link, first, last in touched:
-            known = spans if len(spans) == last - first + 1 else ()
+            count = last - first + 1
+            known = spans if len(spans) == count else [*whole] * count
             link.wait(Part(entry, first, last, known))
         if is_here or not hasattr(entry.gate.waiter, "refused"):  # not for a publish
             entry.open_count += 1

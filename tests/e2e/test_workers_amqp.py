@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from broker.engine.answers import Answer
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.content import Properties, encode_properties
 from tests.e2e.raw_amqp import RawAmqp
+from tests.e2e.raw_mqtt import CONNACK, SUBACK, V5, RawMqtt, connect, subscribe
 from tests.waiting import until, until_so
 from tests.worker_group import run_client, worker_group
 
@@ -661,3 +663,39 @@ async def test_deleting_a_queue_ends_the_consumers_of_other_workers(workers: lis
             until(lambda: heard(clients.connections[1]) and cancelled)
 
     await run_client(client)
+
+
+async def test_a_transaction_is_refused_where_a_lasting_session_of_another_worker_may_have_missed_it(
+    workers: list[Broker],
+) -> None:
+    group = workers[0]._workers
+    assert group is not None
+    link = group.link(1)
+    client_id = next(name for name in map(str, range(100)) if group.topics.home_of("/", name) == 1)
+    props = b"\x11" + struct.pack(">I", 3600)  # a session that lasts an hour
+
+    def subscribe_once() -> None:
+        client = RawMqtt(workers[1].ports["mqtt"], version=None)
+        client.send_bytes(connect(V5, client_id, flags=0, props=props))
+        client.expect(CONNACK)
+        client.send_bytes(subscribe("t/#", 1))
+        client.expect(SUBACK)
+        client.drop()
+
+    def commit() -> None:
+        with Clients(workers) as clients:
+            clients.here.tx_select()
+            for key in ("t.a", "t.b", "nobody"):
+                clients.here.basic_publish("amq.topic", key, b"m", pika.BasicProperties(delivery_mode=2))
+            with pytest.raises(ChannelClosedByBroker, match="ended before it confirmed the message"):
+                clients.here.tx_commit()
+
+    await run_client(subscribe_once)
+    await until_so(lambda: bool(group.topics._known.get(1)))
+
+    def lose(last: int) -> None:
+        assert link.transport is not None
+        link.transport.abort()
+
+    link._acked = lose  # type: ignore[method-assign]
+    await run_client(commit)

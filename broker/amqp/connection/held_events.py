@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from broker.amqp.connection.amqp_channel import AmqpChannel
+from broker.amqp.connection.errors import channel_error
 from broker.clients.when_durable import WhenDurable
 from broker.connections.read_holds import Reading
 from broker.engine.answers import Answer
 from broker.engine.client.commits import CommitClient
 from config import limits
+from protocols.amqp091 import constants as c
+from queue_manager.outcomes import ACCEPTED, REASONS
 
 T = TypeVar("T")
 
@@ -118,13 +121,17 @@ class HeldEvents:
         if self._is_behind_replies and not self.has_promised:
             self.release()
 
-    def reply_when_durable(self, method: Any) -> None:
-        """Answer with `method` once all that was done so far is durable; what follows waits for it."""
+    def reply_when_durable(self, method: Any, index: int) -> None:
+        """Answer the method of this index with `method` once all that was done so far is durable, or close
+        the channel if it may not be, at another worker; what follows waits for it.
+        """
         self.hold()
-        self._commits.wait(WhenDurable(lambda tokens: self._reply_and_release(method)), 0)
+        self._commits.wait(_Reply(partial(self._reply_and_release, method, index)), 0)
 
-    def _reply_and_release(self, method: Any) -> None:
-        if not self._channel.closed:
+    def _reply_and_release(self, method: Any, index: int, outcome: int) -> None:
+        if outcome != ACCEPTED:
+            self.go_on(partial(_refuse, outcome), index)
+        elif not self._channel.closed:
             self._channel.send(method)
             self.release()
 
@@ -171,3 +178,25 @@ class Resumption:
 
     act: Callable[[], None]
     index: int
+
+
+class _Reply:
+    """The waiter of one answer: calls with the outcome. Implements `broker.engine.traffic.PublishWaiter`."""
+
+    __slots__ = ("_call", "_outcome")
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+        self._outcome = ACCEPTED
+
+    def refused(self, tokens: Sequence[int], outcome: int) -> None:
+        """See `PublishWaiter`."""
+        self._outcome = outcome
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `Waiter`."""
+        self._call(self._outcome)
+
+
+def _refuse(outcome: int) -> None:
+    raise channel_error(c.PRECONDITION_FAILED, REASONS[outcome])

@@ -138,7 +138,7 @@ class Transaction:
         for run, judgement in judged:
             self._publisher.apply(run, judgement)
         self._unacked.apply(settlements)
-        self._held.reply_when_durable(commands.Tx.CommitOk())
+        self._held.reply_when_durable(commands.Tx.CommitOk(), commands.Tx.Commit.index)
 
     def rollback(self, method: commands.Tx.Rollback) -> None:
         """Forget all of it: what was settled is unacknowledged again."""

@@ -110,7 +110,7 @@ def test_what_is_released_may_wait_again(channel: Channel) -> None:
     answer: Answer[str] = Answer()
 
     def reply(answer: Answer[str]) -> None:
-        channel.held.reply_when_durable(answer.result())
+        channel.held.reply_when_durable(answer.result(), DECLARE)
 
     channel.held.expect(answer, reply, DECLARE)
     channel.handle("next")
