@@ -9,24 +9,48 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pika
 import pytest
 
+from config.settings import (
+    AmqpListenerSettings,
+    HttpListenerSettings,
+    ListenersSettings,
+    MqcoreListenerSettings,
+    MqttListenerSettings,
+    QueueManagerSettings,
+    Settings,
+    StorageSettings,
+)
 from tests.e2e import amqp
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.mqtt import V5, V311, MqttClient
+from tests.e2e.several_workers import several_workers
 
 Publish = Callable[[str], str]
 _numbers = itertools.count(1)
 
 
+@dataclass(frozen=True)
+class Served:
+    """A broker: queues, subscribers and who changes something are at one worker, publishers at another, if
+    there are several. `name_of` makes the identifier of a client that belongs to a worker.
+    """
+
+    ports: dict[str, int]
+    publishers_ports: dict[str, int]
+    name_of: Callable[[bool], str | None] = lambda is_publisher: None
+
+
 class World:
     """A queue bound to a topic, an exchange with an alternate, and subscribers that come and go."""
 
-    def __init__(self, broker: BrokerProcess, name: str, stack: contextlib.ExitStack) -> None:
+    def __init__(self, broker: Served, name: str, stack: contextlib.ExitStack) -> None:
         self.broker = broker
         self.stack = stack
         self.is_full = False
@@ -34,11 +58,13 @@ class World:
         self.exchange, self.alternate = f"{name}-x", f"{name}-ae"
         self.topic, self.key = f"{name}/t", f"{name}.t"
         self.http = stack.enter_context(
-            httpx.Client(base_url=broker.http_url, auth=("guest", "guest"), trust_env=False)
+            httpx.Client(
+                base_url=f"http://127.0.0.1:{broker.ports['http']}", auth=("guest", "guest"), trust_env=False
+            )
         )
         self.admin = self.amqp()
         self.reader = self.admin.connection.channel()
-        self.barrier = self.mqtt()
+        self.barrier = self.mqtt(is_publisher=True)
         self.subscribers: dict[str, MqttClient] = {}
         channel = self.admin
         for queue in (self.queue, self.other, self.left):
@@ -54,13 +80,15 @@ class World:
         self.subscribe("first")
         self.subscribe("of the exchange", "to topics")
 
-    def amqp(self) -> amqp.BlockingChannel:
-        connection = amqp.connect(self.broker.amqp_port)
+    def amqp(self, *, is_publisher: bool = False) -> amqp.BlockingChannel:
+        ports = self.broker.publishers_ports if is_publisher else self.broker.ports
+        connection = amqp.connect(ports["amqp"])
         self.stack.callback(amqp.close_quietly, connection)
         return connection.channel()
 
-    def mqtt(self, **options: Any) -> MqttClient:
-        client = MqttClient(self.broker.mqtt_port, **options).connect()
+    def mqtt(self, *, is_publisher: bool = False, **options: Any) -> MqttClient:
+        client_id = self.broker.name_of(is_publisher)
+        client = MqttClient(self.broker.ports["mqtt"], client_id=client_id, **options).connect()
         self.stack.callback(client.drop)
         return client
 
@@ -93,7 +121,7 @@ class World:
     # ways to publish; each makes a publisher of its own, which gives its answer
 
     def confirmed(self, exchange: str, key: str, *, tx: bool = False, varied: bool = False) -> Publish:
-        channel = self.amqp()
+        channel = self.amqp(is_publisher=True)
         returned: list[str] = []
         channel.add_on_return_callback(lambda *got: returned.append("returned"))
         if tx:
@@ -121,7 +149,7 @@ class World:
         return publish
 
     def device(self, topic: str, version: int = V5, *, retain: bool = False) -> Publish:
-        client = self.mqtt(version=version)
+        client = self.mqtt(version=version, is_publisher=True)
 
         def publish(body: str) -> str:
             try:
@@ -322,17 +350,43 @@ CHANGES: dict[str, Callable[[World], None]] = {
 OF_SUBSCRIBERS = [change for change in CHANGES if change.endswith(("joins", "leaves")) and "," not in change]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+@contextlib.contextmanager
+def one_process(directory: Path) -> Iterator[Served]:
     config = {"queue_manager": {"auto_create": False}}  # what one publish makes, the next would find
-    process = BrokerProcess(tmp_path_factory.mktemp("kept"), config, arguments=["--mqcore", "0"])
+    process = BrokerProcess(directory, config, arguments=["--mqcore", "0"])
     process.start()
-    yield process
+    yield Served(process.ports, process.ports)
     assert process.stop() == 0
 
 
+@contextlib.contextmanager
+def two_workers() -> Iterator[Served]:
+    settings = Settings(
+        storage=StorageSettings(url="memory:"),
+        listeners=ListenersSettings(
+            mqtt=MqttListenerSettings(port=0),
+            amqp=AmqpListenerSettings(port=0),
+            http=HttpListenerSettings(port=0),
+            mqcore=MqcoreListenerSettings(port=0),
+        ),
+        queue_manager=QueueManagerSettings(auto_create=False),
+    )
+    with several_workers(2, settings) as workers:
+        here, there = [broker.ports for broker in workers.brokers]
+        yield Served(
+            here, there, lambda is_publisher: workers.client_of(is_publisher, f"kept{next(_numbers)}")
+        )
+
+
+@pytest.fixture(scope="module", params=["one process", "two workers"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    is_one = request.param == "one process"
+    with one_process(tmp_path_factory.mktemp("kept")) if is_one else two_workers() as served:
+        yield served
+
+
 @pytest.fixture
-def world(broker: BrokerProcess, name: str) -> Iterator[World]:
+def world(broker: Served, name: str) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
         world = World(broker, name, stack)
         yield world
