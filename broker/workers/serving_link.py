@@ -60,6 +60,7 @@ class Service:
         self.parts = parts
         self.topics = topics
         self.want_settle: Callable[[], None] = lambda: None
+        self.on_gone: Callable[[int], None] = lambda number: None
         self.served: dict[Served, None] = {}
 
 
@@ -106,6 +107,8 @@ class Served(LinkWire):
         self._claims.clear()
         self._numbers.clear()
         self._consumers.clear()
+        if all(other.number != self.number for other in self._service.served):
+            self._service.on_gone(self.number)
         self._service.want_settle()
 
     def pause_writing(self) -> None:
