@@ -11,6 +11,7 @@ from typing import Any
 
 import pika
 import pytest
+from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
@@ -18,6 +19,7 @@ from broker.app import Broker
 from broker.engine.answers import Answer
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.content import Properties, encode_properties
+from protocols.amqp091.methods import encode_method
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_mqtt import CONNACK, SUBACK, V5, RawMqtt, connect, subscribe
 from tests.waiting import until, until_so
@@ -699,3 +701,27 @@ async def test_a_transaction_is_refused_where_a_lasting_session_of_another_worke
 
     link._acked = lose  # type: ignore[method-assign]
     await run_client(commit)
+
+
+async def test_what_is_published_behind_a_declaration_is_kept_though_the_channel_ends_in_the_same_write(
+    workers: list[Broker],
+) -> None:
+    names = [f"q{number}" for number in range(4)]  # either worker decides about some of these names
+
+    def client() -> None:
+        for name in names:
+            raw = RawAmqp(workers[0].ports["amqp"])
+            raw.open_channel()
+            declare = encode_method(1, commands.Queue.Declare(0, name, durable=True))
+            close = encode_method(1, commands.Channel.Close(200, "", 0, 0))
+            raw.send_bytes(declare + encode_publish(name, b"m", channel=1) + close)
+            raw.expect(commands.Channel.CloseOk)
+            raw.drop()
+
+    def left() -> list[list[bytes]]:
+        with Clients(workers) as clients:
+            return [drained(clients.there, name) for name in names]
+
+    await run_client(client)
+    await until_so(lambda: not any(worker.hub.transports for worker in workers))
+    assert await run_client(left) == [[b"m"]] * len(names)

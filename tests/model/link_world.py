@@ -164,10 +164,14 @@ class World:
         """Return once all workers are there for clients, and linked."""
         for _ in range(10_000):
             self.check()
-            if all(node.is_ready and len(node.workers.links()) == COUNT - 1 for node in self.nodes):
+            if self.is_linked():
                 return
             await asyncio.sleep(0.01)
         raise AssertionError("a worker does not come back")
+
+    def is_linked(self) -> bool:
+        """Whether all workers are there, with all links."""
+        return all(node.is_ready and len(node.workers.links()) == COUNT - 1 for node in self.nodes)
 
     def check(self) -> None:
         """Raise an error that nobody took."""

@@ -263,11 +263,13 @@ class Life:
     def _call(
         self, queue: QueueModel, ask: Callable[[Channel], Answer[Any]], then: Callable[[bool], None]
     ) -> None:
-        """Ask something of a queue, and go on by `then`: whether that was done, and nothing else."""
+        """Ask something of a queue, and go on by `then`: whether that was done, and nothing else, and all
+        workers know: one whose link is down hears of it once that is made anew.
+        """
         channel = self.channel()
         if channel is None:
             return
-        began = queue.change_begins()
+        began, break_count = queue.change_begins(), self.world.break_count
         self._call_count += 1
         number = self._call_count
 
@@ -278,7 +280,8 @@ class Life:
         def over(is_done: bool) -> None:
             self._under_way.pop(number, None)
             if is_done:
-                then(queue.change_ends(began))
+                all_know = self.world.is_linked() and self.world.break_count == break_count
+                then(queue.change_ends(began) and all_know)
             else:
                 self.world.loop.later(AFTERWARDS_S, may_be_over)
 
