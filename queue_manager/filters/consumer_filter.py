@@ -32,9 +32,6 @@ class ConsumerFilter:
         self.condition = condition
         self.source = tuple(source)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return consumer_filter, self.source
-
 
 def consumer_filter(
     selector: str,
