@@ -21,6 +21,7 @@ import structlog
 from broker.workers.node_side import NodeSide
 from broker.workers.socket_passing import Take, Told, told_bytes, told_of
 from config import limits
+from storage.errors import StorageError
 
 _log: Final = structlog.get_logger("sluicemq.nodes")
 
@@ -180,14 +181,14 @@ class NodeListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """Listen from now on. Raises OSError."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Talk(self._begun),
-            self._side.host,
-            self._side.first_port + self._number,
-            ssl=self._side.accepting,
-            reuse_address=True,
-        )
+        """Listen from now on. Raises StorageError: without links there is no shard."""
+        host, port = self._side.host, self._side.first_port + self._number
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: _Talk(self._begun), host, port, ssl=self._side.accepting, reuse_address=True
+            )
+        except OSError as error:
+            raise StorageError(f"cluster.listen: cannot listen at {host}:{port}: {error.strerror}") from error
 
     def stop(self) -> None:
         """Listen no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -92,15 +93,13 @@ def node_cluster(directory: Path, **options: Any) -> Iterator[NodeCluster]:
 
 
 def _free_ports(count: int) -> int:
-    """The first of so many ports that nobody has, one behind the other."""
+    """The first of so many ports, one behind the other, that nobody has and no connection gets."""
     while True:
+        port = random.randrange(20_000, 32_000)
         with ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
             try:
-                for other in range(port + 1, port + count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", other))
-            except (OSError, OverflowError):
+                for each in range(port, port + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            except OSError:
                 continue
             return port
