@@ -409,6 +409,7 @@ class Link(LinkWire):
     def _told(self, consumer: RemoteConsumer, **news: Any) -> None:
         if "active" in news and consumer.on_activity is not None:
             consumer.on_activity(news["active"])
+        consumer.echoes_due -= "echo" in news
         if "dried" in news and isinstance(consumer.pool, SharedLinkCredit):
             consumer.pool.dried()
         consumer.gap = news.get("gap", consumer.gap)

@@ -51,7 +51,9 @@ RANGE: Final = struct.Struct("<QI")
 BARRIER_FRAME: Final = struct.Struct("<IBI")  # consumer whose group is to be written soon, or 0
 
 # of CONSUMER
-PAUSE, RESUME, WAKE, END, END_KEEPING, CREDIT, PULL, PULL_NO_ACK, LATE, PACE, LINK_CREDIT, DRAIN = range(12)
+(
+    PAUSE, RESUME, WAKE, END, END_KEEPING, CREDIT, PULL, PULL_NO_ACK, LATE, PACE, LINK_CREDIT, DRAIN, ECHO,
+) = range(13)  # fmt: skip
 # of SETTLE
 DONE, REQUEUE, REJECT, RELEASE, UNCLAIM, EXTEND = range(6)
 

@@ -95,6 +95,8 @@ class RemoteConsumer:
     committed: int = field(default=0, init=False)
     position: int = field(default=0, init=False)
     ready: int = field(default=0, init=False)
+    echoes_due: int = field(default=0, init=False)
+    """How often that worker is still to say that it has what was given back."""
 
     def pace(self, per_s: int) -> None:
         self.link.tell(self.number, f.PACE, per_s)
@@ -122,10 +124,15 @@ class RemoteConsumer:
             self._hand_on(messages, claims)
             return
         self.waiting.extend(zip(messages, claims or repeat(None, count), strict=True))
+        if self.echoes_due:  # behind what was given back, which is to come first
+            self.link.return_waiting(self)
+            return
         self.give_waiting(pool)
         if self.waiting and pool.gives_back and not (self.no_ack or self.queue.policy.stream):
             self._tell_credit(self.held_count - len(self.waiting))
             self.link.return_waiting(self)
+            self.echoes_due += 1
+            self.link.tell(self.number, f.ECHO)
 
     def _tell_credit(self, credit: int) -> None:
         self.told_credit = credit

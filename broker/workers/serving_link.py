@@ -429,6 +429,8 @@ class Served(LinkWire):
         elif what == f.DRAIN:
             assert sink.credit is not None
             sink.credit.drain()
+        elif what == f.ECHO:
+            self._news(number, echo=value)
         elif what == f.LATE:
             consumer.came_late()
         elif what == f.PACE:

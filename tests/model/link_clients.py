@@ -297,8 +297,6 @@ class Channel:
         pool = None if no_ack else self.pool
         consumer = LinkConsumer(self, name, credit_max or UNLIMITED, no_ack=no_ack, pool=pool)
         self.consumers.append(consumer)
-        if pool is not None:
-            self.ledger.queues[name].is_ordered = False  # what the limit has no room for goes back
         if no_ack:
             self.ledger.queues[name].has_auto_ack = True
         answer: Answer[Any] = self.core.consuming.subscribe(
