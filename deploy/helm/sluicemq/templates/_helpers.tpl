@@ -21,7 +21,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if contains "://" .Values.storage.url }}yes{{ end -}}
 {{- end -}}
 
-{{- /* The configuration file: the values' listeners, storage and users, and `config` over them. */ -}}
+{{- define "sluicemq.replicas" -}}
+{{- if ne (toString .Values.replicas) "" }}{{ int .Values.replicas }}{{ else }}{{ ternary 3 1 .Values.nodes.enabled }}{{ end -}}
+{{- end -}}
+
+{{- /* The configuration file: the values' listeners, storage, users and nodes, and `config` over them. */ -}}
 {{- define "sluicemq.config" -}}
 {{- $listeners := dict -}}
 {{- range $name, $listener := .Values.listeners -}}
@@ -33,5 +37,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $access := dict "users_file" "/etc/sluicemq/users/users.yaml" "anonymous" "never" -}}
 {{- $config := dict "storage" (dict "url" .Values.storage.url) "listeners" $listeners "access" $access "log" (dict "format" "json") -}}
+{{- with .Values.nodes -}}
+{{- if .enabled -}}
+{{- $_ := set $config "cluster" (dict "secret_file" "/etc/sluicemq/cluster/secret" "shards" .shards "lease" .lease) -}}
+{{- end -}}
+{{- end -}}
 {{- mergeOverwrite $config (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
