@@ -20,6 +20,7 @@ pytestmark = pytest.mark.extension
 
 BLOCK_TIMEOUT_S = 40
 PAGES = ("docs/mq-core.md", "docs/tutorials/production.md", "docs/tutorials/retries.md")
+OF_NODES = "docs/tutorials/kill-a-node.md"  # tests/nodes/test_node_tutorial.py
 _BLOCK = re.compile(r"^```(?P<language>python|sh)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 _DEFAULT_PORTS = {"1883": "mqtt", "5672": "amqp", "15672": "http", "15673": "mqcore"}
 
@@ -54,7 +55,7 @@ def test_every_page_with_such_commands_is_tried() -> None:
         for path in (PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md"))
         if any(block.language == "sh" for block in blocks_of(str(path.relative_to(PROJECT))))
     }
-    assert marked == set(PAGES)
+    assert marked == {*PAGES, OF_NODES}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -39,7 +39,7 @@ class NodeCluster:
         """A node that is not started."""
         way = self.ways[name] = Way(self._environment["AWS_ENDPOINT_URL"])
         cluster = {
-            "listen": f"127.0.0.1:{_free_ports(self.shards)}",
+            "listen": f"127.0.0.1:{free_ports(self.shards)}",
             "node": name,
             "secret_file": str(self.directory / "secret"),
             "shards": self.shards,
@@ -92,7 +92,7 @@ def node_cluster(directory: Path, **options: Any) -> Iterator[NodeCluster]:
         yield cluster
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of so many ports, one behind the other, that nobody has and no connection gets."""
     while True:
         port = random.randrange(20_000, 32_000)
