@@ -223,6 +223,9 @@ def _worker_lines(site: Site) -> Iterable[str]:
         yield head("sluicemq_node_shards", "How many shards a node has, as this one knows it.")
         for each in view.nodes:
             yield line("sluicemq_node_shards", len(each.shards), node=each.name)
+        yield head("sluicemq_node_draining", "Whether a node hands over its shards, and takes none.")
+        for each in view.nodes:
+            yield line("sluicemq_node_draining", +each.is_draining, node=each.name)
         yield head("sluicemq_shard_owned", "Whether a node has the shard.")
         for shard in view.shards:
             yield line("sluicemq_shard_owned", +(shard.node is not None), shard=str(shard.shard))

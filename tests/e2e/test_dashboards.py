@@ -15,7 +15,12 @@ from tests.e2e import amqp
 from tests.e2e.broker_process import PROJECT, BrokerProcess
 
 DASHBOARD = PROJECT / "deploy" / "grafana" / "dashboards" / "sluicemq.json"
-OF_SEVERAL_WORKERS = {"sluicemq_worker_up"}  # tests/e2e/test_workers_admin.py
+OF_SEVERAL = {
+    "sluicemq_worker_up",  # tests/e2e/test_workers_admin.py
+    "sluicemq_node_shards",  # tests/nodes/test_nodes.py, as those that follow
+    "sluicemq_node_draining",
+    "sluicemq_shard_owned",
+}
 ALERTS = PROJECT / "deploy" / "prometheus" / "alerts.yml"
 
 
@@ -35,7 +40,7 @@ def test_every_metric_asked_for_is_there(
     text = httpx.get(f"{broker.http_url}/metrics", trust_env=False, timeout=20).text
     httpx.delete(url, trust_env=False).raise_for_status()
     there = {s.name for family in text_string_to_metric_families(text) for s in family.samples}
-    assert names - OF_SEVERAL_WORKERS <= there
+    assert names - OF_SEVERAL <= there
 
 
 def metric(process: BrokerProcess, name: str) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pika.exceptions import AMQPError
 from typer.testing import CliRunner
@@ -82,6 +83,14 @@ def test_a_node_that_is_drained_hands_over_its_shards_and_takes_them_again(clust
     assert done.exit_code == 0, done.output
     print("drained in", time.monotonic() - began)
     assert cluster.owners("a") == ["a", "a", "a"]
+    told = httpx.get(f"{url}/metrics", timeout=10).text
+    assert {
+        'sluicemq_node_shards{node="a"} 3',
+        'sluicemq_node_shards{node="b"} 0',
+        'sluicemq_node_draining{node="a"} 0',
+        'sluicemq_node_draining{node="b"} 1',
+        'sluicemq_shard_owned{shard="0"} 1',
+    } <= set(told.splitlines())
     other = channel_of(cluster, "a")
     until(lambda: other.basic_get("work", auto_ack=True)[2] == b"m", 20)
     done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
