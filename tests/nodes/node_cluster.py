@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from broker.network.tls.making import Authority, write_pair
 from tests.e2e.broker_process import BrokerProcess
 from tests.storage_faults.s3 import BUCKET, Way, s3_endpoint
 from tests.waiting import until
@@ -24,7 +25,13 @@ class NodeCluster:
     """Nodes by name, each with a way of its own to the store."""
 
     def __init__(
-        self, directory: Path, environment: dict[str, str], *, shards: int = 3, lease_s: float = 3
+        self,
+        directory: Path,
+        environment: dict[str, str],
+        *,
+        shards: int = 3,
+        lease_s: float = 3,
+        is_encrypted: bool = False,
     ) -> None:
         self.directory = directory
         self.shards = shards
@@ -33,7 +40,15 @@ class NodeCluster:
         self.ways: dict[str, Way] = {}
         self._environment = environment
         self._run = tempfile.mkdtemp(prefix="n")
+        self._known_by: dict[str, Any] = {"secret_file": str(directory / "secret")}
         (directory / "secret").write_text(SECRET)
+        if is_encrypted:
+            authority = Authority.made()
+            write_pair(directory, "ca", authority.key, authority.certificate)
+            pair = authority.issue("127.0.0.1", ["127.0.0.1"], is_server=True, is_client=True)
+            write_pair(directory, "node", *pair)
+            files = {"cert_file": "node.crt", "key_file": "node.key", "ca_file": "ca.crt"}
+            self._known_by = {"tls": {key: str(directory / name) for key, name in files.items()}}
 
     def node(self, name: str, **config: Any) -> BrokerProcess:
         """A node that is not started."""
@@ -41,9 +56,9 @@ class NodeCluster:
         cluster = {
             "listen": f"127.0.0.1:{free_ports(self.shards)}",
             "node": name,
-            "secret_file": str(self.directory / "secret"),
             "shards": self.shards,
             "lease": f"{int(self.lease_s * 1000)}ms",
+            **self._known_by,
         }
         self.nodes[name] = BrokerProcess(
             self.directory / name,

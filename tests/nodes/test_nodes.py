@@ -111,3 +111,13 @@ def test_a_node_that_stops_in_order_hands_over_at_once(cluster: NodeCluster) -> 
     other = channel_of(cluster, "a")
     until(lambda: other.basic_get("work", auto_ack=True)[2] == b"m", 20)
     print("stopped and served in", time.monotonic() - began)
+
+
+def test_nodes_with_certificates_speak_over_tls(tmp_path: Path) -> None:
+    with node_cluster(tmp_path, shards=2, is_encrypted=True) as cluster:
+        cluster.start("a", "b")
+        cluster.until_owned("a", a=1, b=1)
+        here, there = channel_of(cluster, "a"), channel_of(cluster, "b")
+        here.queue_declare("work", durable=True)
+        amqp.publish(there, "work", b"m" * 200_000)
+        assert there.basic_get("work", auto_ack=True)[2] == b"m" * 200_000
