@@ -179,6 +179,10 @@ class NodeMachine:
     wall_ms: int = 0
     was_draining: bool = False
     """Whether the member before it, of this node, was given no shards."""
+    renewable_leases: int = limits.LEASES_WITHIN_GARBAGE_AGE
+    """A shard that was silent for so many leases is not believed any more: the fence of who has opened its
+    database since may have been collected as garbage, so that writes succeed that nobody will see.
+    """
     lease: OwnLease = field(init=False)
     map: ShardMap | None = None
     """What is known of the map; None: nothing yet."""
@@ -273,7 +277,7 @@ class NodeMachine:
                 if (local := self._local.get(shard)) and local.state is _State.OPENING:
                     local.state, local.turned_ms, local.failures = _State.SERVING, now_ms, 0
             case Turned(shard, begun_ms):
-                if local := self._local.get(shard):
+                if (local := self._local.get(shard)) and not self._is_beyond_belief(local, now_ms):
                     local.turned_ms = max(local.turned_ms, begun_ms)
             case Closed(shard):
                 if local := self._local.get(shard):
@@ -387,7 +391,7 @@ class NodeMachine:
             return
         yield from self._renewing(now_ms)
         yield from self._looking(now_ms)
-        yield from self._killing_stuck()
+        yield from self._killing_stuck(now_ms)
         if not self.is_valid(now_ms):
             return  # who is cut off changes nothing
         yield from self._ending_others(now_ms)
@@ -443,9 +447,11 @@ class NodeMachine:
             self._map_next = replace(after, version=before.version + 1)
             yield self._put(MAP_KEY, self._map_next.encode(), self._map_tag)
 
-    def _killing_stuck(self) -> Iterator[Action]:
+    def _killing_stuck(self, now_ms: int) -> Iterator[Action]:
         for number, local in self._local.items():
-            if local.state is _State.SERVING and not self._gets_on(local):
+            if local.state is not _State.SERVING:
+                continue
+            if not self._gets_on(local) or self._is_beyond_belief(local, now_ms):
                 local.state = _State.STOPPING
                 yield Stop(number, kill=True)
 
@@ -578,6 +584,9 @@ class NodeMachine:
         """Return whether a shard may still turn: the store has not answered for long without that."""
         since_ms = max(local.turned_ms, self._answering_since_ms)
         return self._answered_ms is None or self._answered_ms - since_ms <= self.lease_ms * 3 // 4
+
+    def _is_beyond_belief(self, local: _Local, now_ms: int) -> bool:
+        return now_ms - local.turned_ms >= self.renewable_leases * self.lease_ms
 
     # requests
 

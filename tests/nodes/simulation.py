@@ -184,6 +184,7 @@ class Node:
             self.shards,
             LEASE_MS,
             was_draining=was_draining,
+            renewable_leases=GARBAGE_MS // LEASE_MS - 1,
         )
         self._tick_ms = None
         self.step()

@@ -13,7 +13,7 @@ from broker.nodes.shard_map import MAP_KEY, ShardMap, decode_map
 from config import limits
 from tests.nodes import test_nodes_moves as moves
 from tests.nodes.schedules import run_schedule
-from tests.nodes.simulation import ANY, LEASE_MS, Violation, Worker
+from tests.nodes.simulation import ANY, GARBAGE_MS, LEASE_MS, Violation, Worker
 from tests.nodes.test_nodes_moves import settled
 
 SEEDS = 240
@@ -159,6 +159,7 @@ def _delivers_without_a_look_at_the_lease(patch: Patch) -> None:
 def _lease_means_no_work(patch: Patch) -> None:
     patch(m.NodeMachine, "_does_work", lambda self, now_ms: True)
     patch(m.NodeMachine, "_gets_on", lambda self, local: True)
+    patch(m.NodeMachine, "_is_beyond_belief", lambda self, local, now_ms: False)
 
 
 def _goes_on_behind_the_end_of_its_lease(patch: Patch) -> None:
@@ -306,7 +307,23 @@ def drained_nodes_hand_over_in_time() -> None:
         moves.test_drained_node_hands_over_one_shard_after_the_other_within_1100_ms_each(seed)
 
 
+def _shard_silent_for_long_believed(patch: Patch) -> None:
+    patch(m.NodeMachine, "_is_beyond_belief", lambda self, local, now_ms: False)
+
+
+def write_that_found_a_collected_place_is_not_confirmed() -> None:
+    sim = settled(1, 1)
+    sim.nodes[0].is_cut_up = True
+    sim.run(sim.now + 100)
+    sim.databases[0].epoch += 1  # opened by who should not have
+    sim.databases[0].fenced_ms = sim.now
+    sim.run(sim.now + GARBAGE_MS)
+    sim.nodes[0].is_cut_up = False
+    moves.until_served(sim, 5_000)
+
+
 SCENARIOS = (
+    (write_that_found_a_collected_place_is_not_confirmed, _shard_silent_for_long_believed),
     (lease_is_not_over_by_a_clock_two_percent_faster, _others_wait_for_a_lease_by_their_clocks),
     (
         store_that_was_away_moves_no_shard_though_some_see_it_again_earlier,
