@@ -395,10 +395,9 @@ class ShardedConsuming:
         name = options.get("group_name", "")
         consumer.group = RemoteGroup(name, name, queue.name, "", queue.durable)
 
-        def begin(link: Link) -> Link:
-            consumer.link, consumer.is_over = link, False
+        def begin(link: Link) -> None:
+            consumer.link = link
             link.subscribe(consumer, f.PULLER, queue.name, consumer_id, {"lease_ms": lease_ms, **options})
-            return link
 
         consumer.begin = begin
         if link.is_up:
@@ -413,8 +412,15 @@ class ShardedConsuming:
         link = cast(Link, consumer.link)
         if link.is_up and consumer.number:
             return link.pull(consumer, count, no_ack=no_ack)
-        reached = self._neighbours.reach(consumer.queue.shard).map(cast("Any", consumer.begin))
-        return reached.chain(lambda link: link.pull(consumer, count, no_ack=no_ack))
+
+        def ask(link: Link) -> Answer[int]:
+            if consumer.is_over:  # its client went meanwhile
+                return Answer.given(0)
+            if consumer.begin is not None and (consumer.link is not link or not consumer.number):
+                consumer.begin(link)
+            return link.pull(consumer, count, no_ack=no_ack)
+
+        return self._neighbours.reach(consumer.queue.shard).chain(ask)
 
     def unsubscribe(self, consumer: traffic.Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """See `ConsumingClient`."""

@@ -15,6 +15,7 @@ from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from broker.workers import workers as workers_module
 from broker.workers.asking_link import Link
+from broker.workers.link_wire import LinkWire
 from broker.workers.sharded_client import ShardedClient
 from broker.workers.worker_place import WorkerPlace
 from broker.workers.workers import Workers
@@ -191,6 +192,12 @@ class World:
         assert isinstance(asked, Node)
         return asking, asked
 
+    def cut_between(self, asking: Node, asked: Node) -> None:
+        """Cut the link that one asks the other by."""
+        for wire in self.loop.wires:
+            if [end.owner for end in wire.ends] == [asking, asked]:
+                wire.ends[0].abort()
+
     def kill(self, number: int) -> Node:
         """End a worker, and start it again; gives the one that ended."""
         self.break_count += 1
@@ -211,7 +218,7 @@ class World:
 
 @contextmanager
 def world_of(seed: int) -> Iterator[World]:
-    """A world with small limits, in which workers are busy at random."""
+    """A world with small limits, in which workers are busy at random; links that break are a problem."""
     tight = TightLimits(TIGHT)
     world = World(seed)
     busy_s = 0.0
@@ -225,8 +232,12 @@ def world_of(seed: int) -> Iterator[World]:
         interval_s = interval_ms / 1000
         return max(0.001, interval_s - world.loop.time() % interval_s)
 
+    def broken(wire: LinkWire, error: Exception) -> None:
+        world.loop.problems.append(error)
+
     try:
         with (
+            patch.object(LinkWire, "_break", broken),
             patch.object(workers_module, "process_time", busy),
             patch.object(sweeper, "until_beat_s", until_beat_s),
             patch.object(lease_loop, "until_beat_s", until_beat_s),

@@ -14,7 +14,7 @@ from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from tests.model.link_clients import Channel, UpTo
 from tests.model.link_oracle import Ledger, QueueModel
-from tests.model.link_world import Node, SlowStore, World, world_of
+from tests.model.link_world import Node, SlowStore, World, left_over, world_of
 
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0)
 A_WHILE_S = 0.5
@@ -207,5 +207,36 @@ def test_a_channel_that_closes_is_given_nothing_of_what_it_returns(world: World)
         taken = client.channel.tag
         client.do(client.channel.close)
         assert client.channel.tag == taken
+
+    run(world, work())
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_puller_that_waits_for_a_worker_is_made_there_once_and_only_for_who_is_there_still(
+    world: World, closes: bool
+) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client, other = Client(here, ledger), Client(there, ledger)
+        other.publish(["q"], [b"first", b"second", b"third"])
+        await asyncio.sleep(A_WHILE_S)
+        world.cut_between(here, there)
+        await asyncio.sleep(0)
+        for _ in range(2):
+            client.do(client.channel.pull, "q", no_ack=False)
+        if closes:
+            client.do(client.channel.close)
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        (served,) = [each for each in there.workers._service.served if each.number == here.number]
+        assert len(served._consumers) == (not closes)
+        assert await other.take("q") == (b"first" if closes else b"third")
+        client.do(client.channel.close)
+        other.do(other.channel.close)
+        await asyncio.sleep(A_WHILE_S)
+        assert not [each for node in world.nodes for each in left_over(node) if "consumers" in each]
 
     run(world, work())
