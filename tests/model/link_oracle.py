@@ -213,6 +213,13 @@ class Ledger:
         copy.settle(state)
         self._recent.append((self.now_s, copy))
 
+    def emptied(self, queue: QueueModel) -> None:
+        """Note that a queue is purged or deleted: what was rejected just before may go, too."""
+        queue.disturb()
+        for at_s, copy in self._recent:
+            if copy.queue is queue and copy.moved_to is not None and at_s > self.now_s - UNSURE_S:
+                copy.moved_to.is_certain = False
+
     def returned(self, hold: Hold) -> None:
         """Note that a client gave a delivery back."""
         if hold.copy.hold is hold:

@@ -311,20 +311,28 @@ class Life:
     def delete(self) -> None:
         """Delete a queue, there or not."""
         queue = self.chance.choice(self.queues)
-        queue.lose()
+
+        def lose() -> None:
+            self.ledger.emptied(queue)
+            queue.lose()
 
         def done(is_alone: bool) -> None:
-            queue.lose()
+            lose()
             if is_alone:
                 queue.is_there, queue.is_certain, queue.bound = False, True, {}
 
+        lose()
         self._call(queue, lambda channel: channel.core.queues.delete(queue.name), done)
 
     def purge(self) -> None:
         """Purge a queue."""
         queue = self.chance.choice(self.queues)
-        queue.disturb()
-        self._call(queue, lambda channel: channel.core.queues.purge(queue.name), lambda _: queue.disturb())
+        self.ledger.emptied(queue)
+        self._call(
+            queue,
+            lambda channel: channel.core.queues.purge(queue.name),
+            lambda _: self.ledger.emptied(queue),
+        )
 
     def _binding(self, queue: QueueModel, key: str) -> BindingDefinition:
         return BindingDefinition(
