@@ -169,6 +169,10 @@ class Consumer(Protocol):
     def held_count(self) -> int:
         """How many it holds."""
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it has ended with the way to its queue, which may be there."""
+
     def pace(self, per_s: int) -> None:
         """Give it what a quota of so many messages a second lets it have at a time; 0: there is none."""
 

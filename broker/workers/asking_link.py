@@ -35,11 +35,12 @@ class Link(LinkWire):
 
     `sent_count` are the publishes so far, and whatever else is waited for: all up to a number are durable
     there once it says so. `flush_count` tells the turns apart, `flushed_count` are those of earlier
-    ones. `unsent_bytes`: bodies that it has not answered for.
+    ones. `unsent_bytes`: bodies that it has not answered for. `name` is that of the other worker in reasons.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, number: int, name: str = "") -> None:
         super().__init__(loop, number)
+        self.name = name or f"worker {number}"
         self.is_refused = False
         self._own: Greeting
         self._greeted: Answer[None] = Answer()
@@ -100,7 +101,7 @@ class Link(LinkWire):
         return answer, number
 
     def _lost(self) -> WorkerLost:
-        return lost(self.number)
+        return lost(self.name)
 
     # publishing
 
@@ -497,14 +498,30 @@ class Link(LinkWire):
         for claim in self.claims.values():
             claim.is_in_flight = False
         self.claims.clear()
-        consumers, self.consumers = self.consumers, {}
-        for consumer in consumers.values():
-            consumer.end()
-            consumer.let_go(consumer.held_count)
-            consumer.sink.cancelled(consumer, f"worker {self.number}, which has the queue, is gone")
+        self._cut_off()
         self.unanswered_bytes = 0
         self.on_lost(self)
         self.on_progress()
+
+    def _cut_off(self) -> None:
+        """End the consumers, whose queues are out of reach. Basic.cancel has no place for the reason: the log
+        has it.
+        """
+        consumers, self.consumers = self.consumers, {}
+        if consumers:
+            queues = sorted({consumer.queue.name for consumer in consumers.values()})
+            _log.warning(
+                "worker.consumers_ended",
+                reason=f"the way to {self.name}, which has their queues, is gone",
+                consumers=len(consumers),
+                queues=queues[: limits.QUEUES_TOLD_MAX],
+            )
+        for consumer in consumers.values():
+            consumer.end()
+            consumer.is_cut_off = True
+            consumer.let_go(consumer.held_count)
+            reason = f"the way to {self.name}, which has {consumer.queue.name!r}, is gone"
+            consumer.sink.cancelled(consumer, reason)
 
 
 _NO_TEMPLATE: Final = EnvelopeTemplate("")
@@ -528,6 +545,6 @@ def plan_fields(plan: PublishPlan) -> tuple[Any, ...]:
     )
 
 
-def lost(number: int) -> WorkerLost:
+def lost(name: str) -> WorkerLost:
     """Return the refusal of what would need a worker that is gone."""
-    return WorkerLost(f"worker {number}, which has the queue, is down or inaccessible")
+    return WorkerLost(f"{name}, which has the queue, is down or inaccessible")

@@ -91,6 +91,7 @@ class RemoteConsumer:
     ends_late: bool = field(default=False, init=False)
     is_over: bool = field(default=False, init=False)
     is_paused: bool = field(default=False, init=False)
+    is_cut_off: bool = field(default=False, init=False)
     gap: int = field(default=0, init=False)
     committed: int = field(default=0, init=False)
     position: int = field(default=0, init=False)

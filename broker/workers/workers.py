@@ -174,7 +174,11 @@ class Workers:
         waiting = self._wanted.get(number, [])
         if answer in waiting:
             waiting.remove(answer)
-            answer.fail(lost(number))
+            answer.fail(lost(self._name_of(number)))
+
+    def _name_of(self, number: int) -> str:
+        """Return what reasons call another worker: of several nodes, operators know the shards."""
+        return f"worker {number}" if self._place.node is None else f"shard {number}"
 
     def links(self) -> list[Link]:
         """See `Neighbours`."""
@@ -256,7 +260,7 @@ class Workers:
         """Keep a link to another worker, anew when that was started again."""
         while True:
             lost = asyncio.Event()
-            link = Link(self._loop, number)
+            link = Link(self._loop, number, self._name_of(number))
             link.on_lost = partial(self._lost, lost)
             link.on_progress = self._tell_progress
             self._begun_links[number] = link

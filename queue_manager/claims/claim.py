@@ -632,6 +632,11 @@ class Consumer:
         if self.pool is not None:
             self.pool.join(self)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it has ended with the way to its queue: which is here."""
+        return False
+
     def tell_activity(self, is_active: bool) -> None:
         """Tell whether it is the single active consumer."""
         if self.on_activity is not None and self.active:

@@ -101,10 +101,11 @@ class LinkSink:
         self._transport.guard(self._unsettled.forget, claims)
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
-        """See `broker.engine.traffic.Sink`: the node of the link is gone."""
+        """See `broker.engine.traffic.Sink`: the node of the link is gone, or the way to it."""
         self._consumers.forget(self._name)
         if self._link.is_attached:
-            self._session.detach(self._link, AmqpError(c.RESOURCE_DELETED, reason))
+            condition = c.DETACH_FORCED if consumer.is_cut_off else c.RESOURCE_DELETED
+            self._session.detach(self._link, AmqpError(condition, reason))
 
     def _of_stream(self, messages: Sequence[Message], told: Sequence[tuple[str, int]]) -> list[bytes]:
         """Encode messages of a stream, the first of which tells of a gap before it."""
