@@ -32,7 +32,7 @@ from queue_manager.api import (
     QueueStatus,
     QueueView,
 )
-from queue_manager.errors import PreconditionFailed, QueueManagerError, ResourceLocked
+from queue_manager.errors import PreconditionFailed, QueueManagerError
 from storage.errors import StorageError
 
 T = TypeVar("T")
@@ -115,16 +115,12 @@ class ShardedQueues:
         name = declaration.name
         worker = self._at(name)
         if worker is not None:
-            return self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
+            return self._call(worker, "queues", "declare", declaration, told_caller(self._neighbours, caller))
         if is_own_name(name) or self._is_here(name):
             return self._own.declare(declaration, caller)
         is_passing = declaration.exclusive or declaration.auto_delete
         worker = self._neighbours.number if is_passing else self._neighbours.placement.choose()
         return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
-
-    def _told_caller(self, caller: str) -> str:
-        """Return a name for a connection that no connection of another worker has."""
-        return caller if caller == OPERATOR else f"worker-{self._neighbours.number}-{caller}"
 
     def _is_here(self, name: str) -> bool:
         return self._local.exists(name).result()
@@ -142,7 +138,9 @@ class ShardedQueues:
         if worker == self._neighbours.number:
             answer = self._own.declare(declaration, caller)
         else:
-            answer = self._call(worker, "queues", "declare", declaration, self._told_caller(caller))
+            answer = self._call(
+                worker, "queues", "declare", declaration, told_caller(self._neighbours, caller)
+            )
         answer.then(partial(self._release_if_refused, declaration.name, worker))
         return answer
 
@@ -193,7 +191,7 @@ class ShardedQueues:
         worker = self._at(name)
         if worker is not None:
             if arguments and isinstance(arguments[0], str):
-                arguments = (self._told_caller(arguments[0]), *arguments[1:])
+                arguments = (told_caller(self._neighbours, arguments[0]), *arguments[1:])
             return self._call(worker, "queues", method, name, *arguments, **named)
         answer: Answer[Any] = getattr(self._own, method)(name, *arguments, **named)
         return answer
@@ -282,12 +280,11 @@ class ShardedExchanges:
         if binding.destination_type == "exchange":
             return self._everywhere(method, binding, caller)
         queue = self._neighbours.directory.get(binding.destination)
-        if queue is not None and queue.is_exclusive:
-            return Answer.failed(ResourceLocked(queue.name))
         if queue is None:
             answer: Answer[Changed] = getattr(self._own, method)(binding, caller)
             return answer
-        return called(self._neighbours, queue.shard, "own_exchanges", method, binding)
+        told = told_caller(self._neighbours, caller) if queue.is_exclusive else OPERATOR
+        return called(self._neighbours, queue.shard, "own_exchanges", method, binding, told)
 
     def _everywhere(self, method: str, *arguments: Any, **named: Any) -> Answer[Changed]:
         neighbours = self._neighbours
@@ -429,6 +426,11 @@ def called(
 ) -> Answer[Any]:
     """Call a part of another worker, once it can be reached."""
     return neighbours.reach(worker).chain(lambda link: link.call(part, method, *arguments, **named))
+
+
+def told_caller(neighbours: Neighbours, caller: str) -> str:
+    """Return a name for a connection that no connection of another worker has."""
+    return caller if caller == OPERATOR else f"worker-{neighbours.number}-{caller}"
 
 
 def judge_of(name: str, count: int) -> int:

@@ -332,6 +332,14 @@ async def test_an_exclusive_queue_takes_messages_of_all_workers_and_serves_its_c
                 clients.there.basic_consume(name, print)
             with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
                 clients.channel(1).queue_delete(name)
+            with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+                clients.channel(1).queue_bind(name, "amq.topic", "key")
+            with pytest.raises(ChannelClosedByBroker, match=r"NOT_FOUND - no exchange"):
+                clients.channel(1).queue_bind(name, "nowhere", "key")
+            clients.channel(1).queue_unbind(name, "amq.topic", "key")  # nothing to undo
+            clients.here.queue_bind(name, "amq.topic", "key")
+            with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+                clients.channel(1).queue_unbind(name, "amq.topic", "key")
             clients.here.close()
             clients.connections[0].close()
             with pytest.raises(ChannelClosedByBroker, match="NOT_FOUND"):
