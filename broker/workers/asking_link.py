@@ -35,7 +35,8 @@ class Link(LinkWire):
 
     `sent_count` are the publishes so far, and whatever else is waited for: all up to a number are durable
     there once it says so. `flush_count` tells the turns apart, `flushed_count` are those of earlier
-    ones. `unsent_bytes`: bodies that it has not answered for. `name` is that of the other worker in reasons.
+    ones. `unsent_bytes`: bodies that it has not answered for. Claims from `_next_claim` on have not come.
+    `name` is that of the other worker in reasons.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: int, name: str = "") -> None:
@@ -58,6 +59,7 @@ class Link(LinkWire):
         self.consumers: dict[int, RemoteConsumer] = {}
         self._consumer_count = 0
         self.claims: dict[int, RemoteClaim] = {}
+        self._next_claim = 1
         self._templates = TemplateCache()
         self.on_lost: Callable[[Link], None] = lambda link: None
         self.on_progress: Callable[[], None] = lambda: None
@@ -265,7 +267,7 @@ class Link(LinkWire):
         if not keep_claims:
             self._forget([claim for claim in self.claims.values() if claim.consumer is consumer])
             consumer.let_go(consumer.held_count)
-        self.tell(consumer.number, f.END_KEEPING if keep_claims else f.END)
+        self.tell(consumer.number, f.END_KEEPING if keep_claims else f.END, self._next_claim)
         self.consumers.pop(consumer.number, None)
         consumer.is_over = True
 
@@ -332,6 +334,7 @@ class Link(LinkWire):
             consumer.group = group
             claim = RemoteClaim(consumer, claim_number, Message(0, offset, None, _NO_TEMPLATE, 0), attempts)
             self.claims[claim_number] = claim
+            self._next_claim = max(self._next_claim, claim_number + 1)
             consumer.held_count += 1
             return claim
 
@@ -448,7 +451,8 @@ class Link(LinkWire):
             return
         claims = None
         if first_claim:
-            numbers = range(first_claim, first_claim + count)
+            self._next_claim = first_claim + count
+            numbers = range(first_claim, self._next_claim)
             claims = list(map(RemoteClaim, repeat(consumer), numbers, messages))
             self.claims.update(zip(numbers, claims, strict=True))
         consumer.give(messages, claims)
@@ -478,6 +482,7 @@ class Link(LinkWire):
                 RemoteClaim(consumer, *one) for one in zip(numbers, messages, attempts, failed, strict=True)
             ]
         if first_claim and claims is not None:
+            self._next_claim = first_claim + count
             self.claims.update(zip(numbers, claims, strict=True))
         consumer.give(messages, claims)
 

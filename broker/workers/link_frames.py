@@ -50,7 +50,7 @@ SETTLE_HEAD: Final = struct.Struct("<IBBBqI")  # how, is_spared, delay_ms or -1,
 RANGE: Final = struct.Struct("<QI")
 BARRIER_FRAME: Final = struct.Struct("<IBI")  # consumer whose group is to be written soon, or 0
 
-# of CONSUMER
+# of CONSUMER; END tells the number of the first claim that has not come, 0 if nobody knows
 (
     PAUSE, RESUME, WAKE, END, END_KEEPING, CREDIT, PULL, PULL_NO_ACK, LATE, PACE, LINK_CREDIT, DRAIN, ECHO,
 ) = range(13)  # fmt: skip

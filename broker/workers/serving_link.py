@@ -436,15 +436,23 @@ class Served(LinkWire):
         elif what == f.PACE:
             consumer.pace(value)
         else:
-            self._end(number, consumer, keep_claims=what == f.END_KEEPING)
+            self._end(number, consumer, value, keep_claims=what == f.END_KEEPING)
 
-    def _end(self, number: int, consumer: Consumer, *, keep_claims: bool) -> None:
+    def _end(self, number: int, consumer: Consumer, unseen: int, *, keep_claims: bool) -> None:
+        """End a consumer. Claims from the number `unseen` on, if that is told, have not come to its worker:
+        they return without an attempt.
+        """
         del self._consumers[number]
         self._sinks.pop(number)
         if not keep_claims:
             holder = self.client.settling.holder
-            for claim_number in [n for n, claim in self._claims.items() if holder(claim) is consumer]:
-                self._numbers.pop(self._claims.pop(claim_number), None)
+            held = {n: claim for n, claim in self._claims.items() if holder(claim) is consumer}
+            for claim_number, claim in held.items():
+                del self._claims[claim_number]
+                self._numbers.pop(claim, None)
+            if on_their_way := [claim for n, claim in held.items() if unseen and n >= unseen]:
+                consumer.pause()
+                self.client.settling.unclaim(on_their_way, self._now_ms())
         self.client.consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
 
     def _pull(self, consumer: Consumer, number: int, count: int, *, no_ack: bool) -> None:

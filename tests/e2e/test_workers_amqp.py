@@ -582,6 +582,37 @@ async def test_what_is_on_its_way_to_a_consumer_that_is_cancelled_returns_to_its
     await run_client(client)
 
 
+async def test_what_is_on_its_way_when_its_channel_ends_was_not_delivered(workers: list[Broker]) -> None:
+    group = workers[1]._workers
+    assert group is not None
+    transport = group.link(0).transport
+    assert transport is not None
+    loop = asyncio.get_running_loop()
+
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", durable=True)
+            clients.here.confirm_delivery()
+            clients.here.basic_publish("", "q", b"1")
+            leaving = RawAmqp(workers[1].ports["amqp"])
+            leaving.open_channel()
+            leaving.call(1, commands.Basic.Consume(0, "q", "mine"), commands.Basic.ConsumeOk)
+            assert leaving.read_content(commands.Basic.Deliver).body == b"1"
+            loop.call_soon_threadsafe(transport.pause_reading)
+            for body in (b"2", b"3"):
+                clients.here.basic_publish("", "q", body)
+            until(lambda: clients.here.queue_declare("q", passive=True).method.message_count == 0)
+            leaving.call(1, commands.Channel.Close(0, "", 0, 0), commands.Channel.CloseOk)
+            until(lambda: clients.here.queue_declare("q", passive=True).method.message_count == 3)
+            loop.call_soon_threadsafe(transport.resume_reading)
+            got = [clients.here.basic_get("q", auto_ack=True) for _ in range(3)]
+            redelivered = [(body, method and method.redelivered) for method, _, body in got]
+            assert redelivered == [(b"1", True), (b"2", False), (b"3", False)]
+            leaving.drop()
+
+    await run_client(client)
+
+
 async def test_a_transaction_publishes_to_queues_of_all_workers_and_settles_there(
     workers: list[Broker],
 ) -> None:
