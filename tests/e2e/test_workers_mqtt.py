@@ -393,6 +393,25 @@ def test_publish_for_a_session_of_a_worker_that_is_away_is_refused(version: int)
         session.drop()
 
 
+def test_session_keeps_a_subscription_to_a_queue_of_a_worker_that_is_away() -> None:
+    with several_workers(2) as two:
+        channel = pika.BlockingConnection(pika.ConnectionParameters(port=two.port(1, "amqp"))).channel()
+        channel.queue_declare("away", durable=True)
+        two.settled()
+        session = connected(two.port(0), two.client_of(0), clean=False, props=LASTING)
+        subscribed(session, "$share/g/$queue/away", 1)
+        session.drop()
+        two.until_gone(two.client_of(0))
+        two.run(two.brokers[1].stop())
+        for _ in range(2):
+            session = connected(two.port(0), two.client_of(0), clean=False, props=LASTING)
+            assert session.farewell() == 0x89
+        session = connected(two.port(0), two.client_of(0, "other"))
+        session.send_bytes(subscribe("$queue/away", 1))
+        assert session.expect(SUBACK).body[-1] == 0x80
+        session.drop()
+
+
 def test_publish_that_a_full_session_of_another_worker_refuses_is_answered_in_order() -> None:
     settings = default_settings()
     sessions = settings.mqtt.sessions.model_copy(update={"max_queued_messages": 10, "drop": "reject"})

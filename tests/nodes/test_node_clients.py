@@ -59,6 +59,16 @@ class Nodes:
         self.shards = {str(name): shard for shard, name in enumerate(cluster.owners("a"))}
         self.killed_at = 0.0
 
+    def kill(self) -> None:
+        """Kill the node, and wait until the others know: what is asked of it just then may have been done, so
+        it is refused.
+        """
+        nodes = self.cluster.nodes
+        before = {name: nodes[name].log.count("worker.lost") for name in "ac"}
+        nodes["b"].kill9()
+        self.killed_at = time.monotonic()
+        until(lambda: all(nodes[name].log.count("worker.lost") > count for name, count in before.items()))
+
     def channel(self, node: str) -> amqp.BlockingChannel:
         """A channel that confirms."""
         channel = amqp.connect(self.cluster.nodes[node].amqp_port).channel()
@@ -504,8 +514,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         nodes = Nodes(cluster)
         found = Run(nodes)
         wanted = [name for name in SCENARIOS if found.go_on(name) == WHILE_DOWN]
-        cluster.nodes["b"].kill9()
-        nodes.killed_at = time.monotonic()
+        nodes.kill()
         for name in wanted:
             found.go_on(name)
         until(lambda: not {"b", None} & set(cluster.owners("c")), 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.access.login import NotPermitted
+from broker.engine.shard_ending import WorkerLost
 from protocols.mqtt import constants as c
 from queue_manager import outcomes
 from queue_manager.errors import (
@@ -24,6 +25,7 @@ _PUBLISH: Final[dict[type[QueueManagerError], int]] = {
 _SUBSCRIBE: Final[dict[type[QueueManagerError], int]] = {
     NotPermitted: c.NOT_AUTHORIZED,
     QueueNotFound: c.NOT_AUTHORIZED,
+    WorkerLost: c.UNSPECIFIED_ERROR,
     InvalidAddress: c.TOPIC_FILTER_INVALID,
     LimitReached: c.QUOTA_EXCEEDED,
 }

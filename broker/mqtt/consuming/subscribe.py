@@ -220,8 +220,13 @@ class Subscriptions:
         self._subscribe(event, request, [], partial(self._drop, topic_filter))
 
     def _drop(self, topic_filter: str, code: int, reason: str) -> None:
-        """Have the session forget a subscription that cannot be had any more."""
+        """Have the session forget a subscription that cannot be had any more. One whose queue is out of reach
+        is kept: the client comes again for it.
+        """
         assert self._link is not None
+        if code == c.UNSPECIFIED_ERROR:
+            self._client.disconnect(c.SERVER_BUSY, f"the subscription {topic_filter!r} has to wait: {reason}")
+            return
         self._link.unsubscribe(topic_filter)
         _log.warning(
             "mqtt.subscription_ended",
@@ -299,6 +304,8 @@ class Subscriptions:
             refuse(subscribe_code(error), error.reason)
         except StorageError:
             return  # it waits for ever: the broker ends, and says so to every client
+        if client.connection.closed:
+            return
         self._late_count -= 1
         if not self._late_count:
             client.transport.reading.release()
