@@ -292,11 +292,14 @@ class Subscriptions:
             self._client.transport.reading.hold()
         answer.then(partial(self._client.transport.guard, self._go_on, then, refuse))
 
+    def _is_gone(self) -> bool:
+        return self._is_over or self._client.connection.closed
+
     def _go_on(
         self, then: Callable[[T], None], refuse: Callable[[int, str], None], answer: Answer[T]
     ) -> None:
         client = self._client
-        if self._is_over or client.connection.closed:
+        if self._is_gone():
             return
         try:
             then(answer.result())
@@ -304,7 +307,7 @@ class Subscriptions:
             refuse(subscribe_code(error), error.reason)
         except StorageError:
             return  # it waits for ever: the broker ends, and says so to every client
-        if client.connection.closed:
+        if self._is_gone():
             return
         self._late_count -= 1
         if not self._late_count:
