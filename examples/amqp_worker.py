@@ -22,14 +22,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Work on a queue over AMQP 0.9.1.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5672)
+    parser.add_argument("--address", action="append", help="HOST:PORT instead; of several nodes each")
     parser.add_argument("--queue", default="orders")
     parser.add_argument("--group", help="consumer group; without it the queue's default group")
     options = parser.parse_args()
 
-    try:
-        connection = pika.BlockingConnection(pika.ConnectionParameters(options.host, options.port))
+    addresses = options.address or [f"{options.host}:{options.port}"]
+    places = [address.rpartition(":") for address in addresses]
+    parameters = [pika.ConnectionParameters(host, int(port)) for host, _, port in places]
+    try:  # one after the other
+        connection = pika.BlockingConnection(parameters)
     except AMQPConnectionError:
-        sys.exit(f"no broker at {options.host}:{options.port}")
+        sys.exit(f"no broker at {', '.join(addresses)}")
     channel = connection.channel()
     try:
         channel.queue_declare(options.queue, durable=True)

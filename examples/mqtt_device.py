@@ -20,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Publish to a queue over MQTT.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=1883)
+    parser.add_argument("--address", action="append", help="HOST:PORT instead; of several nodes each")
     parser.add_argument("--topic", default="$queue/orders/eu")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--interval", type=float, default=0.5, help="seconds between messages")
@@ -27,10 +28,7 @@ def main() -> None:
 
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
     client.on_publish = _on_publish
-    try:
-        client.connect(options.host, options.port)
-    except OSError as error:
-        sys.exit(f"no broker at {options.host}:{options.port}: {error}")
+    _connect(client, options.address or [f"{options.host}:{options.port}"])
     client.loop_start()
     for number in range(1, options.count + 1):
         body = json.dumps({"number": number, "at": round(time.time(), 3)})
@@ -42,6 +40,18 @@ def main() -> None:
         time.sleep(options.interval)
     client.disconnect()
     client.loop_stop()
+
+
+def _connect(client: mqtt.Client, addresses: list[str]) -> None:
+    """Connect to the first broker that is there."""
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            client.connect(host, int(port))
+            return
+        except OSError as error:
+            print(f"no broker at {address}: {error}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _on_publish(

@@ -7,8 +7,8 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     import httpx  # brings much along: imported once a broker is to be asked
     from pydantic import SecretStr
 
+T = TypeVar("T")
+
 EXIT_UNREACHABLE: Final = 3
 TIMEOUT_S: Final = 60.0
+CONNECT_TIMEOUT_S: Final = 5.0  # before another of several brokers is tried
 PROBE_TIMEOUT_S: Final = 2.0
 
 V1: Final = "/api/v1"
@@ -30,7 +33,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help=f"The broker's HTTP listener; else {URL_VARIABLE}, ~/.config/sluicemq.yaml, or {URL_DEFAULT}.",
+        help="The broker's HTTP listener, or those of several nodes with commas between them; else "
+        f"{URL_VARIABLE}, ~/.config/sluicemq.yaml, or {URL_DEFAULT}.",
     ),
 ]
 User = Annotated[str | None, typer.Option("--user", help=f"Whom to log in as; else {USER_VARIABLE}.")]
@@ -44,8 +48,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON instead
 class Api:
     """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code.
 
-    `login`: the user and password, if any were given; `url`: the broker's. With a virtual host the calls are
-    about what is in that one.
+    `login`: the user and password, if any were given; `url`: the broker's, of several the first that a
+    connection is made to. With a virtual host the calls are about what is in that one.
     """
 
     def __init__(
@@ -55,16 +59,18 @@ class Api:
         where the URL is none.
         """
         found = find_settings(url, user, vhost)
-        if not found.url.startswith(("http://", "https://")):
-            raise typer.BadParameter(f"{found.url!r} is no http:// or https:// URL", param_hint="--url")
+        self.url, *self._others = [url.strip().rstrip("/") for url in found.url.split(",")]
+        for each in (self.url, *self._others):
+            if not each.startswith(("http://", "https://")):
+                raise typer.BadParameter(f"{each!r} is no http:// or https:// URL", param_hint="--url")
         import httpx
 
         self.login: tuple[str, str] | None = None
         if found.user is not None:
             self.login = found.user, _password(found.user, found.password, password_stdin)
-        self.url = found.url.rstrip("/")
         self._prefix = V1 if found.vhost is None else f"{V1}/vhosts/{segment(found.vhost)}"
-        self._client = httpx.Client(base_url=self.url, auth=self.login, timeout=TIMEOUT_S, trust_env=False)
+        timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S if self._others else TIMEOUT_S)
+        self._client = httpx.Client(base_url=self.url, auth=self.login, timeout=timeout, trust_env=False)
 
     @property
     def host(self) -> str:
@@ -92,7 +98,9 @@ class Api:
         auth = self.login or (None if prefix is None else ("guest", "guest"))
         whole = (self._prefix if prefix is None else prefix) + path
         with self._ending():
-            answer = self._client.request(method, whole, params=wanted, content=content, auth=auth)
+            answer = self._reached(
+                lambda: self._client.request(method, whole, params=wanted, content=content, auth=auth)
+            )
         if not answer.is_success:
             refuse(_reason(answer))
         return answer.json() if answer.content else None
@@ -100,19 +108,37 @@ class Api:
     def probe(self, path: str) -> tuple[int, str, str]:
         """Ask, and refuse nothing; give the status, the reason if it is no success, and the broker's time."""
         with self._ending():
-            answer = self._client.get(self._prefix + path)
+            answer = self._reached(lambda: self._client.get(self._prefix + path))
         return answer.status_code, "" if answer.is_success else _reason(answer), answer.headers["date"]
 
     def lines(self, path: str, **query: Any) -> Iterator[Any]:
         """Yield what a call gives line by line, for as long as it does."""
-        with (
-            self._ending(),
-            self._client.stream("GET", self._prefix + path, params=query, timeout=None) as answer,
-        ):
+        import httpx
+
+        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S if self._others else None)
+        with self._ending(), ExitStack() as stack:
+            answer = self._reached(
+                lambda: stack.enter_context(
+                    self._client.stream("GET", self._prefix + path, params=query, timeout=timeout)
+                )
+            )
             if not answer.is_success:
                 answer.read()
                 refuse(_reason(answer))
             yield from map(json.loads, answer.iter_lines())
+
+    def _reached(self, ask: Callable[[], T]) -> T:
+        """Return what a call gives, at the next broker where none can be connected to."""
+        import httpx
+
+        while True:
+            try:
+                return ask()
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if not self._others:
+                    raise
+                self.url = self._others.pop(0)
+                self._client.base_url = httpx.URL(self.url)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from broker.cli import app
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerProcess, command_line
+from tests.e2e.copied_process import PROJECT
 
 Run = Callable[..., Any]
 
@@ -50,6 +52,39 @@ def test_queue_commands_make_fill_show_move_and_remove(run: Run, name: str) -> N
     assert "1 messages dropped" in run("queue", "purge", name)
     assert run("queue", "rm", name, "--if-empty", "--json") == {"count": 0}
     assert [each["name"] for each in run("queue", "ls", "--name", name, "--json")] == [f"{name}-2"]
+
+
+def test_of_several_brokers_the_first_that_is_there_is_asked(
+    run: Run, broker: BrokerProcess, name: str
+) -> None:
+    urls = f"http://127.0.0.1:9,{broker.http_url}/, http://127.0.0.1:10"
+    run("queue", "declare", name, url=urls)
+    run("pub", name, "tea", url=urls)
+    assert run("queue", "ls", "--name", name, "--json", url=urls)[0]["ready"] == 1
+    assert "http://127.0.0.1:10: " in run("queue", "ls", url="http://127.0.0.1:9,http://127.0.0.1:10", code=3)
+    run("queue", "ls", url=f"{broker.http_url},127.0.0.1:9", code=2)
+
+
+def test_examples_connect_to_the_first_broker_that_is_there(
+    run: Run, broker: BrokerProcess, name: str
+) -> None:
+    run("queue", "declare", name)
+
+    def example(module: str, port: int, *arguments: str) -> subprocess.Popen[str]:
+        places = ("--address", "127.0.0.1:9", "--address", f"127.0.0.1:{port}")
+        command = [sys.executable, "-m", f"examples.{module}", *places, *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
+
+    device = example("mqtt_device", broker.mqtt_port, "--topic", f"$queue/{name}", "--count", "1")
+    assert device.wait(20) == 0
+    worker = example("amqp_worker", broker.amqp_port, "--queue", name)
+    try:
+        assert worker.stdout is not None
+        assert "waiting" in worker.stdout.readline()
+        assert '"number": 1' in worker.stdout.readline()
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_payload_of_a_file_is_published_as_it_is(run: Run, name: str, tmp_path: Path) -> None:
