@@ -122,9 +122,11 @@ class Station:
 
     def close(self) -> None:
         """Take part no more; claims stay until they are settled or their leases end."""
-        if self._waiter is not None and not self.is_gone:
-            now_ms = self._hub.clock.now_ms()
-            self._client.consuming.unsubscribe(self._waiter, now_ms, keep_claims=True)
+        consuming, now_ms = self._client.consuming, self._hub.clock.now_ms()
+        if not self.is_gone:
+            if self._waiter is not None:
+                consuming.unsubscribe(self._waiter, now_ms, keep_claims=True)
+            consuming.unsubscribe(self._puller, now_ms, keep_claims=True)
         self._waiter = None
 
     # the sink

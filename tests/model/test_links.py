@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.engine.answers import Answer
+from broker.http.station import Station
 from queue_manager.api import QueueDeclaration
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
@@ -238,5 +240,28 @@ def test_a_puller_that_waits_for_a_worker_is_made_there_once_and_only_for_who_is
         other.do(other.channel.close)
         await asyncio.sleep(A_WHILE_S)
         assert not [each for node in world.nodes for each in left_over(node) if "consumers" in each]
+
+    run(world, work())
+
+
+def test_requests_over_http_leave_no_puller_at_another_worker(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        Client(there, ledger).publish(["q"], [b"first", b"second"])
+        await asyncio.sleep(A_WHILE_S)
+        hub: Any = SimpleNamespace(
+            client=here.client, clock=here.clock, loop=world.loop, settle_turn=here.want_settle_within
+        )
+        station = Station(hub, here.client.consuming.find("q"), "", tells_offsets=False)
+        ((message, claim),) = await station.fetch(1)
+        here.within(station.close)
+        here.within(here.client.settling.ack, [claim], here.now_ms)
+        await asyncio.sleep(A_WHILE_S)
+        assert not [each for node in world.nodes for each in left_over(node)]
+        assert message.body == b"first"
+        assert await Client(there, ledger).take("q") == b"second"
 
     run(world, work())

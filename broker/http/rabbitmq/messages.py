@@ -75,8 +75,11 @@ async def get(asking: Asking) -> Response:
         raise Problem(404, "not_found", f"NOT_FOUND - {no_queue(error, place.vhost).reason}") from None
     station = Station(hub, queue, "", tells_offsets=False)
     found: list[Delivery] = []
-    while len(found) < count and (more := await station.fetch(count - len(found))):
-        found += more
+    try:
+        while len(found) < count and (more := await station.fetch(count - len(found))):
+            found += more
+    finally:
+        station.close()
     left = (await hub.client.queues.look(name, OPERATOR)).ready
     told = [_told(each, left, encoding, truncate) for each in found]
     claims = [claim for _, claim in found]
