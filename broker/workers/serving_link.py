@@ -445,15 +445,20 @@ class Served(LinkWire):
         del self._consumers[number]
         self._sinks.pop(number)
         if not keep_claims:
-            holder = self.client.settling.holder
-            held = {n: claim for n, claim in self._claims.items() if holder(claim) is consumer}
-            for claim_number, claim in held.items():
-                del self._claims[claim_number]
-                self._numbers.pop(claim, None)
+            held = self._forget_claims(consumer)
             if on_their_way := [claim for n, claim in held.items() if unseen and n >= unseen]:
                 consumer.pause()
                 self.client.settling.unclaim(on_their_way, self._now_ms())
         self.client.consuming.unsubscribe(consumer, self._now_ms(), keep_claims=keep_claims)
+
+    def _forget_claims(self, consumer: Consumer) -> dict[int, Claim]:
+        """Forget the claims of a consumer that ended; gives them by their numbers."""
+        holder = self.client.settling.holder
+        held = {number: claim for number, claim in self._claims.items() if holder(claim) is consumer}
+        for number, claim in held.items():
+            del self._claims[number]
+            self._numbers.pop(claim, None)
+        return held
 
     def _pull(self, consumer: Consumer, number: int, count: int, *, no_ack: bool) -> None:
         pulled = self.client.consuming.pull(consumer, no_ack, self._now_ms(), count)
@@ -474,11 +479,12 @@ class Served(LinkWire):
             del self._claims[number]
         self.send(CODEC.frame(f.REVOKED, consumer, numbers, ends_late))
 
-    def cancel(self, consumer: int, reason: str) -> None:
-        """Tell the other worker that a consumer ended."""
-        self._consumers.pop(consumer, None)
-        self._sinks.pop(consumer, None)
-        self.send(CODEC.frame(f.CANCELLED, consumer, reason))
+    def cancel(self, number: int, consumer: Consumer, reason: str) -> None:
+        """Tell the other worker that a consumer ended with its queue."""
+        self._consumers.pop(number, None)
+        self._sinks.pop(number, None)
+        self._forget_claims(consumer)
+        self.send(CODEC.frame(f.CANCELLED, number, reason))
 
     def _settle(self, data: bytes, at: int) -> None:
         _, _, how, is_spared, delay, count = f.SETTLE_HEAD.unpack_from(data, at)
@@ -683,7 +689,7 @@ class LinkSink:
 
     def cancelled(self, consumer: Consumer, reason: str) -> None:
         """See `Sink`."""
-        self._served.cancel(self._number, reason)
+        self._served.cancel(self._number, consumer, reason)
 
 
 def _are_alike(messages: Sequence[Message]) -> bool:

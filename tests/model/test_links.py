@@ -265,3 +265,24 @@ def test_requests_over_http_leave_no_puller_at_another_worker(world: World) -> N
         assert await Client(there, ledger).take("q") == b"second"
 
     run(world, work())
+
+
+def test_a_consumer_whose_end_crosses_that_of_its_queue_leaves_no_claims(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"first", b"second"])
+        client.do(client.channel.consume, "q", 5, no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        (consumer,) = client.channel.consumers
+        assert len(consumer.holds) == 2
+        there.within(there.client.own_queues.delete, "q")
+        there.want_settle_within()
+        client.do(client.channel.cancel, consumer, keep_claims=False)
+        await asyncio.sleep(A_WHILE_S)
+        assert not [each for node in world.nodes for each in left_over(node)]
+
+    run(world, work())
