@@ -159,7 +159,8 @@ class LinkConsumer:
 
     def _check_order(self, body: bytes) -> None:
         message = self.channel.ledger.messages[body]
-        if self.channel.ledger.queues[self.queue].is_ordered and self.queue in message.copies:
+        queue = self.channel.ledger.queues[self.queue]
+        if queue.is_ordered_for(self.channel) and self.queue in message.copies:
             last = self._last.get(message.publisher, -1)
             assert last < message.number, f"{self.queue}: {body!r} comes behind number {last}"
         self._last[message.publisher] = message.number
@@ -297,6 +298,8 @@ class Channel:
         pool = None if no_ack else self.pool
         consumer = LinkConsumer(self, name, credit_max or UNLIMITED, no_ack=no_ack, pool=pool)
         self.consumers.append(consumer)
+        if pool is not None:
+            self.ledger.queues[name].sharers.add(self)
         if no_ack:
             self.ledger.queues[name].has_auto_ack = True
         answer: Answer[Any] = self.core.consuming.subscribe(

@@ -83,7 +83,8 @@ class QueueModel:
     """A queue by its name, there or not: `is_certain` says whether `is_there` is known to all workers.
 
     `is_ordered`: what a publisher sent comes in its order at a first delivery. `bound`: routing keys, with
-    whether that is certain; what is missing is bound to nothing for sure.
+    whether that is certain; what is missing is bound to nothing for sure. `sharers`: channels that give back
+    what their limit has no room for, which comes to others behind what they have.
     """
 
     name: str
@@ -98,6 +99,7 @@ class QueueModel:
     copies: dict[bytes, Copy] = field(default_factory=dict)
     bound: dict[str, bool] = field(default_factory=dict)
     has_auto_ack: bool = False
+    sharers: set[object] = field(default_factory=set)
 
     def disturb(self) -> None:
         """Note that what is in it may go."""
@@ -122,6 +124,10 @@ class QueueModel:
         self.changing_count -= 1
         self.change_count += 1
         return not self.changing_count and self.change_count == number + 1
+
+    def is_ordered_for(self, channel: object) -> bool:
+        """Whether what a publisher sent comes to this channel in its order."""
+        return self.is_ordered and self.sharers <= {channel}
 
     @property
     def takes_all(self) -> bool:
