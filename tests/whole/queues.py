@@ -511,10 +511,10 @@ class Queues:
         )
 
     def _replace(self, queue: Queue, made: list[Item], now: float, *, sure: bool) -> None:
-        """Let what is older of the same value go; what a consumer holds, as it returns."""
+        """Let what is older of the same value go; what a consumer holds or has failed, as it returns."""
         value = made[0].message.headers["h"]
         for item in [item for group in queue.groups.values() for item in group.items]:
-            if item in made or item.message.headers.get("h") != value or item.state not in (READY, HELD):
+            if item in made or item.message.headers.get("h") != value or item.state == DONE:
                 continue
             is_late = item.not_before and now <= item.not_before + LATE_S
             if is_late:  # it may be the newer one
