@@ -242,5 +242,10 @@ class Ledger:
                     copy.moved_to.is_certain = False
         for queue in self.queues.values():
             queue.is_ordered = False
+        self.lose_on_their_way()
+
+    def lose_on_their_way(self) -> None:
+        """Note that what was given to consumers that settle nothing may never have come."""
+        for queue in self.queues.values():
             if queue.has_auto_ack:
                 queue.disturb()

@@ -16,7 +16,7 @@ from queue_manager.api import BindingDefinition, QueueDeclaration
 from queue_manager.outcomes import ACCEPTED
 from queue_manager.policy import QueuePolicy
 from storage.envelope import PROPERTIES_AMQP
-from tests.model.link_clients import Channel, LinkConsumer, OneByOne, UpTo
+from tests.model.link_clients import IN_TRANSIT_S, Channel, LinkConsumer, OneByOne, UpTo
 from tests.model.link_oracle import KEPT, Ledger, QueueModel
 from tests.model.link_world import COUNT, Node, World, left_over, world_of
 
@@ -373,13 +373,17 @@ class Life:
                 if is_broken(channel, hold.claim):
                     hold.is_broken = True
 
+    def _broke(self) -> None:
+        self.ledger.broke()
+        self.world.loop.later(IN_TRANSIT_S, self.ledger.lose_on_their_way)  # who has a queue hears it later
+
     def cut(self) -> None:
         """Cut a link."""
         cut = self.world.cut()
         if cut is not None:
             asking, asked = cut
             self._break_holds(lambda at, claim: at.node is asking and _asked_of(claim) == asked.number)
-            self.ledger.broke()
+            self._broke()
 
     def kill(self) -> None:
         """Have a worker end, and start again."""
@@ -390,7 +394,7 @@ class Life:
         had = [queue for queue in self.queues if queue.name in node.shard.manager.queues]
         self._break_holds(lambda at, claim: at.node is node or _asked_of(claim) == number)
         self.world.kill(number)
-        self.ledger.broke()
+        self._broke()
         for queue in had:
             if not queue.durable:
                 queue.lose()
