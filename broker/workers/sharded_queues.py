@@ -131,8 +131,8 @@ class ShardedQueues:
         """
         number, me = judge_of(name, self._neighbours.count), self._neighbours.number
         if number == me:
-            return Answer.given(self._directory.reserve(name, worker))
-        return self._call(number, "directory", "reserve", name, worker)
+            return Answer.given(self._directory.reserve(name, worker, me))
+        return self._call(number, "directory", "reserve", name, worker, me)
 
     def _declare_at(self, declaration: QueueDeclaration, caller: str, worker: int) -> Answer[QueueStatus]:
         if worker == self._neighbours.number:

@@ -91,7 +91,7 @@ class Directory:
         self._pass_on = pass_on
         self._changed: list[Fact] = []
         self._links: list[Told] = []
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, tuple[int, int]] = {}  # who makes it, and who asked
         self.on_change: Callable[[], None] = lambda: None
         self.on_gone: Callable[[str], None] = lambda name: None
         self._queues.follow(self)
@@ -229,23 +229,31 @@ class Directory:
 
     # names
 
-    def reserve(self, name: str, worker: int) -> int:
-        """Say which worker makes the queue of a name: the first that asks, unless it is there."""
+    def reserve(self, name: str, worker: int, asker: int) -> int:
+        """Say which worker makes the queue of a name: that which is named first, unless it is there."""
         if name in self._queues:
             return self._number
         queue = self._queues.foreign.get(name)
         if queue is not None:
             return queue.shard
-        return self._reserved.setdefault(name, worker)
+        return self._reserved.setdefault(name, (worker, asker))[0]
 
     def release(self, name: str, worker: int) -> None:
         """Let others make the queue of a name: that worker did not."""
-        if self._reserved.get(name) == worker:
+        if self._reserved.get(name, (-1, -1))[0] == worker:
             del self._reserved[name]
 
     def release_all(self, worker: int) -> None:
         """Do as `release`, for all names: the worker is gone."""
-        for name in [name for name, by in self._reserved.items() if by == worker]:
+        for name in [name for name, (by, _) in self._reserved.items() if by == worker]:
+            del self._reserved[name]
+
+    def asks_no_more(self, asker: int) -> None:
+        """Do as `release`, for all names that a worker was to make, or wanted made here: its link ended, and
+        what it did not say over that it does not say any more.
+        """
+        self.release_all(asker)
+        for name in [name for name, by in self._reserved.items() if by == (self._number, asker)]:
             del self._reserved[name]
 
 

@@ -82,7 +82,7 @@ class Workers:
         self._progress: list[Callable[[], None]] = []
         self._parts = self._served_parts(local) | {"replies": replies}
         self._service = Service(self.number, local, clock, self._parts, self.topics)
-        self._service.on_gone = self.directory.release_all
+        self._service.on_gone = self.directory.asks_no_more
         self._server: asyncio.Server | None = None
         self.node_listener: NodeListener | None = None
         if place.node is not None:

@@ -286,3 +286,19 @@ def test_a_consumer_whose_end_crosses_that_of_its_queue_leaves_no_claims(world: 
         assert not [each for node in world.nodes for each in left_over(node)]
 
     run(world, work())
+
+
+def test_others_may_make_a_queue_elsewhere_whose_maker_was_asked_for_over_a_link_that_ended(
+    world: World,
+) -> None:
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        link = here.workers.link(there.number)
+        await here.within(link.call, "directory", "reserve", "q", there.number, here.number)
+        assert there.workers.directory.reserve("q", 2, 2) == there.number
+        world.cut_between(here, there)
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        assert there.workers.directory.reserve("q", 2, 2) == 2
+
+    run(world, work())
