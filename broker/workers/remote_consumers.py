@@ -125,7 +125,7 @@ class RemoteConsumer:
             self._hand_on(messages, claims)
             return
         self.waiting.extend(zip(messages, claims or repeat(None, count), strict=True))
-        if self.echoes_due:  # behind what was given back, which is to come first
+        if claims is not None and self._is_behind(pool):
             self.link.return_waiting(self)
             return
         self.give_waiting(pool)
@@ -134,6 +134,12 @@ class RemoteConsumer:
             self.link.return_waiting(self)
             self.echoes_due += 1
             self.link.tell(self.number, f.ECHO)
+
+    def _is_behind(self, pool: RemotePool) -> bool:
+        """Whether something of the queue was given back that is to come first, to whomever of the client."""
+        if len(pool.remote) <= 1:
+            return self.echoes_due > 0
+        return any(each.echoes_due for each in pool.remote if each.queue.name == self.queue.name)
 
     def _tell_credit(self, credit: int) -> None:
         self.told_credit = credit
