@@ -415,7 +415,7 @@ class Link(LinkWire):
             consumer.on_activity(news["active"])
         consumer.echoes_due -= "echo" in news
         if "dried" in news and isinstance(consumer.pool, SharedLinkCredit):
-            consumer.pool.dried()
+            consumer.dried(consumer.pool)
         consumer.gap = news.get("gap", consumer.gap)
         consumer.committed = news.get("committed", consumer.committed)
         consumer.ready = news.get("ready", consumer.ready)

@@ -96,6 +96,8 @@ class RemoteConsumer:
     committed: int = field(default=0, init=False)
     position: int = field(default=0, init=False)
     ready: int = field(default=0, init=False)
+    is_dried: bool = field(default=False, init=False)
+    """That worker has given all there was, and some of it waits here."""
     echoes_due: int = field(default=0, init=False)
     """How often that worker is still to say that it has what was given back."""
 
@@ -166,6 +168,14 @@ class RemoteConsumer:
                 claims = [claim for _, claim in run if claim is not None]
                 self._hand_on([message for message, _ in run], claims or None)
             count = min(len(waiting), pool.free())
+        if self.is_dried and not waiting and isinstance(pool, SharedLinkCredit):
+            self.dried(pool)
+
+    def dried(self, credit: SharedLinkCredit) -> None:
+        """Note that the worker which has the queue gave all there was; what waits here comes first."""
+        self.is_dried = bool(self.waiting)
+        if not self.is_dried:
+            credit.dried()
 
     def _hand_on(self, messages: Sequence[Message], claims: Sequence[RemoteClaim] | None) -> None:
         self.sink.deliver(self, messages, claims)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedCredit
+from broker.workers.remote_consumers import RemoteClaim, RemoteConsumer, SharedCredit, SharedLinkCredit
 from queue_manager.model import Message
 from storage.envelope import EnvelopeTemplate
 
@@ -40,7 +40,9 @@ class Client:
         return True
 
 
-def consumer_of(queue: str, number: int, link: Link, client: Client, pool: SharedCredit) -> RemoteConsumer:
+def consumer_of(
+    queue: str, number: int, link: Link, client: Client, pool: SharedCredit | SharedLinkCredit
+) -> RemoteConsumer:
     source: Any = SimpleNamespace(name=queue, policy=SimpleNamespace(stream=False))
     sink: Any = client
     asked: Any = link
@@ -71,3 +73,21 @@ def test_what_comes_behind_what_another_consumer_of_the_queue_gave_back_goes_bac
     second.echoes_due = 0
     give(first, 4)
     assert client.given[1:] == ([4] if goes_back else [3])
+
+
+def test_a_receiver_whose_window_is_full_is_not_told_that_it_is_drained_before_what_waits_for_it() -> None:
+    told: list[str] = []
+    context: Any = SimpleNamespace(dispatchable={})
+    pool = SharedLinkCredit(context, lambda: told.append("drained"))
+    pool.consumer, pool.remote = None, []
+    client = Client()
+    consumer = consumer_of("q", 1, Link(), client, pool)
+    pool.set(5)
+    pool.is_draining = True
+    consumer.pause()
+    give(consumer, 1)
+    consumer.dried(pool)
+    assert (client.given, told) == ([], [])
+    consumer.resume()
+    consumer.give_waiting(pool)
+    assert (client.given, told) == ([1], ["drained"])
