@@ -97,6 +97,7 @@ class Looking:
     def __init__(self, look: Look, broker: BrokerProcess) -> None:
         self.shown: Shown = {}
         self._look_count = 0
+        self._name = look.__name__
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(look, broker), daemon=True)
         self._thread.start()
@@ -117,7 +118,9 @@ class Looking:
     def wait_for_looks(self, count: int) -> None:
         """Return once the client looked so many times, all of them after this was called."""
         wanted = self._look_count + 1 + count
-        until(lambda: self._look_count >= wanted)
+        until(
+            lambda: self._look_count >= wanted, told=lambda: f"{self._name}: {self._look_count} of {wanted}"
+        )
 
     def stop(self) -> None:
         self._stopped.set()
