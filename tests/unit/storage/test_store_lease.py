@@ -125,3 +125,19 @@ async def test_writer_that_is_fenced_keeps_nothing(time):
     with pytest.raises(StorageError, match="fenced"):
         await lease.begin()
     await lease.release()
+
+
+async def test_lease_is_over_with_that_of_its_node_though_it_would_last(store, time):
+    node_ends = Time()
+    node_ends.now_s = time.now_s + 2
+    lease = StoreLease(store.write, "s3://b/x", int(1000 * LEASE_S), time, until=node_ends)
+    await lease.begin()
+    lease.keep_by_commits()
+    assert lease.is_valid()
+    assert lease.trouble is None
+    time.now_s += 2
+    assert not lease.is_valid()
+    assert "the lease of this node was not renewed and ended 0.0 s ago" in lease.trouble.reason
+    node_ends.now_s += 3
+    assert lease.is_valid()
+    assert lease.trouble is None
