@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -74,16 +75,18 @@ class Queues:
 
 
 class Ends:
-    """A link with both ends in this process."""
+    """A link with both ends in this process; beside others of one `service` if that is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: Service | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.queues = Queues()
         client = Mock()
         clock = Mock()
         clock.now_ms.return_value = 0
-        service = Service(1, client, clock, {"queues": self.queues, "workers": Mock()}, Mock())
-        self.served = Served(loop, service)
+        self.service = service or Service(
+            1, client, clock, {"queues": self.queues, "workers": Mock()}, Mock()
+        )
+        self.served = Served(loop, self.service)
         self.link = Link(loop, 1)
         there, back = Pipe(loop), Pipe(loop)
         there.own = back.other = self.link
@@ -108,6 +111,19 @@ async def greeted() -> Ends:
 
 
 # greetings
+
+
+@pytest.mark.parametrize("epochs", [(4, 5), (5, 4)])
+async def test_of_two_links_of_one_shard_that_of_the_later_owner_stays(epochs: tuple[int, int]):
+    first = Ends()
+    ends = {epochs[0]: first, epochs[1]: Ends(first.service)}
+    other = Ends(first.service)
+    await other.greet(Greeting(2, CODEC.table, 1))
+    for epoch in epochs:
+        with suppress(LinkRefused, WorkerLost):
+            await ends[epoch].greet(Greeting(3, CODEC.table, epoch))
+    await turns()
+    assert [ends[4].link.is_up, ends[5].link.is_up, other.link.is_up] == [False, True, True]
 
 
 def test_ends_speak_the_older_of_two_versions_that_are_one_apart():
