@@ -135,14 +135,9 @@ class Drain:
     is_wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Another node says that the map has changed."""
-
-
 _LEFT: Final = "left"
 
-Event = Found | Written | Refused | Unanswered | Opened | Turned | Closed | Wish | Drain | Look
+Event = Found | Written | Refused | Unanswered | Opened | Turned | Closed | Wish | Drain
 Action = Read | Put | Delete | Open | Stop | Ended
 
 
@@ -283,8 +278,6 @@ class NodeMachine:
                 if local := self._local.get(shard):
                     local.failures += local.state is _State.OPENING
                     local.state = _State.CLOSED
-            case Look():
-                self._map_look_ms = now_ms
             case Wish():
                 self._is_leaving |= event is Wish.LEAVE
                 self._wants_balance |= event is Wish.BALANCE

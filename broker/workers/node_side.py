@@ -8,7 +8,6 @@ import mmap
 import os
 import ssl
 import struct
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +38,6 @@ class NodeDeadline:
         """Return when the lease ends, or ended."""
         ends: float = _DEADLINE.unpack_from(self._memory)[0]
         return ends
-
-    def is_over(self) -> bool:
-        """Return whether the lease has ended."""
-        return time.monotonic() >= self()
 
 
 class Peers:
