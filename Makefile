@@ -44,9 +44,9 @@ $(VENV)/spark.stamp: requirements-spark.lock $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
-# one loop in C, where there is a compiler; says why not and goes on without it otherwise
-NATIVE := storage/native/_fill.abi3.so
-$(NATIVE): storage/native/fill.c storage/native/compiling.py $(VENV)/run.stamp
+# what is in C, where there is a compiler; says why not and goes on without it otherwise. Named is the last that it makes
+NATIVE := broker/mqtt/native/_lone.abi3.so
+$(NATIVE): storage/native/fill.c broker/mqtt/native/lone.c storage/native/compiling.py $(VENV)/run.stamp
 	@$(BIN)/python storage/native/compiling.py
 
 setup: $(VENV)/run.stamp $(NATIVE)

@@ -4,8 +4,8 @@ Installed as they are the folders would take names such as `config` and `storage
 lose them to whoever has a `config.py` in the working directory. So the wheel has them inside `sluicemq`, with
 their imports of each other rewritten.
 
-Where a C compiler is, the wheel has `storage/native/fill.c` compiled, and is for this platform. Otherwise,
-and with SLUICEMQ_BUILD=pure, it is for every platform, and the same is done in Python.
+Where a C compiler is, the wheel has what is in C compiled, and is for this platform. Otherwise, and with
+SLUICEMQ_BUILD=pure, it is for every platform, and the same is done in Python.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class PackageHook(BuildHookInterface[Any]):
 
     def _compile(self, root: Path, build_data: dict[str, Any]) -> None:
         compiling = runpy.run_path(str(root / COMPILE))
-        problem = compiling["compile_fill"](Path(self._rewritten.name))
+        made = Path(self._rewritten.name, PACKAGE)
+        problem = compiling["compile_all"](made)
         if problem is not None:
             self.app.display_warning(f"a wheel without C, for every platform: {problem}")
             return
-        compiled = compiling["COMPILED"]
-        target = f"{PACKAGE}/{Path(COMPILE).parent.as_posix()}/{compiled}"
-        build_data["force_include"][str(Path(self._rewritten.name, compiled))] = target
+        for compiled in compiling["COMPILED"]:
+            build_data["force_include"][str(made / compiled)] = f"{PACKAGE}/{compiled}"
         build_data["pure_python"] = False
         platform = re.sub(r"[^a-z0-9]", "_", sysconfig.get_platform().lower())
         build_data["tag"] = f"{compiling['LIMITED_API_OF']}-abi3-{platform}"

@@ -103,7 +103,8 @@ class MqttFrontend(Frontend):
         }
         outbound.tell_room(subscriptions.wake)
         if self._publishes is None:
-            client.transport.take_lone = LonePackets(self.connection, self._publisher, outbound).take
+            lone = LonePackets(client.transport, self.connection, self._publisher, outbound)
+            client.transport.take_lone = lone.take
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 
@@ -29,6 +30,19 @@ def peer_text(name: object) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else str(name or "unix")
 
 
+class Door(Protocol):
+    """Takes chunks in the place of a transport, as long as it is open; the others it hands on."""
+
+    def data_received(self, data: bytes, /) -> None:
+        """Take bytes from the peer."""
+
+    def close(self) -> None:
+        """Hand the next chunk on: something else happens to the client than to be heard and answered."""
+
+    def dissolve(self) -> None:
+        """Let go of everything: the client is gone."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Transport(asyncio.Protocol):
     """Feeds bytes to a connection, hands its events to the front-end, writes what both put out.
@@ -36,7 +50,8 @@ class Transport(asyncio.Protocol):
     Writing happens once per loop turn and connection, however many deliveries came together. `paused`: the
     peer reads too slowly. `reading` says whether anything is read from it, `output` what it has not taken.
     `share`: whose quotas hold for the client, once it was let in. `take_lone`: takes a small chunk if that
-    needs nothing but an answer, which it returns; None: the chunk is for the connection.
+    needs nothing but an answer, which it returns; None: the chunk is for the connection. `door`: what the
+    loop calls instead of `data_received`, once there is something to gain by it.
     The rest is one method for whatever the loop, the broker (`Peer`) or the front-end may want.
     Implements `broker.network.proxy_protocol.Proxied` and `Peer`.
     """
@@ -44,7 +59,7 @@ class Transport(asyncio.Protocol):
     _hub: Hub
     _make: Callable[[Transport], Frontend]
     _lost: Callable[[], None]
-    _monotonic: Callable[[], float] = field(init=False)
+    monotonic: Callable[[], float] = field(init=False)
     _asked_for: str = field(default="", init=False)
     _certified_by: tuple[str, ...] = field(default=(), init=False)
     _room: BodyRoom[Any] | None = field(default=None, init=False)
@@ -59,6 +74,7 @@ class Transport(asyncio.Protocol):
     peer: str = field(default="", init=False)
     share: Share = field(default=NO_SHARE, init=False)
     take_lone: Callable[[bytes, float], bytes | None] | None = field(default=None, init=False)
+    door: Door | None = field(default=None, init=False)
     frontend: Frontend = field(init=False)
     output: Output = field(init=False)
     reading: Reading = field(init=False)
@@ -66,7 +82,7 @@ class Transport(asyncio.Protocol):
 
     def __post_init__(self) -> None:
         """Drive what `make_frontend` makes; `lost` is called once the connection is lost."""
-        self._monotonic = self._hub.clock.monotonic
+        self.monotonic = self._hub.clock.monotonic
         self._connected_at_ms = self._hub.clock.now_ms()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,6 +106,17 @@ class Transport(asyncio.Protocol):
         if not self._dissolved:
             self.data_received(data)
             self.reading.release()
+
+    def go_by(self, door: Door) -> None:
+        """Have the loop give the door what comes from the peer; where it cannot, nothing comes to it."""
+        self.door = door
+        with suppress(NotImplementedError):  # bytes in frames
+            self.transport.set_protocol(cast(asyncio.BaseProtocol, door))
+
+    def lone_failed(self, error: Exception) -> None:
+        """End the client: the door met a bug of ours."""
+        self._fail(error)
+        self.want_answer()
 
     def come_from(self, peer: str) -> None:
         self.peer = peer
@@ -122,7 +149,7 @@ class Transport(asyncio.Protocol):
             and not (self._flush_wanted or self.paused or self.share.is_paced or self.output.pending_bytes)
         ):
             try:
-                answer = self.take_lone(data, self._monotonic())
+                answer = self.take_lone(data, self.monotonic())
             except Exception:
                 self._fail()
                 self.want_answer()
@@ -133,7 +160,7 @@ class Transport(asyncio.Protocol):
                 return
         frontend = self.frontend
         connection = frontend.connection
-        events = connection.receive(data, self._monotonic())
+        events = connection.receive(data, self.monotonic())
         if events:
             try:  # as `guard`, without its calls: every message of a lone device comes this way
                 if len(events) == 1:
@@ -152,7 +179,7 @@ class Transport(asyncio.Protocol):
             if self.share.is_paced:
                 self._pace_reading(len(data), events)
             uncommitted_bytes = hub.client.turns.uncommitted_bytes()
-            if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self._monotonic()):
+            if uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX and self.reading.block(self.monotonic()):
                 hub.hold_back(self)
         unfinished_bytes = connection.unfinished_bytes
         if unfinished_bytes or self._room is not None:
@@ -166,7 +193,7 @@ class Transport(asyncio.Protocol):
 
     def _pace_reading(self, size: int, events: list[Any]) -> None:
         """Count what the client said; read nothing more for a while if that is more than a quota lets it."""
-        share, now = self.share, self._monotonic()
+        share, now = self.share, self.monotonic()
         found = [share.spend(BYTES_IN, size, now)]
         count = self.frontend.published_count(events)
         if count:
@@ -187,7 +214,7 @@ class Transport(asyncio.Protocol):
         """Count messages for a client whose quotas bound what it is sent (`Share.is_paced`); it gets no more
         for a while if that was too much.
         """
-        self._hold_output(*self.share.spend(MESSAGES_OUT, count, self._monotonic()))
+        self._hold_output(*self.share.spend(MESSAGES_OUT, count, self.monotonic()))
 
     def _hold_output(self, wait_s: float, reason: str) -> None:
         if wait_s:
@@ -199,7 +226,7 @@ class Transport(asyncio.Protocol):
         share = self.share
 
         def wrote(size: int) -> None:
-            self._hold_output(*share.spend(BYTES_OUT, size, self._monotonic()))
+            self._hold_output(*share.spend(BYTES_OUT, size, self.monotonic()))
 
         step_bytes = share.per_s(BYTES_OUT) // limits.QUOTA_STEPS_PER_S
         self.output.write_in_steps(parts, max(limits.QUOTA_STEP_BYTES_MIN, step_bytes), wrote)
@@ -214,7 +241,7 @@ class Transport(asyncio.Protocol):
         room = hub.bodies if self.frontend.connection.is_let_in else hub.bodies_of_strangers
         if self._room is not room:
             self._forget_unfinished()
-        room.announce(self, unfinished_bytes, self._monotonic())
+        room.announce(self, unfinished_bytes, self.monotonic())
         self._room = room if unfinished_bytes else None
 
     def _act(self, events: list[Any]) -> None:
@@ -230,7 +257,7 @@ class Transport(asyncio.Protocol):
     def _handle_some(self, events: list[Any]) -> int:
         """Act on some events, ever more at a time as long as they take no time; give how many it were."""
         handle = self.frontend.handle
-        monotonic = self._monotonic
+        monotonic = self.monotonic
         most = min(len(events), limits.EVENTS_PER_TURN_MAX)
         until = monotonic() + limits.EVENTS_TURN_MS / 1000
         count = 0
@@ -286,12 +313,17 @@ class Transport(asyncio.Protocol):
         self._flush_wanted = True  # for good: nobody is left to write to
         self.frontend.dissolve()
         self.take_lone = None
+        if self.door is not None:
+            self.door.dissolve()
+            self.door = None
         del self.frontend
 
     def pause_writing(self) -> None:
         """Give consumers nothing more until the peer, which reads too slowly, has caught up."""
         if not self.paused:
             self.paused = True
+            if self.door is not None:
+                self.door.close()
             self.frontend.pause()
 
     def resume_writing(self) -> None:
@@ -330,6 +362,8 @@ class Transport(asyncio.Protocol):
         """Have the connection's output written at the end of this loop turn."""
         if not self._flush_wanted:
             self._flush_wanted = True
+            if self.door is not None:
+                self.door.close()
             self._hub.want_flush(self)
 
     def want_answer(self) -> None:
@@ -338,6 +372,8 @@ class Transport(asyncio.Protocol):
         """
         if not self._flush_wanted:
             self._flush_wanted = True
+            if self.door is not None:
+                self.door.close()
             self._hub.want_answer(self)
 
     def flush(self) -> None:
@@ -388,7 +424,7 @@ class Transport(asyncio.Protocol):
 
     def _forget_unfinished(self) -> None:
         if self._room is not None:
-            self._room.forget(self, self._monotonic())
+            self._room.forget(self, self.monotonic())
             self._room = None
 
     def guard(self, call: Callable[..., None], *arguments: Any) -> bool:
@@ -403,8 +439,8 @@ class Transport(asyncio.Protocol):
             return False
         return True
 
-    def _fail(self) -> None:
-        _log.exception("connection.internal_error", peer=self.peer)
+    def _fail(self, error: Exception | None = None) -> None:
+        _log.error("connection.internal_error", peer=self.peer, exc_info=error or True)
         if not self._dissolved:
             self.frontend.say_goodbye(Goodbye.INTERNAL_ERROR, "")
 

@@ -1,5 +1,6 @@
-"""The one loop of the broker in C: filling SlateDB's batches (`fill.c`).
+"""Filling SlateDB's batches in C (`fill.c`).
 
-`compiling.py` makes `_fill` of it where a C compiler and Python's headers are, called by `make setup` and by
-the build of the wheel. Where the module is not there, `storage.fast_batch` does the same by cffi.
+`compiling.py` makes `_fill` of it, and of what is in C elsewhere, where a C compiler and Python's headers
+are, called by `make setup` and by the build of the wheel. Where the module is not there, `storage.fast_batch`
+does the same by cffi.
 """

@@ -4,10 +4,19 @@ import struct
 
 import pytest
 
+from broker.mqtt import lone_packets, native
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import V5, V311, payloads
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
+
+needs_compiled = pytest.mark.skipif(native.Door is None, reason="broker/mqtt/native/lone.c is not compiled")
+
+
+@pytest.fixture(autouse=True, params=[pytest.param("compiled", marks=needs_compiled), "python"])
+def way(request, monkeypatch):
+    if request.param == "python":
+        monkeypatch.setattr(lone_packets, "Door", None)
 
 
 class Device:
@@ -116,3 +125,18 @@ def test_a_client_gets_its_own_lone_publishes(raw_mqtt, name):
         client.send_bytes(wire.publish(name, b"%d" % number, qos=1, packet_id=number))
         kinds = {client.read().kind, client.read().kind}
         assert kinds == {wire.PUBACK, wire.PUBLISH}
+
+
+def test_lone_publishes_come_in_order_with_what_the_device_subscribes_to_meanwhile(mqtt, raw_mqtt, name):
+    subscriber = mqtt()
+    subscriber.subscribe(f"{name}/#", 1)
+    device = Device(raw_mqtt(), f"{name}/up")
+    for number in range(1, 31):
+        device.publish(str(number))
+        if number % 10 == 0:
+            device.raw.send_bytes(wire.subscribe(f"{name}/down/{number}"))
+            device.raw.expect(wire.SUBACK)
+            subscriber.publish(f"{name}/down/{number}", b"go", 0)
+            assert device.raw.expect(wire.PUBLISH).body.endswith(b"go")
+    own = [payload for payload in payloads(subscriber.take(33)) if payload != "go"]
+    assert own == [str(number) for number in range(1, 31)]

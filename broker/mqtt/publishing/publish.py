@@ -176,6 +176,11 @@ class TopicTarget:
             return None
         return self._direct
 
+    def direct_until(self) -> tuple[Targets, Version]:
+        """Return what has to be current for `direct` to give the same; it gave some just now."""
+        assert self._targets is not None
+        return self._targets, self._direct_version
+
     def _publish_singly(self, publisher: Publisher, run: PublishRun) -> None:
         for single in singles(run):
             self.publish(publisher, single)

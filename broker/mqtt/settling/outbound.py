@@ -13,6 +13,7 @@ from broker.access.rights import Action, Kind
 from broker.engine.client.message_flow import SettlingClient
 from broker.engine.session_traffic import Session
 from broker.engine.traffic import Claim, Places, RetainedMessage
+from broker.mqtt import native
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.settling.outgoing import Outgoing, WaitingRoom
 from broker.mqtt.settling.window import OutboundWindow
@@ -152,9 +153,8 @@ class Outbound:
             return
         self._gathered = []
         connection = self._connection
-        unchecked_bytes = self._unchecked_bytes + sum([len(lone[1]) for lone in gathered])
         if (
-            unchecked_bytes > limits.ROOM_CHECK_BYTES
+            self._held is not None
             or self._waiting
             or self.window.free() < len(gathered)
             or connection.closed
@@ -164,13 +164,13 @@ class Outbound:
             for lone in gathered:
                 self.pass_on(run_of(lone))
             return
+        unchecked_bytes = self._unchecked_bytes + sum([len(lone[1]) for lone in gathered])
+        if unchecked_bytes > limits.ROOM_CHECK_BYTES:
+            if not self._has_room(len(gathered)):
+                return
+            unchecked_bytes = 0
         self._unchecked_bytes = unchecked_bytes
-        ids = iter(self.window.take(len(gathered)))
-        connection.output.append(
-            b"".join(
-                [wire[:at] + next(ids).to_bytes(2, "big") + wire[at + 2 :] for _, wire, at, _ in gathered]
-            )
-        )
+        connection.output.append(native.joined(gathered, self.window.take(len(gathered))))
         self._want_flush()
 
     def pass_on(self, run: PublishRun) -> None:
