@@ -271,6 +271,12 @@ class Link(LinkWire):
         self.consumers.pop(consumer.number, None)
         consumer.is_over = True
 
+    def end_pullers(self, queue: str) -> None:
+        """End those of a queue that is gone: there, too, nothing else does."""
+        for consumer in list(self.consumers.values()):
+            if consumer.begin is not None and consumer.queue.name == queue:
+                self.end(consumer, keep_claims=False)
+
     def return_waiting(self, consumer: RemoteConsumer) -> None:
         """Give back what the client was never given."""
         unsent = consumer.take_back_waiting()

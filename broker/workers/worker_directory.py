@@ -22,13 +22,14 @@ from storage.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class QueueFact:
-    """A queue that is there, as it is now."""
+    """A queue that is there, as it is now. `log_id` tells it from an earlier one of its name."""
 
     name: str
     durable: bool
     policy: QueuePolicy
     topics: tuple[str, ...]
     is_exclusive: bool
+    log_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Directory:
         self._links: list[Told] = []
         self._reserved: dict[str, tuple[int, int]] = {}  # who makes it, and who asked
         self.on_change: Callable[[], None] = lambda: None
-        self.on_gone: Callable[[str], None] = lambda name: None
+        self.on_gone: Callable[[ForeignQueue], None] = lambda queue: None
         self._queues.follow(self)
 
     # what is told
@@ -186,6 +187,9 @@ class Directory:
                 self._bind(fact)
 
     def _take(self, shard: int, fact: QueueFact) -> None:
+        known = self._queues.foreign.get(fact.name)
+        if known is not None and (known.shard, known.log_id) != (shard, fact.log_id):
+            self._forget(known)  # it was deleted, which nobody could tell here
         self._queues.take_foreign(
             ForeignQueue(
                 fact.name,
@@ -194,13 +198,14 @@ class Directory:
                 policy=fact.policy,
                 topics=fact.topics,
                 is_exclusive=fact.is_exclusive,
+                log_id=fact.log_id,
                 pass_on=self._pass_on,
             )
         )
 
     def _forget(self, queue: ForeignQueue) -> None:
         self._queues.forget_foreign(queue)
-        self.on_gone(queue.name)
+        self.on_gone(queue)
 
     def _bind(self, fact: BindingFact) -> None:
         told = fact.binding
@@ -296,7 +301,8 @@ def all_done(answers: Sequence[Answer[None]]) -> Answer[None]:
 
 
 def _fact_of(queue: Queue) -> QueueFact:
-    return QueueFact(queue.name, queue.durable, queue.policy, queue.topics, queue.owner is not None)
+    is_exclusive, log_id = queue.owner is not None, queue.log.log_id
+    return QueueFact(queue.name, queue.durable, queue.policy, queue.topics, is_exclusive, log_id)
 
 
 def _definition(binding: Binding) -> BindingDefinition:

@@ -63,7 +63,7 @@ class Workers:
         local.shard.manager.queues.exchanges.is_told_elsewhere = self.number != HOME
         self.client.replies = replies
         self._outbox: Outbox = Outbox(local, local.shard, self)
-        self.directory.on_gone = self._outbox.target_is_gone
+        self.directory.on_gone = self._queue_is_gone
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock
@@ -153,6 +153,10 @@ class Workers:
 
     def _pass_on(self, queue: ForeignQueue, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         self._outbox.pass_on(queue, template, body, now_ms)
+
+    def _queue_is_gone(self, queue: ForeignQueue) -> None:
+        self._outbox.target_is_gone(queue.name)
+        self._links[queue.shard].end_pullers(queue.name)
 
     def link(self, number: int) -> Link:
         """See `Neighbours`."""

@@ -47,8 +47,9 @@ shard, and reaches the other one whatever happens.
 class ForeignQueue:
     """A queue of the shard with this number, known by what that one told of it last.
 
-    `is_exclusive`: to a connection of its shard. Bindings lead to it as to a queue of this shard; whoever
-    publishes sends it there. Implements `queue_manager.rules.dead_letters.Target`.
+    `is_exclusive`: to a connection of its shard. `log_id` tells it from an earlier one of its name there.
+    Bindings lead to it as to a queue of this shard; whoever publishes sends it there. Implements
+    `queue_manager.rules.dead_letters.Target`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ForeignQueue:
     policy: QueuePolicy
     topics: tuple[str, ...]
     is_exclusive: bool
+    log_id: str
     pass_on: Pass
     route: Route = field(init=False)
 

@@ -244,6 +244,39 @@ def test_a_puller_that_waits_for_a_worker_is_made_there_once_and_only_for_who_is
     run(world, work())
 
 
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_messages_are_taken_from_a_queue_of_another_worker_that_was_deleted_and_made_anew(
+    world: World, is_told_late: bool
+) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client, other = Client(here, ledger), Client(there, ledger)
+        other.publish(["q"], [b"before"])
+        await asyncio.sleep(A_WHILE_S)
+        assert await client.take("q") == b"before"
+        assert await client.take("q") is None
+        if is_told_late:
+            world.cut_between(there, here)
+        there.within(there.client.own_queues.delete, "q")
+        await declared(there, "q")
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        other.publish(["q"], [b"after"])
+        await asyncio.sleep(A_WHILE_S)
+        assert await client.take("q") == b"after"
+        (served,) = [each for each in there.workers._service.served if each.number == here.number]
+        assert len(served._consumers) == 1
+        client.do(client.channel.close)
+        other.do(other.channel.close)
+        await asyncio.sleep(A_WHILE_S)
+        assert not [each for node in world.nodes for each in left_over(node) if "consumers" in each]
+
+    run(world, work())
+
+
 def test_requests_over_http_leave_no_puller_at_another_worker(world: World) -> None:
     ledger = ledger_of("q")
 

@@ -39,6 +39,7 @@ def foreign(name: str, *, policy: QueuePolicy = POLICY, passed: Passed | None = 
         policy=policy,
         topics=(f"$queue/{name}/#",),
         is_exclusive=False,
+        log_id="q1",
         pass_on=passed or Passed(),
     )
 
