@@ -160,7 +160,8 @@ class LinkConsumer:
     def _check_order(self, body: bytes) -> None:
         message = self.channel.ledger.messages[body]
         queue = self.channel.ledger.queues[self.queue]
-        if queue.is_ordered_for(self.channel) and self.queue in message.copies:
+        sharer = None if self.pool is None else self.channel
+        if queue.is_ordered_for(sharer) and self.queue in message.copies:
             last = self._last.get(message.publisher, -1)
             assert last < message.number, f"{self.queue}: {body!r} comes behind number {last}"
         self._last[message.publisher] = message.number

@@ -125,9 +125,11 @@ class QueueModel:
         self.change_count += 1
         return not self.changing_count and self.change_count == number + 1
 
-    def is_ordered_for(self, channel: object) -> bool:
-        """Whether what a publisher sent comes to this channel in its order."""
-        return self.is_ordered and self.sharers <= {channel}
+    def is_ordered_for(self, sharer: object) -> bool:
+        """Whether what a publisher sent comes in its order to a consumer under the limit of this channel;
+        None: to one that is under none.
+        """
+        return self.is_ordered and self.sharers <= {sharer}
 
     @property
     def takes_all(self) -> bool:
