@@ -444,11 +444,35 @@ class AmqpOperations(World):
             )
         if REFUSED not in known:
             self._into_queues(message, verdicts, answer, UNKNOWN in known, room, delay_ms, burst, sent)
+        if self.workers > 1 and not hears:
+            self._perhaps_elsewhere(message, targets, known, route, delay_ms, sent)
         heard = found > 0 and not delay_ms
         if (delay_ms and route.topics) or (found == -1 and not verdicts):
             self.forget_returns(name, message)
         else:
             self._check_return(name, message, bool(verdicts) or heard, mandatory)
+
+    def _perhaps_elsewhere(
+        self,
+        message: Message,
+        targets: list[Queue],
+        known: list[str],
+        route: Route,
+        delay_ms: int,
+        sent: float,
+    ) -> None:
+        """What one worker does not take by its identity another one may, for its queues and subscribers."""
+        if REFUSED in known:
+            verdicts = {
+                queue.name: "either"
+                for queue, seen in zip(targets, known, strict=True)
+                if seen in (NEW, UNKNOWN) and not queue.no_publish
+            }
+            self._into_queues(message, verdicts, False, True, "either", delay_ms, False, sent)
+        if route.topics:
+            topic = message.key.replace(".", "/")
+            qos = 3 if delay_ms else int(message.durable)
+            self.sessions.publish(topic, message.body, qos, required=False, by_topics=route.topics)
 
     @staticmethod
     def _room(queue: Queue, now: float, delay_ms: int, burst: bool) -> str:

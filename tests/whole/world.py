@@ -49,6 +49,7 @@ class World(ABC):
 
     def __init__(self, broker: BrokerProcess, counts: Counter[str] | None = None, vhost: str = "/") -> None:
         self.broker = broker
+        self.workers: int = broker.config.get("workers", 1)
         self.vhost = vhost
         self.policies = Policies()
         self.counts: Counter[str] = Counter() if counts is None else counts
@@ -188,6 +189,12 @@ class World(ABC):
         return len(self.clients())
 
     def _barrier(self) -> None:
+        self._ask_all()
+        if self.workers > 1:  # what clients said is on its way to the other worker, and comes before this
+            self.http.ask_workers()
+            self._ask_all()
+
+    def _ask_all(self) -> None:
         waiting = [(client, client.barrier()) for client in self.clients()]
         for client, answered in waiting:
             try:
