@@ -6,38 +6,80 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import pika
-from pika.exceptions import AMQPError, NackError
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.exceptions import AMQPConnectionError, AMQPError, NackError
 
 QUEUES = ("one", "two", "three", "four")
+STREAM_OFFSET = "x-stream-offset"
+GROUP_OFFSET = "x-offset"
+SIP_S = 0.03
+
+
+class Confirm(NamedTuple):
+    """A publish that was confirmed, by the monotonic clock."""
+
+    queue: str
+    asked_s: float
+    came_s: float
+
+
+@dataclass(slots=True)
+class Reading:
+    """One consumer, from its making to its end, by the monotonic clock; `came_s` are its deliveries."""
+
+    queue: str
+    asked_s: float = field(default_factory=time.monotonic)
+    made_s: float = 0.0
+    came_s: list[float] = field(default_factory=list)
 
 
 class Ledger:
-    """What was confirmed and what came, by queue; told by several threads."""
+    """What was confirmed and what came, by queue or stream; told by several threads. `backlogs` are queues
+    with messages that are to be there all the time, so that there is always something to deliver.
+    """
 
-    def __init__(self) -> None:
-        self.confirmed: dict[str, set[bytes]] = {queue: set() for queue in QUEUES}
-        self.came: dict[str, Counter[bytes]] = {queue: Counter() for queue in QUEUES}
+    def __init__(self, streams: Sequence[str] = (), backlogs: Sequence[str] = ()) -> None:
+        self.streams = streams
+        self.backlogs = backlogs
+        self.names = (*QUEUES, *streams)
+        self.confirmed: dict[str, set[bytes]] = {name: set() for name in self.names}
+        self.came: dict[str, Counter[bytes]] = {name: Counter() for name in (*self.names, *backlogs)}
+        self.confirms: list[Confirm] = []
+        self.readings: list[Reading] = []
         self.longest_wait_s = 0.0
         self.wrong: list[str] = []
+        self._told: dict[tuple[str, str], dict[int, bytes]] = {}
 
     def lost(self) -> dict[str, list[bytes]]:
         """What was confirmed and never came."""
-        missing = {queue: sorted(self.confirmed[queue] - set(self.came[queue])) for queue in QUEUES}
-        return {queue: bodies for queue, bodies in missing.items() if bodies}
+        missing = {name: sorted(self.confirmed[name] - set(self.came[name])) for name in self.names}
+        return {name: bodies for name, bodies in missing.items() if bodies}
+
+    def note_offset(self, queue: str, kind: str, offset: int, body: bytes) -> None:
+        """Note at which offset a message was said to be: no other one ever is."""
+        told = self._told.setdefault((queue, kind), {}).setdefault(offset, body)
+        if told != body:
+            self.wrong.append(f"{kind} {offset} of {queue!r} is told of {told!r} and of {body!r}")
 
 
 Connect = Callable[[], pika.BlockingConnection]
 """Connects to the broker, or to any of its nodes. Raises AMQPError, OSError."""
 
 
-def connected(port: int) -> pika.BlockingConnection:
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(port=port, heartbeat=0, blocked_connection_timeout=20)
-    )
+def connected(port: int, *, heartbeat_s: int = 0) -> pika.BlockingConnection:
+    """Connect. Raises AMQPError, OSError."""
+    parameters = pika.ConnectionParameters(port=port, heartbeat=heartbeat_s, blocked_connection_timeout=20)
+    try:
+        return pika.BlockingConnection(parameters)
+    except AMQPConnectorException as error:  # of those that pika lets out some are no AMQPError
+        raise AMQPConnectionError(str(error)) from error
 
 
 def work(stop: threading.Event, ledger: Ledger, session: Callable[[], None]) -> threading.Thread:
@@ -64,33 +106,88 @@ def publish(connect: Connect, stop: threading.Event, ledger: Ledger, name: str) 
     channel.confirm_delivery()
     chance = random.Random(name)
     while not stop.is_set():
-        queue, body = chance.choice(QUEUES), f"{name}-{time.monotonic_ns()}".encode()
+        queue, body = chance.choice(ledger.names), f"{name}-{time.monotonic_ns()}".encode()
         began = time.monotonic()
         try:
             channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
             ledger.confirmed[queue].add(body)
+            ledger.confirms.append(Confirm(queue, began, time.monotonic()))
         except NackError:
             time.sleep(0.02)
         ledger.longest_wait_s = max(ledger.longest_wait_s, time.monotonic() - began)
     channel.connection.close()
 
 
-def consume(connect: Connect, stop: threading.Event, ledger: Ledger, queue: str) -> None:
-    """Consume a queue, and acknowledge."""
-    channel = connect().channel()
-    channel.basic_qos(prefetch_count=20)
-    for method, _, body in channel.consume(queue, inactivity_timeout=0.2):
-        if stop.is_set():
-            break
-        if method is not None and body is not None:
-            ledger.came[queue][body] += 1
-            channel.basic_ack(method.delivery_tag)
-    channel.connection.close()
+def consume(
+    connect: Connect, stop: threading.Event, ledger: Ledger, queue: str, group: str | None = None
+) -> None:
+    """Consume a queue, or as a group of it, and acknowledge, until that is cancelled."""
+
+    def came(properties: pika.BasicProperties, body: bytes) -> None:
+        ledger.came[queue][body] += 1
+        if group is not None:
+            ledger.note_offset(queue, GROUP_OFFSET, properties.headers[GROUP_OFFSET], body)
+
+    arguments = None if group is None else {"x-consumer-group": group}
+    _consume(connect, stop, ledger, queue, came, arguments)
+
+
+def sip(connect: Connect, stop: threading.Event, ledger: Ledger, queue: str) -> None:
+    """Consume a backlog slowly, until that is cancelled."""
+
+    def came(properties: pika.BasicProperties, body: bytes) -> None:
+        ledger.came[queue][body] += 1
+        time.sleep(SIP_S)
+
+    _consume(connect, stop, ledger, queue, came, None, prefetch=5)
+
+
+def read(connect: Connect, stop: threading.Event, ledger: Ledger, stream: str, begin: list[int]) -> None:
+    """Read a stream on from the offset in `begin`, until that is cancelled."""
+
+    def came(properties: pika.BasicProperties, body: bytes) -> None:
+        offset = properties.headers[STREAM_OFFSET]
+        if offset != begin[0]:
+            ledger.wrong.append(f"offset {offset} of {stream!r} came instead of {begin[0]}")
+        begin[0] = offset + 1
+        ledger.came[stream][body] += 1
+        ledger.note_offset(stream, STREAM_OFFSET, offset, body)
+
+    _consume(connect, stop, ledger, stream, came, {STREAM_OFFSET: begin[0]})
+
+
+def _consume(
+    connect: Connect,
+    stop: threading.Event,
+    ledger: Ledger,
+    queue: str,
+    take: Callable[[pika.BasicProperties, bytes], None],
+    arguments: dict[str, Any] | None,
+    prefetch: int = 20,
+) -> None:
+    connection = connect()
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=prefetch)
+    reading = Reading(queue)
+    is_over = threading.Event()
+
+    def came(channel: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        reading.came_s.append(time.monotonic())
+        take(properties, body)
+        channel.basic_ack(method.delivery_tag)
+
+    channel.add_on_cancel_callback(lambda _: is_over.set())
+    channel.basic_consume(queue, came, arguments=arguments)
+    reading.made_s = time.monotonic()
+    ledger.readings.append(reading)
+    while not (stop.is_set() or is_over.is_set()):
+        connection.process_data_events(0.2)
+    connection.close()
 
 
 @contextmanager
-def clients(connect: Connect, ledger: Ledger) -> Iterator[None]:
-    """Publishers and consumers at work."""
+def clients(connect: Connect, ledger: Ledger, groups: Sequence[tuple[str, str]] = ()) -> Iterator[None]:
+    """Publishers and consumers at work; `groups` are further ones, by queue and name."""
     stop = threading.Event()
     threads = [
         work(stop, ledger, lambda name=f"p{number}": publish(connect, stop, ledger, name))  # type: ignore[misc]
@@ -100,6 +197,13 @@ def clients(connect: Connect, ledger: Ledger) -> Iterator[None]:
         work(stop, ledger, lambda queue=queue: consume(connect, stop, ledger, queue))  # type: ignore[misc]
         for queue in QUEUES
     ]
+    threads += [
+        work(stop, ledger, partial(consume, connect, stop, ledger, queue, group)) for queue, group in groups
+    ]
+    threads += [work(stop, ledger, partial(sip, connect, stop, ledger, queue)) for queue in ledger.backlogs]
+    for stream in ledger.streams:
+        begin = [0]
+        threads.append(work(stop, ledger, partial(read, connect, stop, ledger, stream, begin)))
     try:
         yield
     finally:

@@ -28,6 +28,8 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 MESSAGE_BYTES_MAX = 1 << 20
 AHEAD_VARIABLE = "TESTED_BROKER_AHEAD_FILE"
+CHANGE_VARIABLE = "TESTED_BROKER_CHANGE"
+"""Names a function, as "module:function", that a copy calls before the command."""
 
 
 class CopiedProcess:
@@ -230,6 +232,9 @@ def main() -> None:
     sys.argv[1:] = _copies(socket.socket(fileno=int(sys.argv[1])))
     if ahead := os.environ.pop(AHEAD_VARIABLE, None):
         _follow(Path(ahead))
+    if change := os.environ.pop(CHANGE_VARIABLE, None):
+        module, _, function = change.partition(":")
+        getattr(importlib.import_module(module), function)()
     command(prog_name="sluicemq")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,23 @@ from typing import Any
 import httpx
 
 from broker.network.tls.making import Authority, write_pair
+from broker.nodes.node_keeper import FOLDER
 from tests.e2e.broker_process import BrokerProcess
-from tests.storage_faults.s3 import BUCKET, Way, s3_endpoint
+from tests.e2e.copied_process import CHANGE_VARIABLE
+from tests.nodes import changed_node
+from tests.storage_faults.s3 import ANSWERED, ASKED, BUCKET, Way, s3_endpoint
+from tests.storage_faults.store_way import StoreWay
 from tests.waiting import until
 
 SECRET = "a secret of this test"
 PATIENCE_S = 60.0
 
 
+RECORDS = f"/{FOLDER}/"
+
+
 class NodeCluster:
-    """Nodes by name, each with a way of its own to the store."""
+    """Nodes by name, each with a way of its own to the store, and, where `join` said so, to each other."""
 
     def __init__(
         self,
@@ -37,7 +44,9 @@ class NodeCluster:
         self.shards = shards
         self.lease_s = lease_s
         self.nodes: dict[str, BrokerProcess] = {}
-        self.ways: dict[str, Way] = {}
+        self.ways: dict[str, StoreWay] = {}
+        self.links: dict[tuple[str, str], Way] = {}
+        """From a node to another: what the first one asks, and is answered."""
         self._environment = environment
         self._run = tempfile.mkdtemp(prefix="n")
         self._known_by: dict[str, Any] = {"secret_file": str(directory / "secret")}
@@ -52,7 +61,7 @@ class NodeCluster:
 
     def node(self, name: str, **config: Any) -> BrokerProcess:
         """A node that is not started."""
-        way = self.ways[name] = Way(self._environment["AWS_ENDPOINT_URL"])
+        way = self.ways[name] = StoreWay(self._environment["AWS_ENDPOINT_URL"], RECORDS)
         cluster = {
             "listen": f"127.0.0.1:{free_ports(self.shards)}",
             "node": name,
@@ -67,6 +76,35 @@ class NodeCluster:
             environment=self._environment | {"AWS_ENDPOINT_URL": way.endpoint, "TMPDIR": self._run},
         )
         return self.nodes[name]
+
+    def join(self, names: Collection[str], limits: Mapping[str, float]) -> None:
+        """Make nodes that reach each other by ways that can be cut, with some limits changed; start them."""
+        first_ports = {name: self._first_port(self.node(name)) for name in names}
+        for name in names:
+            ways: dict[int, int] = {}
+            for other in set(names) - {name}:
+                ports = range(first_ports[other], first_ports[other] + self.shards)
+                way = self.links[name, other] = Way(*[f"http://127.0.0.1:{port}" for port in ports])
+                ways.update(zip(ports, way.ports, strict=True))
+            self.nodes[name].environment |= {
+                CHANGE_VARIABLE: f"{changed_node.__name__}:{changed_node.change.__name__}",
+                **changed_node.environment(limits, ways),
+            }
+        for name in names:
+            self.nodes[name].start(PATIENCE_S)
+
+    @staticmethod
+    def _first_port(node: BrokerProcess) -> int:
+        return int(node.config["cluster"]["listen"].rpartition(":")[2])
+
+    def directions(self, name: str, *, out: bool, back: bool) -> list[tuple[Way, list[bool]]]:
+        """The ways from and to a node, with what of each goes from the node (`out`), and to it (`back`)."""
+        found = []
+        for (asking, asked), way in self.links.items():
+            if name in (asking, asked):
+                is_wanted = {ASKED: out, ANSWERED: back} if name == asking else {ASKED: back, ANSWERED: out}
+                found.append((way, [direction for direction in is_wanted if is_wanted[direction]]))
+        return found
 
     def start(self, *names: str) -> None:
         """Start nodes, one after the other."""
@@ -95,7 +133,7 @@ class NodeCluster:
     def close(self) -> None:
         for node in self.nodes.values():
             node.kill9()
-        for way in self.ways.values():
+        for way in (*self.ways.values(), *self.links.values()):
             way.close()
 
 

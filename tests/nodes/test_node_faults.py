@@ -1,100 +1,199 @@
-"""Nodes are killed, stopped for a while, and cut off from the store, while clients of all of them work."""
+"""Nodes are killed, stopped, and cut off from the store and from each other, while clients of all of them
+work: what must hold is looked at afterwards, by what clients saw and what the nodes wrote to the store.
+"""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import pika
 import pytest
+from pika.exceptions import AMQPError
 
-from tests.crash.queue_clients import QUEUES, Ledger, clients, connected, take_rest
+from tests.crash.queue_clients import (
+    STREAM_OFFSET,
+    Ledger,
+    clients,
+    connected,
+    take_rest,
+)
 from tests.nodes.node_cluster import NodeCluster, node_cluster
+from tests.nodes.node_faults import FAULTS, LEASE_S, LONG_FAULTS, Fault
+from tests.nodes.story import Story
 from tests.waiting import until
 
 pytestmark = [pytest.mark.extension, pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("CRASH_SEED", "20261127"))
-LEASE_S = 3
 DRAIN_S = 90.0
 NAMES = ("a", "b", "c")
+STREAMS = ("log", "journal")
+BACKLOGS = ("much", "more", "most")
+BACKLOG_PER_ROUND = 500
+HEARTBEATS_S = (0, 5)
+LATE_S_MAX = 1.0
+GARBAGE_SOON = {
+    "STORE_LEASED_GARBAGE_AGE_MIN_S": 10 * LEASE_S + 1,  # the least that is allowed
+    "STORE_GARBAGE_INTERVAL_S": 5,
+    "STORE_LEASED_LOG_OBJECTS_MAX": 16,
+}
 
 
-def kill(cluster: NodeCluster, name: str, chance: random.Random) -> None:
-    """The node dies, and comes back."""
-    cluster.nodes[name].kill9()
-    time.sleep(chance.uniform(0, 2.5 * LEASE_S))
-    cluster.nodes[name].start(60)
+class Run:
+    """Clients of a cluster, and the faults that they live through."""
 
+    def __init__(self, cluster: NodeCluster, seed: int) -> None:
+        self.ledger = Ledger(STREAMS, BACKLOGS)
+        self.lag_s = 0.0
+        """How late this process was at most: by so much it may have noted something too late."""
+        self._cluster = cluster
+        self._chance = random.Random(seed)
+        self._shards: dict[str, int] = {}
 
-def stop(cluster: NodeCluster, name: str, chance: random.Random) -> None:
-    """The node does nothing for a while, as one whose machine sleeps."""
-    process = cluster.nodes[name].process
-    assert process is not None
-    os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(chance.uniform(0, 3 * LEASE_S))
-    os.killpg(process.pid, signal.SIGCONT)
+    def connect(self) -> pika.BlockingConnection:
+        """Connect to a node, patiently or not."""
+        port = self._cluster.nodes[random.choice(NAMES)].amqp_port
+        return connected(port, heartbeat_s=random.choice(HEARTBEATS_S))
 
+    def declare(self, rounds: int) -> None:
+        """Declare each queue and stream at a node, in whose shard it is from then on."""
+        owners = self._cluster.owners("a")
+        for number, queue in enumerate((*self.ledger.names, *BACKLOGS)):
+            name = NAMES[number % len(NAMES)]
+            arguments = {"x-queue-type": "stream"} if queue in STREAMS else {}
+            with closing(connected(self._cluster.nodes[name].amqp_port)) as connection:
+                channel = connection.channel()
+                channel.queue_declare(queue, durable=True, arguments=arguments)
+                for message in range(BACKLOG_PER_ROUND * rounds * (queue in BACKLOGS)):
+                    channel.basic_publish("", queue, b"%d" % message, pika.BasicProperties(delivery_mode=2))
+            self._shards[queue] = owners.index(name)
 
-def cut(cluster: NodeCluster, name: str, chance: random.Random) -> None:
-    """The store does not answer the node."""
-    cluster.ways[name].cut()
-    time.sleep(chance.uniform(0, 3 * LEASE_S))
-    cluster.ways[name].heal()
-
-
-def slow(cluster: NodeCluster, name: str, chance: random.Random) -> None:
-    """The store takes long to answer the node."""
-    cluster.ways[name].delay_s = chance.uniform(0.1, 1.5)
-    time.sleep(chance.uniform(0, 2 * LEASE_S))
-    cluster.ways[name].delay_s = 0.0
-
-
-FAULTS: tuple[Callable[[NodeCluster, str, random.Random], None], ...] = (kill, stop, cut, slow)
-
-
-def run(directory: Path, rounds: int, seed: int) -> Ledger:
-    chance = random.Random(seed)
-    ledger = Ledger()
-    with node_cluster(directory, shards=3, lease_s=LEASE_S) as cluster:
-        cluster.start(*NAMES)
-        cluster.until_owned("a", a=1, b=1, c=1)
-
-        def connect() -> pika.BlockingConnection:
-            return connected(cluster.nodes[random.choice(NAMES)].amqp_port)
-
-        for queue, name in zip(QUEUES, (*NAMES, "a"), strict=True):
-            connection = connected(cluster.nodes[name].amqp_port)
-            connection.channel().queue_declare(queue, durable=True)
-            connection.close()
-        with clients(connect, ledger):
-            for _ in range(rounds):
-                time.sleep(chance.uniform(1.0, 4.0))
-                fault, name = chance.choice(FAULTS), chance.choice(NAMES)
-                print(f"{time.strftime('%X')} {fault.__name__} {name}", flush=True)
-                fault(cluster, name, chance)
+    def go(self, faults: Mapping[str, Fault], rounds: int) -> None:
+        """Have so many of the faults happen, some of them two at a time."""
+        with self._watched(), clients(self.connect, self.ledger, [("four", "group")]):
+            left = rounds
+            while left > 0:
+                time.sleep(self._chance.uniform(1.0, 4.0))
+                left -= self._happen(faults, min(left, self._chance.choice((1, 1, 2))))
             time.sleep(2 * LEASE_S)
         with suppress(AssertionError):  # the ledger tells what is lost
-            until(lambda: take_rest(connect, ledger), DRAIN_S)
-    return ledger
+            until(self._is_drained, DRAIN_S)
+
+    def _happen(self, faults: Mapping[str, Fault], count: int) -> int:
+        """Have faults happen to as many nodes."""
+        with ExitStack() as stack:
+            for name in self._chance.sample(NAMES, count):
+                kind = self._chance.choice(list(faults))
+                for_s = self._chance.uniform(faults[kind].shortest_s, faults[kind].longest_s)
+                print(
+                    f"{time.strftime('%X')} {time.monotonic():.1f} {name}: {kind} for {for_s:.1f} s",
+                    flush=True,
+                )
+                stack.enter_context(faults[kind].happens(self._cluster, name, self._chance))
+                time.sleep(for_s)
+        return count
+
+    def _is_drained(self) -> bool:
+        """Take what is left in the queues, and read the streams; whether nothing is missing then."""
+        take_rest(self.connect, self.ledger)
+        return self._reread() and not self.ledger.lost()
+
+    def _reread(self) -> bool:
+        """Read the streams from their beginning, by way of each node; whether that came to an end."""
+        for name in NAMES:
+            try:
+                for stream in STREAMS:
+                    self._reread_by(name, stream)
+            except (AMQPError, OSError):
+                return False
+        return True
+
+    def _reread_by(self, name: str, stream: str) -> None:
+        last = len(self.ledger.came[stream])
+        with closing(connected(self._cluster.nodes[name].amqp_port)) as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=200)
+            found = channel.consume(stream, arguments={STREAM_OFFSET: 0}, inactivity_timeout=2)
+            for expected, (method, properties, body) in enumerate(found):
+                if method is None or body is None:
+                    break
+                offset = properties.headers[STREAM_OFFSET]
+                if offset != expected:
+                    self.ledger.wrong.append(f"{stream!r} has {offset} behind {expected - 1}")
+                    break
+                self.ledger.came[stream][body] += 1
+                self.ledger.note_offset(stream, STREAM_OFFSET, offset, body)
+                channel.basic_ack(method.delivery_tag)
+            else:
+                return
+            if expected < last:
+                raise OSError(f"{stream!r} is not whole yet: {expected} of {last}")
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Notice how late this process is."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            began = time.monotonic()
+            while not stop.wait(0.02):
+                now = time.monotonic()
+                self.lag_s = max(self.lag_s, now - began - 0.02)
+                began = now
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def check(self) -> None:
+        """Find nothing that must not be."""
+        ledger = self.ledger
+        writes = chain.from_iterable(way.writes for way in self._cluster.ways.values())
+        story = Story(writes, LEASE_S)
+        late_s, at_s = max(story.late_s(self._shards[each.queue], each) for each in ledger.readings)
+        late_confirm_s = max(story.late_confirm_s(self._shards[each.queue], each) for each in ledger.confirms)
+        doubted = sum(way.doubted for way in self._cluster.ways.values())
+        print(
+            f"{len(ledger.confirms)} confirmed, {len(ledger.readings)} consumers, {doubted} answers lost,"
+            f" latest delivery {late_s:.2f} s at {at_s:.1f}, confirm {late_confirm_s:.2f} s,"
+            f" longest wait {ledger.longest_wait_s:.1f} s, lag {self.lag_s:.2f} s",
+            flush=True,
+        )
+        assert ledger.lost() == {}
+        assert ledger.wrong == []
+        assert all(ledger.confirmed.values())
+        assert late_s < LATE_S_MAX + self.lag_s
+        assert late_confirm_s < LATE_S_MAX + self.lag_s
 
 
-def check(ledger: Ledger, seed: int) -> None:
-    assert ledger.lost() == {}, f"CRASH_SEED={seed}"
-    assert ledger.wrong == []
-    assert all(ledger.confirmed.values())
+def run(directory: Path, faults: Mapping[str, Fault], rounds: int, seed: int) -> None:
+    print(f"\nCRASH_SEED={seed}", flush=True)
+    with node_cluster(directory, shards=3, lease_s=LEASE_S) as cluster:
+        cluster.join(NAMES, GARBAGE_SOON)
+        cluster.until_owned("a", a=1, b=1, c=1)
+        tried = Run(cluster, seed)
+        tried.declare(rounds)
+        tried.go(faults, rounds)
+        tried.check()
 
 
-def test_nothing_confirmed_is_lost_whatever_happens_to_nodes(tmp_path: Path) -> None:
-    check(run(tmp_path, 3, SEED), SEED)
+def test_what_must_hold_does_whatever_happens_to_nodes(tmp_path: Path) -> None:
+    run(tmp_path, FAULTS, 3, SEED)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(SEED, SEED + 20))
-def test_nothing_confirmed_is_lost_in_many_faults(tmp_path: Path, seed: int) -> None:
-    check(run(tmp_path, 10, seed), seed)
+def test_what_must_hold_does_in_many_faults(tmp_path: Path, seed: int) -> None:
+    run(tmp_path, LONG_FAULTS, 10, seed)

@@ -7,7 +7,7 @@ import pytest
 
 from storage.errors import StorageError, StoreUnavailable
 from storage.object_records import ObjectRecords
-from tests.storage_faults.s3 import BUCKET, Way, s3_endpoint
+from tests.storage_faults.s3 import ANSWERED, BUCKET, Way, s3_endpoint
 
 TIMEOUT_S = 0.5
 
@@ -65,7 +65,7 @@ async def test_store_that_does_not_answer_is_not_waited_for(records, way):
 
 async def test_put_whose_answer_is_lost_is_done_all_the_same(records, way):
     tag = await records.put("map", b"1", None)
-    way.cut(only_answers=True)
+    way.cut(ANSWERED)
     with pytest.raises(StoreUnavailable):
         await records.put("map", b"2", tag)
     way.heal()
