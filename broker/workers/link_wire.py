@@ -23,7 +23,7 @@ class LinkWire(asyncio.Protocol, ABC):
 
     `number` is the other worker's, -1 if it is not known yet; `version` the one that the link speaks, -1
     before the other end has greeted. `output` are the frames of this turn; `is_full`: more waits to be
-    written than the other end takes; `is_heard`: something came since that was last taken back. What cannot
+    written than the other end takes; `silent_ms`: who counts that is told when something comes. What cannot
     be read ends the link.
     """
 
@@ -37,7 +37,7 @@ class LinkWire(asyncio.Protocol, ABC):
         self.transport: asyncio.Transport | None = None
         self.output: list[bytes] = []
         self.is_full = False
-        self.is_heard = False
+        self.silent_ms = 0
         self._is_scheduled = False
         self._rest = bytearray()
         self._wanted_bytes = HEAD_BYTES
@@ -45,6 +45,7 @@ class LinkWire(asyncio.Protocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection."""
         self.transport = cast(asyncio.Transport, transport)
+        self.silent_ms = 0
         self.transport.set_write_buffer_limits(high=limits.LINK_OUTPUT_BYTES_HIGH)
 
     def pause_writing(self) -> None:
@@ -82,7 +83,7 @@ class LinkWire(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         """Take all frames that are there."""
-        self.is_heard = True
+        self.silent_ms = 0
         if self._is_broken:
             return
         try:

@@ -20,7 +20,6 @@ from broker.workers.far_replies import FarReplies
 from broker.workers.far_topics import Topics
 from broker.workers.link_greeting import Greeting
 from broker.workers.link_values import CODEC
-from broker.workers.link_wire import LinkWire
 from broker.workers.node_links import NodeListener, connect_link
 from broker.workers.outbox import Outbox
 from broker.workers.placement import Placement
@@ -91,7 +90,6 @@ class Workers:
             )
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
-        self._silent_ms: dict[int, int] = {}
         self._wanted: dict[int, list[Answer[Link]]] = {}
         self._changed = asyncio.Event()
         self._are_begun = asyncio.Event()
@@ -326,27 +324,18 @@ class Workers:
             self._give_up_silent()
 
     def _give_up_silent(self) -> None:
-        """End the links from and to workers whose loops do not turn, so that nobody waits for them.
+        """End each link, from or to another worker, over which nothing comes any more, so that nobody waits
+        for what is not heard: that worker's loop does not turn, or the way of this connection is cut.
 
-        Each tells its load once a second and is answered. What counts is how often nothing came by the time
-        this loop looked: not how long it or the machine stood still.
+        Each end tells its load once a second and is answered. What counts is how often nothing came by the
+        time this loop looked: not how long it or the machine stood still.
         """
-        for number in self._others:
-            link = self._begun_links.get(number)
-            wires = [wire for wire in self._service.served if wire.number == number]
-            ends: list[LinkWire] = [*wires] if link is None else [link, *wires]
-            ends = [wire for wire in ends if wire.is_up]
-            is_heard = not ends or any(wire.is_heard for wire in ends)
-            for wire in ends:
-                wire.is_heard = False
-            self._silent_ms[number] = (
-                0 if is_heard else self._silent_ms.get(number, 0) + limits.WORKER_LOAD_INTERVAL_MS
-            )
-            if self._silent_ms[number] >= limits.WORKER_SILENT_MS_MAX:
-                _log.error("worker.silent", number=number, silent_ms=self._silent_ms.pop(number))
-                for wire in ends:
-                    if wire.transport is not None:
-                        wire.transport.abort()
+        for wire in [*self._begun_links.values(), *self._service.served]:
+            wire.silent_ms += limits.WORKER_LOAD_INTERVAL_MS
+            if wire.silent_ms > limits.WORKER_SILENT_MS_MAX and wire.transport is not None:
+                _log.error("worker.silent", number=wire.number, silent_ms=wire.silent_ms)
+                wire.silent_ms = 0
+                wire.transport.abort()
 
     def note_load(self, number: int, busy: float) -> None:
         """Note how busy another worker is. Called by it."""
