@@ -646,6 +646,7 @@ LINK_HELLO_BYTES_MAX: Final = 64 * KIB  # with the table of types; before it is 
 LINK_VALUE_DEPTH_MAX: Final = 100  # containers inside each other; those of AMQP 1.0 are less deep
 LINK_POLICIES_KEPT_MAX: Final = 256  # of queues, as they came from other workers
 LINK_REFUSED_PAUSE_S: Final = 5.0  # before a worker that takes no links from this release is asked again
+LINK_LEASE_LOOK_MS: Final = 50  # whether the lease is renewed without which nothing is listened to
 WORKERS_MEET_TIMEOUT_S: Final = 60  # for all workers to be there at a start
 WORKER_CONNECT_INTERVAL_MS: Final = 50
 WORKER_WAIT_MS: Final = 2_000  # for a worker that is started again, by what needs its queues

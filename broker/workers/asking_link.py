@@ -37,10 +37,22 @@ class Link(LinkWire):
     there once it says so. `flush_count` tells the turns apart, `flushed_count` are those of earlier
     ones. `unsent_bytes`: bodies that it has not answered for. Claims from `_next_claim` on have not come.
     `name` is that of the other worker in reasons.
+
+    `has_lease`: whether the lease of this node lasts. Else nothing is listened to, and what comes waits: who
+    was paused does not know how old it is, nor who has the shard by now.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, number: int, name: str = "") -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        number: int,
+        name: str = "",
+        has_lease: Callable[[], bool] | None = None,
+    ) -> None:
         super().__init__(loop, number)
+        self._has_lease = has_lease
+        self._held: list[bytes] = []
+        self._held_bytes = 0
         self.name = name or f"worker {number}"
         self.is_refused = False
         self._own: Greeting
@@ -348,6 +360,34 @@ class Link(LinkWire):
 
     # what comes
 
+    def data_received(self, data: bytes) -> None:
+        if self._has_lease is None or (not self._held and self._has_lease()):
+            super().data_received(data)
+            return
+        self.silent_ms = 0
+        if not self._held:
+            self._listen_soon()
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > limits.LINK_OUTPUT_BYTES_HIGH and self.transport is not None:
+            self.transport.pause_reading()
+
+    def _listen_soon(self) -> None:
+        self._loop.call_later(limits.LINK_LEASE_LOOK_MS / 1000, self._listen_again)
+
+    def _listen_again(self) -> None:
+        """Take what was held, once the lease is renewed."""
+        assert self._has_lease is not None
+        if not self.is_up:
+            return
+        if not self._has_lease():
+            self._listen_soon()
+            return
+        held, self._held, self._held_bytes = self._held, [], 0
+        super().data_received(b"".join(held))
+        if self.transport is not None:
+            self.transport.resume_reading()
+
     def take(self, kind: int, data: bytes, at: int, end: int) -> None:
         if kind == f.ACK:
             self._acked(f.ACK_FRAME.unpack_from(data, at)[2])
@@ -500,6 +540,7 @@ class Link(LinkWire):
     def connection_lost(self, error: Exception | None) -> None:
         """Note that the other worker is gone."""
         self.transport = None
+        self._held.clear()
         if not self._greeted.is_done:
             self._greeted.fail(self._lost())
         answers, self._answers = self._answers, {}

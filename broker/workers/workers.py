@@ -260,9 +260,11 @@ class Workers:
 
     async def _keep(self, number: int) -> None:
         """Keep a link to another worker, anew when that was started again."""
+        node = self._place.node
+        has_lease = None if node is None else lambda: self._clock.monotonic() < node.deadline()
         while True:
             lost = asyncio.Event()
-            link = Link(self._loop, number, self._name_of(number))
+            link = Link(self._loop, number, self._name_of(number), has_lease)
             link.on_lost = partial(self._lost, lost)
             link.on_progress = self._tell_progress
             self._begun_links[number] = link

@@ -1,14 +1,20 @@
-"""Links between nodes: what goes over one that is cut is refused in time, and goes on once healed."""
+"""Links between nodes: what goes over one that is cut is refused in time; nobody passes on what is old."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pika.exceptions import AMQPError, NackError
 
+from tests.crash.queue_clients import connected
 from tests.e2e import amqp
 from tests.nodes.node_cluster import NodeCluster, node_cluster
 from tests.storage_faults.s3 import ANSWERED, ASKED
@@ -81,3 +87,45 @@ def test_publish_over_a_link_that_swallows_it_is_refused_in_time_and_taken_once_
     began = time.monotonic()
     until(is_taken, HEALED_S_MAX)
     print(how, "healed after", time.monotonic() - began)
+
+
+def test_node_that_was_stopped_passes_on_nothing_of_an_owner_that_died_meanwhile(tmp_path: Path) -> None:
+    came: list[float] = []
+    is_over = threading.Event()
+    with node_cluster(tmp_path, shards=3) as cluster:
+        cluster.join(("a", "b", "c"), {})
+        cluster.until_owned("a", a=1, b=1, c=1)
+        publishing = connected(cluster.nodes["b"].amqp_port).channel()
+        publishing.queue_declare("work", durable=True)
+        consuming = connected(cluster.nodes["a"].amqp_port)
+        channel = consuming.channel()
+        channel.basic_consume("work", lambda *_: came.append(time.monotonic()), auto_ack=True)
+
+        def consume() -> None:
+            with suppress(AMQPError):
+                while not is_over.is_set():
+                    consuming.process_data_events(0.05)
+
+        def publish() -> None:
+            with suppress(AMQPError):
+                while not is_over.is_set():
+                    publishing.basic_publish("", "work", b"m")
+                    pass_time(0.002)
+
+        threads = [threading.Thread(target=work) for work in (consume, publish)]
+        for thread in threads:
+            thread.start()
+        until(lambda: came)
+        stopped = cluster.nodes["a"].process
+        assert stopped is not None
+        os.killpg(stopped.pid, signal.SIGSTOP)
+        pass_time(0.5)  # what the owner gives waits for the node that is stopped
+        cluster.nodes["b"].kill9()
+        pass_time(3 * cluster.lease_s)
+        resumed_s = time.monotonic()
+        os.killpg(stopped.pid, signal.SIGCONT)
+        pass_time(2)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert [at_s - resumed_s for at_s in came if at_s > resumed_s] == []

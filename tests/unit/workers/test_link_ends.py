@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -38,7 +39,7 @@ class Pipe:
         self.own: Any = None
         self.other: Any = None
         self.back: Pipe
-        self.is_over = False
+        self.is_over = self.is_paused = False
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
@@ -49,6 +50,12 @@ class Pipe:
 
     def is_closing(self) -> bool:
         return self.is_over
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def close(self) -> None:
         if not self.is_over:
@@ -77,7 +84,7 @@ class Queues:
 class Ends:
     """A link with both ends in this process; beside others of one `service` if that is given."""
 
-    def __init__(self, service: Service | None = None) -> None:
+    def __init__(self, service: Service | None = None, has_lease: Callable[[], bool] | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.queues = Queues()
         client = Mock()
@@ -87,7 +94,7 @@ class Ends:
             1, client, clock, {"queues": self.queues, "workers": Mock()}, Mock()
         )
         self.served = Served(loop, self.service)
-        self.link = Link(loop, 1)
+        self.link = Link(loop, 1, has_lease=has_lease)
         there, back = Pipe(loop), Pipe(loop)
         there.own = back.other = self.link
         there.other = back.own = self.served
@@ -435,3 +442,64 @@ async def test_delivery_too_large_for_a_frame_goes_in_several(monkeypatch, attem
     assert sink.deliver(Mock(no_ack=not has_claims), messages, claims)
     await turns()
     assert taken.given == [(n + 1 if has_claims else 0, body) for n, body in enumerate(bodies)]
+
+
+class Lease:
+    """Of the node that has the asking end."""
+
+    def __init__(self) -> None:
+        self.lasts = True
+
+    def __call__(self) -> bool:
+        return self.lasts
+
+
+async def test_what_comes_after_the_lease_ended_is_taken_in_order_once_that_is_renewed() -> None:
+    lease = Lease()
+    ends = Ends(has_lease=lease)
+    await ends.greet()
+    ends.queues.result = 1
+    lease.lasts = False
+    first, second = ends.link.call("queues", "look", "a"), ends.link.call("queues", "look", "b")
+    await turns()
+    third = ends.link.call("queues", "look", "c")
+    await asyncio.sleep(3 * limits.LINK_LEASE_LOOK_MS / 1000)
+    assert ends.queues.called == ["a", "b", "c"]
+    assert not any(answer.is_done for answer in (first, second, third))
+    lease.lasts = True
+    assert [await answer for answer in (third, second, first)] == [1, 1, 1]
+    assert await ends.link.call("queues", "look", "d") == 1
+
+
+async def test_what_came_after_the_lease_ended_is_dropped_with_the_link() -> None:
+    lease = Lease()
+    ends = Ends(has_lease=lease)
+    await ends.greet()
+    lease.lasts = False
+    answer = ends.link.call("queues", "look", "a")
+    await turns()
+    assert ends.link.transport is not None
+    ends.link.transport.abort()
+    await turns()
+    lease.lasts = True
+    with pytest.raises(WorkerLost):
+        await answer
+    await asyncio.sleep(2 * limits.LINK_LEASE_LOOK_MS / 1000)
+
+
+async def test_other_end_is_read_no_more_while_too_much_waits_for_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "LINK_OUTPUT_BYTES_HIGH", 1_000)
+    lease = Lease()
+    ends = Ends(has_lease=lease)
+    await ends.greet()
+    lease.lasts = False
+    ends.queues.result = "x" * 2_000
+    answer = ends.link.call("queues", "look", "a")
+    await turns()
+    pipe: Any = ends.link.transport
+    assert pipe.is_paused
+    lease.lasts = True
+    assert await answer == "x" * 2_000
+    assert not pipe.is_paused
