@@ -80,6 +80,7 @@ class _Talk(asyncio.Protocol):
         self._waiting = asyncio.get_running_loop().create_future()
         self._look()
         if self.transport.is_closing() and not self._waiting.done():
+            self._waiting = None
             raise ConnectionResetError("the other node ended the connection")
         await self._waiting
         self._waiting = None
