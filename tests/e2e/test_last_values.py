@@ -56,6 +56,22 @@ def test_what_a_consumer_holds_goes_when_it_comes_back(channel, amqp_connect, na
     assert amqp.count(channel, f"{name}-dead") == 0
 
 
+def test_what_has_a_newer_one_and_has_expired_is_no_dead_letter_as_a_consumer_waits_for_it(channel, name):
+    dead = f"{name}-dead"
+    channel.queue_declare(dead, durable=True)
+    more = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    declare(channel, name, **more)
+    say(channel, name, "a", "old")
+    held = amqp.get(channel, name, auto_ack=False)
+    assert held is not None
+    say(channel, name, "a", "new")
+    until(lambda: amqp.count(channel, dead) == 1)
+    channel.basic_consume(name, lambda *_: None)
+    channel.basic_nack(held.tag, requeue=True)
+    amqp.publish(channel, dead, "behind it")
+    assert drain(channel, dead) == ["new", "behind it"]
+
+
 def test_devices_publish_by_user_property_and_groups_each_have_the_newest(mqtt, channel, name):
     declare(channel, name)
     device, early = mqtt(), mqtt(manual_ack=True)

@@ -252,11 +252,11 @@ class LogRules(Level):
     def claims_again(self, cursor: Cursor, claim: Claim, now_ms: int) -> bool:
         if self.bytes is not None:
             self.bytes.of(cursor).remove(claim)
-        if has_expired(self.log.policy, claim.message, now_ms):
-            cursor.failures.discard(claim, EXPIRED, now_ms)
-            return False
         if self._last is not None and not self._last.claims_again(cursor, claim):
             cursor.failures.discard(claim, REPLACED, now_ms)
+            return False
+        if has_expired(self.log.policy, claim.message, now_ms):
+            cursor.failures.discard(claim, EXPIRED, now_ms)
             return False
         return True
 
