@@ -26,6 +26,10 @@ class Interruptions(MqttOperations):
     def do_restart(self, name: str, kill: bool = False) -> None:
         """The broker ends and comes back."""
 
+    @abstractmethod
+    def may_restart(self) -> None:
+        """Raise Skip where the broker may not end now."""
+
     def _cut(self, name: str, how: str, after_ms: int) -> None:
         began = time.time()
         time.sleep(after_ms / 1000)
@@ -45,8 +49,10 @@ class Interruptions(MqttOperations):
         else:
             self.do_restart("", kill=how == "kill")
 
-    def _lasting(self, name: str) -> int:
+    def _to_be_cut(self, name: str, how: str) -> int:
         """The version of a client whose session lasts, and that has no will in the way."""
+        if how != "drop":
+            self.may_restart()
         client = self.need_mqtt(name)
         if not self.sessions.sessions[name].lasting or name in self.wills.connected:
             raise Skip
@@ -58,7 +64,7 @@ class Interruptions(MqttOperations):
         self, name: str, topic: str, qos: int = 2, how: str = "drop", at: str = SENT, after_ms: int = 0
     ) -> None:
         """Publish, be cut off, come back and finish: at QoS 2 it is there once, at QoS 1 once or twice."""
-        version = self._lasting(name)
+        version = self._to_be_cut(name, how)
         route = self.routes.route("amq.topic", [topic.replace("/", ".")], {}, set(self.queues.queues))
         if self.sessions.verdict(route.topics, qos) != "take" or any(
             self.queues.queues[q].verdict(time.time()) != "take" for q in route.queues
@@ -112,7 +118,7 @@ class Interruptions(MqttOperations):
         self, name: str, topic: str, qos: int = 1, how: str = "drop", after_ms: int = 0, handling: int = 0
     ) -> None:
         """Send SUBSCRIBE, be cut off, come back and subscribe again."""
-        version = self._lasting(name)
+        version = self._to_be_cut(name, how)
         options = qos | (handling << 4 if version == 5 else 0)
         session = self.sessions.sessions[name]
         known = {id(copy) for copy in session.pending}

@@ -89,6 +89,11 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
         except (Gone, Silent):
             pass
 
+    def may_restart(self) -> None:
+        """Not while there is a virtual host beside, whose world does not follow it."""
+        if self.beside is not None:
+            raise Skip
+
     def do_restart(
         self, name: str, kill: bool = False, verify: bool = False, during: dict[str, Any] | None = None
     ) -> None:
@@ -97,8 +102,7 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
         `during`: a client publishes meanwhile, so that it is killed with publishes under way. `verify`: have
         the store verified before the start.
         """
-        if self.beside is not None:
-            raise Skip
+        self.may_restart()
         self._feed()
         flood = self._flood(during) if kill and during else None
         ends = time.time()
