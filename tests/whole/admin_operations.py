@@ -42,8 +42,7 @@ class AdminOperations(HttpOperations):
         now = time.time()
         self.queues.advance(now)
         for item in group.items:
-            is_late = item.sure() and not item.there(now)
-            if item.state == READY and (is_late or self.queues.may_come_yet(item, now)):
+            if item.state == READY and (item.is_late(now) or self.queues.may_come_yet(item, now)):
                 item.required = False  # it may have come due a moment later, or comes later
             elif item.state == READY:
                 item.state, item.required, item.either = DONE, False, None

@@ -74,8 +74,9 @@ class Either:
 class Item:
     """A message in a group of a queue. `place`: what orders it; `loose`: its place is not known exactly;
     `is_purged`: it may have been delivered before its queue was purged in this step; `is_untried`: it returns
-    as if nobody had been given it; `comes_late`: it may not be there yet; `may_give_way`: it
-    may have given way to newer ones, and is where these go then, in the queues of that time (`ways`).
+    as if nobody had been given it; `comes_late`: it may not be there yet; `due`: when it comes into its
+    queue, if it was delayed; `may_give_way`: it may have given way to newer ones, and is where these go then,
+    in the queues of that time (`ways`).
     """
 
     message: Message
@@ -93,6 +94,7 @@ class Item:
     expires: float | None = None
     own_expires: float | None = None  # without its queue's TTL
     not_before: float = 0.0
+    due: float = 0.0
     is_over: bool = False
     is_returning: bool = False
     is_purged: bool = False
@@ -121,7 +123,8 @@ class Item:
             loose=self.loose,
             expires=self.expires,
             own_expires=self.own_expires,
-            not_before=0.0 if self.attempts[1] else self.not_before,  # not before its next attempt there
+            not_before=0.0 if self.attempts[0] else self.due,  # its next attempt there is none of this group
+            due=self.due,
             deaths=self.deaths,
             entry=self.entry,
         )
@@ -132,9 +135,13 @@ class Item:
     def sure(self) -> bool:
         return self.required and self.either is None
 
+    def is_late(self, now: float) -> bool:
+        """Whether it may not be in its queue yet: what was scheduled may be a little late."""
+        return bool(self.not_before) and now <= self.not_before + LATE_S
+
     def there(self, now: float) -> bool:
-        """Whether it is surely in its queue by now: what was scheduled may be a little late."""
-        return self.sure() and (not self.not_before or now > self.not_before + LATE_S)
+        """Whether it is surely in its queue by now."""
+        return self.sure() and not self.is_late(now)
 
     def there_and_alive(self, now: float) -> bool:
         return self.there(now) and (self.expires is None or now < self.expires - EARLY_S)
@@ -516,7 +523,7 @@ class Queues:
         for item in [item for group in queue.groups.values() for item in group.items]:
             if item in made or item.message.headers.get("h") != value or item.state == DONE:
                 continue
-            is_late = item.not_before and now <= item.not_before + LATE_S
+            is_late = item.is_late(now)
             if is_late:  # it may be the newer one
                 for one in made:
                     one.required, one.may_be_replaced = False, True
@@ -808,7 +815,7 @@ class Queues:
                     queue.scheduled.remove((due, item))
                     made = self.append(queue, item.message, due, required=item.required, loose=True)
                     for entered in made:
-                        entered.not_before = item.not_before
+                        entered.not_before = entered.due = item.not_before
             for group in list(queue.groups.values()):
                 if group.too_long:
                     group.too_long = False
@@ -1004,8 +1011,8 @@ class Queues:
         for group in queue.groups.values():
             for item in list(group.items):
                 if item.state == READY:
-                    is_late = item.not_before and now <= item.not_before + LATE_S
-                    if is_late or (item.comes_late and not item.sure()) or self.may_come_yet(item, now):
+                    is_late = item.is_late(now) or (item.comes_late and not item.sure())
+                    if is_late or self.may_come_yet(item, now):
                         item.required = False  # it may have come a moment after the purge, or comes later
                         if item.either is not None:
                             item.either.required = False
