@@ -141,6 +141,8 @@ class HttpOperations(World):
         queue = self.open_queue(q)
         self.expect((200, 204), "POST", f"/api/v1/queues/{q}/pause", {"publish": publish, "deliver": deliver})
         both = not publish and not deliver
+        self._barrier()
+        self._feed()  # what came due just before was sent before
         queue.no_publish = queue.no_publish or publish or both
         queue.no_deliver = queue.no_deliver or deliver or both
 
