@@ -13,6 +13,7 @@ from broker.workers.sharded_flow import (
     ShardedTurns,
 )
 from broker.workers.sharded_queues import (
+    AskedQueues,
     Neighbours,
     OwnExchanges,
     OwnQueues,
@@ -29,8 +30,10 @@ class ShardedClient(ShardClient):
         vars(self).update(vars(local))
         self.own_queues = OwnQueues(local.queues, neighbours.directory)
         self.own_exchanges = OwnExchanges(local.exchanges, local.shard, neighbours.directory)
+        queues = ShardedQueues(local.queues, self.own_queues, neighbours)
+        self.asked_queues = AskedQueues(self.own_queues, queues)
         parts: dict[str, Any] = {
-            "queues": ShardedQueues(local.queues, self.own_queues, neighbours),
+            "queues": queues,
             "exchanges": ShardedExchanges(local.exchanges, self.own_exchanges, neighbours),
             "consuming": ShardedConsuming(local.consuming, local.shard, neighbours),
             "turns": ShardedTurns(local.turns, neighbours),

@@ -122,6 +122,14 @@ class ShardedQueues:
         worker = self._neighbours.number if is_passing else self._neighbours.placement.choose()
         return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
 
+    def declare_here(self, declaration: QueueDeclaration, caller: str) -> Answer[QueueStatus]:
+        """Declare a queue for another worker, which takes it to be at this one, or to be made here."""
+        name = declaration.name
+        if is_own_name(name) or self._is_here(name):
+            return self._own.declare(declaration, caller)
+        worker = self._neighbours.number
+        return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
+
     def _is_here(self, name: str) -> bool:
         return self._local.exists(name).result()
 
@@ -227,6 +235,21 @@ class ShardedQueues:
             except WorkerLost:
                 pass  # that worker is gone, and is started again
         return found
+
+
+class AskedQueues:
+    """The queues of this worker, for the others: what one knows of them may not be so any more."""
+
+    def __init__(self, own: OwnQueues, queues: ShardedQueues) -> None:
+        self._own = own
+        self._queues = queues
+
+    def declare(self, declaration: QueueDeclaration, caller: str = OPERATOR) -> Answer[QueueStatus]:
+        """See `QueueClient`."""
+        return self._queues.declare_here(declaration, caller)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
 
 
 class ShardedExchanges:

@@ -170,6 +170,7 @@ class Directory:
                 if (binding.source, queue.name, binding.key, repr(binding.arguments)) not in bound:
                     self._queues.exchanges.unbind(self._queues.exchanges.find(binding.source), binding)
         self.note(shard, facts)
+        self._release_where(lambda maker, by: by == shard)  # over a link that ended: it would be among them
 
     def note(self, shard: int, facts: Iterable[Fact]) -> None:
         """Note what changed at another worker, in order."""
@@ -235,30 +236,32 @@ class Directory:
     # names
 
     def reserve(self, name: str, worker: int, asker: int) -> int:
-        """Say which worker makes the queue of a name: that which is named first, unless it is there."""
+        """Say which worker makes the queue of a name: that which is named first, unless it is there. One that
+        hears so of itself makes it at once, and tells.
+        """
         if name in self._queues:
             return self._number
         queue = self._queues.foreign.get(name)
         if queue is not None:
             return queue.shard
-        return self._reserved.setdefault(name, (worker, asker))[0]
+        maker, by = self._reserved.setdefault(name, (worker, asker))
+        if maker == asker != by:
+            self._reserved[name] = maker, asker
+        return maker
 
     def release(self, name: str, worker: int) -> None:
         """Let others make the queue of a name: that worker did not."""
         if self._reserved.get(name, (-1, -1))[0] == worker:
             del self._reserved[name]
 
-    def release_all(self, worker: int) -> None:
-        """Do as `release`, for all names: the worker is gone."""
-        for name in [name for name, (by, _) in self._reserved.items() if by == worker]:
-            del self._reserved[name]
-
     def asks_no_more(self, asker: int) -> None:
-        """Do as `release`, for all names that a worker was to make, or wanted made here: its link ended, and
-        what it did not say over that it does not say any more.
+        """Do as `release`, for all names that a worker asked for: its link ended. But where it was to make
+        the queue itself that may be there, which it tells over the next link.
         """
-        self.release_all(asker)
-        for name in [name for name, by in self._reserved.items() if by == (self._number, asker)]:
+        self._release_where(lambda maker, by: by == asker != maker)
+
+    def _release_where(self, is_it: Callable[[int, int], bool]) -> None:
+        for name in [name for name, told in self._reserved.items() if is_it(*told)]:
             del self._reserved[name]
 
 

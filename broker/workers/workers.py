@@ -97,7 +97,7 @@ class Workers:
     def _served_parts(self, local: ShardClient) -> dict[str, Any]:
         """Return what other workers may call here, by name."""
         return {
-            "queues": self.client.own_queues,
+            "queues": self.client.asked_queues,
             "exchanges": self.client.exchanges,
             "own_exchanges": self.client.own_exchanges,
             "groups": local.groups,
@@ -352,7 +352,6 @@ class Workers:
         self.directory.end(link)
         self.shared.end(link)
         self._quotas.forget(link.number)
-        self.directory.release_all(link.number)
         self.topics.lost(link.number)
         self.placement.forget(link.number)
         lost.set()

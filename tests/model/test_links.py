@@ -11,12 +11,13 @@ import pytest
 
 from broker.engine.answers import Answer
 from broker.http.station import Station
+from broker.workers.sharded_queues import judge_of
 from queue_manager.api import QueueDeclaration
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from tests.model.link_clients import Channel, UpTo
 from tests.model.link_oracle import Ledger, QueueModel
-from tests.model.link_world import Node, SlowStore, World, left_over, world_of
+from tests.model.link_world import COUNT, Node, SlowStore, World, left_over, world_of
 
 POLICY = QueuePolicy(visibility_timeout_ms=30_000, message_bytes_max=1 << 20, done_retention_ms=0)
 A_WHILE_S = 0.5
@@ -330,6 +331,87 @@ def test_others_may_make_a_queue_elsewhere_whose_maker_was_asked_for_over_a_link
         await here.within(link.call, "directory", "reserve", "q", there.number, here.number)
         assert there.workers.directory.reserve("q", 2, 2) == there.number
         world.cut_between(here, there)
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        assert there.workers.directory.reserve("q", 2, 2) == 2
+
+    run(world, work())
+
+
+def owners(world: World, name: str) -> list[int]:
+    """The workers that have a queue of that name."""
+    return [node.number for node in world.nodes if name in node.shard.manager.queues]
+
+
+def declaring(node: Node, name: str) -> Answer[Any]:
+    """Declare a queue as a client of a worker does; gives the answer to come."""
+    declaration = QueueDeclaration(name=name, durable=True, policy=POLICY)
+    answer: Answer[Any] = node.within(node.client.queues.declare, declaration)
+    node.want_settle_within()
+    return answer
+
+
+async def told_to_make(maker: Node, judge: Node) -> str:
+    """Have a worker hear that it is the one to make a queue; gives its name."""
+    name = next(f"q{number}" for number in range(99) if judge_of(f"q{number}", COUNT) == judge.number)
+    link = maker.workers.link(judge.number)
+    assert await maker.within(link.call, "directory", "reserve", name, maker.number, maker.number) == 1
+    return name
+
+
+def test_a_queue_is_made_once_though_the_judge_of_its_name_loses_its_link_to_the_maker(world: World) -> None:
+    async def work() -> None:
+        judge, maker, other = world.nodes
+        name = await told_to_make(maker, judge)
+        world.cut_between(judge, maker)
+        await asyncio.sleep(0.0001)
+        await declaring(other, name)
+        await declared(maker, name)  # as if it had heard only now
+        await asyncio.sleep(A_WHILE_S)
+        assert owners(world, name) == [maker.number]
+
+    run(world, work())
+
+
+def test_a_queue_is_made_once_though_its_maker_loses_its_links_before_others_hear_of_it(world: World) -> None:
+    async def work() -> None:
+        judge, maker, other = world.nodes
+        name = await told_to_make(maker, judge)
+        for wire in list(world.loop.wires):
+            if wire.ends[0].owner is maker:
+                wire.ends[1].abort()  # whose end hears of it first
+        made = world.loop.create_task(declared(maker, name))
+        await asyncio.sleep(0.0001)
+        await declaring(other, name)
+        await made
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        assert owners(world, name) == [maker.number]
+
+    run(world, work())
+
+
+def test_a_queue_that_was_made_elsewhere_meanwhile_is_not_made_for_who_does_not_know_that(
+    world: World,
+) -> None:
+    async def work() -> None:
+        here, there, other = world.nodes
+        await declared(other, "q")
+        declaration = QueueDeclaration(name="q", durable=True, policy=POLICY)
+        await here.within(here.workers.link(there.number).call, "queues", "declare", declaration)
+        assert owners(world, "q") == [other.number]
+
+    run(world, work())
+
+
+def test_a_name_is_free_again_once_its_maker_tells_all_it_has_over_a_new_link(world: World) -> None:
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        link = here.workers.link(there.number)
+        await here.within(link.call, "directory", "reserve", "q", here.number, here.number)
+        world.cut_between(here, there)
+        await asyncio.sleep(0)
+        assert there.workers.directory.reserve("q", 2, 2) == here.number
         await world.ready()
         await asyncio.sleep(A_WHILE_S)
         assert there.workers.directory.reserve("q", 2, 2) == 2
