@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from queue_manager.effective_policy import NONE as NO_POLICIES
+from queue_manager.effective_policy import Policy
 from queue_manager.manager import QueueManager
 from queue_manager.policy import QueuePolicy
 from queue_manager.routing.exchange import ExchangeDefinition
@@ -145,3 +147,31 @@ def test_a_follower_hears_of_the_own_queues_alone(manager: QueueManager) -> None
     exchanges.bind(exchanges.find("x"), manager.queues.foreign["other"], "b", {})
     manager.queues.delete(queue, 0)
     assert follower.told == ["changed q", "bound a", "unbound a", "gone q"]
+
+
+@pytest.mark.parametrize("is_operator", [False, True])
+@pytest.mark.parametrize("is_set_before", [False, True])
+def test_what_another_shard_is_owed_follows_no_policy(
+    manager: QueueManager, *, is_set_before: bool, is_operator: bool
+) -> None:
+    settings = {"depth_max": 1, "message_ttl_ms": 1, "dead_letter": "elsewhere", "expires_ms": 1}
+    policy = Policy(
+        vhost="/",
+        name="all",
+        pattern=".*",
+        apply_to="all",
+        priority=9,
+        definition=settings,
+        settings=settings,
+        is_operator=is_operator,
+    )
+    if is_set_before:
+        manager.queues.set_policy(policy)
+    owed = QueueDefinition("amq.outbox.0.dead", durable=True, policy=POLICY, is_server_named=True)
+    beside = QueueDefinition("beside", durable=True, policy=POLICY)
+    outbox, other = [manager.queues.declare(definition, 0) for definition in (owed, beside)]
+    if not is_set_before:
+        manager.queues.set_policy(policy)
+    assert outbox.policy == POLICY
+    assert other.policy.depth_max == other.policy.message_ttl_ms == 1
+    assert manager.queues.policies_of(outbox) == NO_POLICIES
