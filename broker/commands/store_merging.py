@@ -12,7 +12,9 @@ from rich.console import Console
 from broker.commands.http_api import AsJson
 from broker.commands.printing import print_json
 from broker.commands.stored_data import Config, Storage, done, stored
+from config import limits
 from config.settings import StorageSettings
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from broker.engine.merging.shard_merge import Moved
@@ -45,6 +47,8 @@ async def _merge(settings: StorageSettings) -> list[Moved]:
     from storage.shards import shards_of
 
     with Console(stderr=True).status("reading") as status:
+        if settings.is_remote:
+            await _refuse_nodes(settings)
         await (await open_read_only(settings, status.update)).close()  # refuses where there is no storage
         target = await open_store(settings, tell=status.update)
         try:
@@ -56,6 +60,19 @@ async def _merge(settings: StorageSettings) -> list[Moved]:
         finally:
             await target.close()
     return [moved for moved in found if moved is not None]
+
+
+async def _refuse_nodes(settings: StorageSettings) -> None:
+    """Raise StorageError if the shards of a storage are those of nodes: each of them is of one node."""
+    from broker.nodes.node_keeper import FOLDER
+    from broker.nodes.shard_map import MAP_KEY
+    from storage.object_records import ObjectRecords
+
+    if await ObjectRecords(settings.url, FOLDER, limits.STORE_CALL_TIMEOUT_S).get(MAP_KEY) is not None:
+        raise StorageError(
+            f"opening: {settings.url} is the storage of nodes (cluster.listen): each shard is of one of them,"
+            " and they have as many for ever; those of workers can be merged"
+        )
 
 
 async def _merge_one(settings: StorageSettings, target: Store, number: int, tell: Doing) -> Moved | None:

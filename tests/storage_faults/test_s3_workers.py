@@ -1,5 +1,6 @@
 """Brokers of several workers on an object store: a shard for each below one URL."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from broker.nodes.node_keeper import FOLDER
+from broker.nodes.shard_map import MAP_KEY
+from storage.object_records import ObjectRecords
 from tests.e2e import amqp
 from tests.e2e.broker_process import WORKING_DIRECTORY, BrokerFailed, BrokerProcess, command_line
 from tests.storage_faults.s3 import BUCKET, s3_endpoint
@@ -113,3 +117,19 @@ def test_shards_are_merged_where_they_are_and_the_others_left_empty(broker_on_s3
             assert got is not None
             assert got.body == b"m%d" % number
         assert broker.stop() == 0
+
+
+def test_shards_of_nodes_are_not_merged(broker_on_s3, monkeypatch):
+    broker = broker_on_s3({})
+    for name, value in broker.environment.items():
+        monkeypatch.setenv(name, value)
+    asyncio.run(ObjectRecords(broker.storage, FOLDER, 10).put(MAP_KEY, b"{}", None))
+    done = subprocess.run(
+        command_line("store", "merge", "--storage", broker.storage),
+        cwd=WORKING_DIRECTORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "is the storage of nodes (cluster.listen)" in " ".join(done.stderr.split())
