@@ -27,6 +27,7 @@ from tests.whole.whole import Whole
 from tests.whole.world import Operation
 
 VERIFY_EVERY = 500
+STOP_TIMEOUT_S = 60.0  # beside much other work
 MEMORY = Path("/dev/shm")
 
 
@@ -94,7 +95,7 @@ class Host:
         found = None
         for broker in brokers.values():
             if broker.alive:
-                status = broker.stop()
+                status = broker.stop(STOP_TIMEOUT_S)
                 found = found or (f"exit status {status}" if status else left_in_store(broker.storage))
             shutil.rmtree(broker.directory, ignore_errors=True)
         return found
