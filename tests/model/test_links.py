@@ -322,6 +322,32 @@ def test_a_consumer_whose_end_crosses_that_of_its_queue_leaves_no_claims(world: 
     run(world, work())
 
 
+def test_what_came_over_a_link_that_was_cut_is_settled_over_no_other_one(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"first"])
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.pull, "q", no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        (former,) = client.channel.holds
+        world.cut_between(here, there)
+        await asyncio.sleep(0.0001)
+        await world.ready()
+        client.do(client.channel.pull, "q", no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        assert len(client.channel.holds) == 2
+        client.do(client.channel.settle, "ack", [former])
+        client.do(client.channel.close)
+        await asyncio.sleep(A_WHILE_S)
+        assert await Client(there, ledger).take("q") == b"first"
+
+    run(world, work())
+
+
 def test_others_may_make_a_queue_elsewhere_whose_maker_was_asked_for_over_a_link_that_ended(
     world: World,
 ) -> None:
