@@ -443,3 +443,15 @@ def test_a_name_is_free_again_once_its_maker_tells_all_it_has_over_a_new_link(wo
         assert there.workers.directory.reserve("q", 2, 2) == 2
 
     run(world, work())
+
+
+def test_a_queue_that_its_maker_was_asked_for_is_made_there_though_who_asked_is_gone(world: World) -> None:
+    async def work() -> None:
+        judge, maker, asker = world.nodes
+        directory = judge.workers.directory
+        assert directory.reserve("q", maker.number, asker.number) == maker.number
+        assert directory.reserve("q", maker.number, maker.number) == maker.number  # it makes it at once
+        directory.asks_no_more(asker.number)
+        assert directory.reserve("q", asker.number, asker.number) == maker.number
+
+    run(world, work())

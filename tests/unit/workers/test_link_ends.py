@@ -22,6 +22,7 @@ from broker.workers.asking_link import Link
 from broker.workers.link_codec import Codec, NotCarried, Unreadable
 from broker.workers.link_greeting import LINK_VERSION, Greeting, LinkRefused, agreed, heard
 from broker.workers.link_values import CARRIED, CODEC, ERRORS
+from broker.workers.remote_consumers import RemoteGroup
 from broker.workers.serving_link import LinkSink, Served, Service
 from config import limits
 from queue_manager.model import Message
@@ -503,3 +504,48 @@ async def test_other_end_is_read_no_more_while_too_much_waits_for_the_lease(
     lease.lasts = True
     assert await answer == "x" * 2_000
     assert not pipe.is_paused
+
+
+# a link that is full
+
+
+async def consumers_of(ends: Ends, count: int) -> list[Any]:
+    """Consumers of another worker, as the core of this one has them."""
+    made = [Mock(group=RemoteGroup("", "", "q", "", True)) for _ in range(count)]
+    consuming: Any = ends.served.client.consuming
+    consuming.subscribe.side_effect = made
+    consuming.primary_group.return_value = ""
+    consuming.find.return_value.durable = True
+    options = {"is_activity_told": False, "has_link_credit": False}
+    for _ in made:
+        await ends.link.subscribe(Mock(), f.SUBSCRIBE, "q", "", "#", options)
+    return made
+
+
+async def test_consumers_wait_while_a_link_takes_no_more_and_who_was_paused_before_does_so_behind_it():
+    ends = await greeted()
+    consumer, paused = await consumers_of(ends, 2)
+    ends.link.tell(2, f.PAUSE)
+    await turns()
+    ends.served.pause_writing()
+    assert (consumer.pause.call_count, paused.pause.call_count) == (1, 2)
+    ends.served.resume_writing()
+    consumer.resume.assert_called_once_with()
+    paused.resume.assert_not_called()
+    consuming: Any = ends.served.client.consuming
+    consuming.wake.assert_called_once_with(consumer)
+
+
+async def test_consumer_that_comes_or_may_go_on_while_a_link_is_full_waits_for_it():
+    ends = await greeted()
+    (consumer,) = await consumers_of(ends, 1)
+    ends.served.pause_writing()
+    ends.link.tell(1, f.PAUSE)
+    ends.link.tell(1, f.RESUME)
+    (later,) = await consumers_of(ends, 1)
+    await turns()
+    later.pause.assert_called_once_with()
+    consumer.resume.assert_not_called()
+    ends.served.resume_writing()
+    consumer.resume.assert_called_once_with()
+    later.resume.assert_called_once_with()
