@@ -455,3 +455,17 @@ def test_a_queue_that_its_maker_was_asked_for_is_made_there_though_who_asked_is_
         assert directory.reserve("q", asker.number, asker.number) == maker.number
 
     run(world, work())
+
+
+def test_what_another_worker_has_not_answered_for_counts_with_what_is_not_durable(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        Client(here, ledger).publish(["q"], [b"x" * 700])
+        assert here.client.turns.uncommitted_bytes() >= 700
+        await asyncio.sleep(A_WHILE_S)
+        assert here.client.turns.uncommitted_bytes() == 0
+
+    run(world, work())
