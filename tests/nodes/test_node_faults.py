@@ -120,7 +120,7 @@ class Run:
         with closing(connected(self._cluster.nodes[name].amqp_port)) as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=200)
-            found = channel.consume(stream, arguments={STREAM_OFFSET: 0}, inactivity_timeout=2)
+            found = channel.consume(stream, arguments={STREAM_OFFSET: 0}, inactivity_timeout=0.5)
             for expected, (method, properties, body) in enumerate(found):
                 if method is None or body is None:
                     break

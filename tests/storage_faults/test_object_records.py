@@ -7,15 +7,16 @@ import pytest
 
 from storage.errors import StorageError, StoreUnavailable
 from storage.object_records import ObjectRecords
-from tests.storage_faults.s3 import ANSWERED, BUCKET, Way, s3_endpoint
+from tests.storage_faults.s3 import ANSWERED, BUCKET, s3_endpoint
+from tests.storage_faults.store_way import Doubt, StoreWay
 
 TIMEOUT_S = 0.5
 
 
 @pytest.fixture
-def way(monkeypatch) -> Iterator[Way]:
+def way(monkeypatch) -> Iterator[StoreWay]:
     with s3_endpoint() as environment:
-        way = Way(environment["AWS_ENDPOINT_URL"])
+        way = StoreWay(environment["AWS_ENDPOINT_URL"], "/cluster/")
         for name, value in (environment | {"AWS_ENDPOINT_URL": way.endpoint}).items():
             monkeypatch.setenv(name, value)
         yield way
@@ -71,6 +72,18 @@ async def test_put_whose_answer_is_lost_is_done_all_the_same(records, way):
     way.heal()
     assert await records.put("map", b"3", tag) is None
     assert (await records.get("map")).content == b"2"
+
+
+@pytest.mark.parametrize("doubt", Doubt)
+async def test_put_of_which_the_store_does_not_say_that_it_did_it_is_done_all_the_same(records, way, doubt):
+    tag = await records.put("map", b"1", None)
+    way.doubt = doubt
+    with pytest.raises(StoreUnavailable):
+        await records.put("map", b"2", tag)
+    assert await records.put("map", b"3", tag) is None, "what is refused is told"
+    way.heal()
+    assert (await records.get("map")).content == b"2"
+    assert [write.is_done for write in way.writes] == [True, True, False]
 
 
 async def test_store_without_the_bucket_says_so(way):
