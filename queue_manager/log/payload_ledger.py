@@ -22,16 +22,20 @@ class PayloadLedger(Generic[M]):
     are gone.
 
     `_gaps` are those of them that are written down, because no group could tell of them after a restart.
-    `want_trim` has the head looked at before the next commit.
+    `want_trim` has the head looked at before the next commit. `_unwritten` are shared payloads that were let
+    go of by commits that are not durable yet, which it waits for.
+
+    Implements `queue_manager.shard.commit.Waiter`.
     """
 
-    __slots__ = ("_gaps", "_log", "_members", "_want_trim", "released")
+    __slots__ = ("_gaps", "_log", "_members", "_unwritten", "_want_trim", "released")
 
     def __init__(self, log: QueueLog, members: Members[M], want_trim: Callable[[], None]) -> None:
         self._log = log
         self._members = members
         self._want_trim = want_trim
         self._gaps = RangeSet()
+        self._unwritten: list[list[Run]] = []
         self.released = RangeSet()
 
     # letting go
@@ -42,7 +46,25 @@ class PayloadLedger(Generic[M]):
 
     def release_shared(self, member: M, runs: list[Run], references: dict[int, int]) -> None:
         """Take back this queue's references to payloads; the last reference takes the payload with it."""
-        take_references(self._log.context.commit, self.release(member, runs), references)
+        gone, commit = self.release(member, runs), self._log.context.commit
+        take_references(commit, gone, references)
+        if gone:
+            self._unwritten.append(gone)
+            commit.wait(self, 0)
+
+    def committed(self, tokens: list[int]) -> None:
+        """See `Waiter`: one token for each time."""
+        del self._unwritten[: len(tokens)]
+
+    def let_go_lately(self) -> RangeSet:
+        """Return the IDs of shared payloads that this queue let go of, but of which records in the store may
+        tell still.
+        """
+        message_ids = RangeSet()
+        for runs in self._unwritten:
+            for _, first_id, count in runs:
+                message_ids.add(first_id, first_id + count)
+        return message_ids
 
     def release(self, member: M, runs: list[Run]) -> list[Run]:
         """Note that `member` needs these no more; give what the queue is to let go of now."""

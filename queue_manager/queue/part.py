@@ -10,7 +10,6 @@ from queue_manager.group.group import Group
 from queue_manager.group.keeper import Keeping
 from queue_manager.log.levels import first_offset, priority_of
 from queue_manager.log.queue_log import QueueLog
-from queue_manager.log.range_set import RangeSet
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.log.retention import Retention
 from queue_manager.model import Message, MessageBatch
@@ -344,8 +343,9 @@ class Part:
         kept_from = 0 if log.policy.stream else log.head_offset
         head_offset = min(kept_from, *purged, log.next_offset)
         released = self.retention.payloads.released.copy() if self.retention.is_known else None
+        let_go = self.retention.payloads.let_go_lately()
         queue_removal = QueueRemoval(
-            log.name, log.log_id, storage_ids, head_offset, released, RangeSet(), is_untouched=is_untouched
+            log.name, log.log_id, storage_ids, head_offset, released, let_go, is_untouched=is_untouched
         )
         if released is not None:
             for noted in self.retention.removals.take_noted():

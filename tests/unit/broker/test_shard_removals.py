@@ -71,6 +71,25 @@ def test_a_queue_purged_then_deleted(sweeps: int) -> None:
     drain(h)
 
 
+@pytest.mark.parametrize("commits", [0, 1, 2])
+def test_a_queue_deleted_right_after_the_purge_of_what_was_done(commits: int) -> None:
+    h = two_queues()
+    h.subscribe(queue(h, "one"), "a")
+    h.quiesce()
+    h.settle("ack", h.held_items()[:7])
+    h.commit(everything=True)
+    h.sweep()
+    for _ in range(commits):
+        h.commit(everything=False)
+    h.delete(queue(h, "one"))
+    sweep(h)
+    h.crash()
+    h.subscribe(queue(h, "two"))
+    h.quiesce()
+    assert len(h.held_items()) == 20
+    drain(h)
+
+
 def test_a_message_failed_in_two_groups_is_one_reference() -> None:
     h = two_queues()
     h.subscribe(queue(h, "one"), "a")
