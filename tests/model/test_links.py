@@ -12,7 +12,7 @@ import pytest
 from broker.engine.answers import Answer
 from broker.http.station import Station
 from broker.workers.sharded_queues import judge_of
-from queue_manager.api import QueueDeclaration
+from queue_manager.api import BindingDefinition, QueueDeclaration
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from tests.model.link_clients import Channel, UpTo
@@ -467,5 +467,31 @@ def test_what_another_worker_has_not_answered_for_counts_with_what_is_not_durabl
         assert here.client.turns.uncommitted_bytes() >= 700
         await asyncio.sleep(A_WHILE_S)
         assert here.client.turns.uncommitted_bytes() == 0
+
+    run(world, work())
+
+
+def test_a_binding_that_was_undone_while_a_link_was_down_leads_to_nothing(world: World) -> None:
+    binding = BindingDefinition(
+        source="amq.direct", destination="q", destination_type="queue", routing_key="red", arguments={}
+    )
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+
+        def targets() -> Any:
+            return here.client.publishing.through("amq.direct", ["red"], dict)
+
+        await declared(there, "q")
+        there.within(there.client.exchanges.bind, binding)
+        there.want_settle_within()
+        await asyncio.sleep(A_WHILE_S)
+        assert targets()
+        world.cut_between(there, here)
+        there.within(there.client.exchanges.unbind, binding)
+        there.want_settle_within()
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        assert not targets()
 
     run(world, work())

@@ -24,9 +24,11 @@ from broker.workers.link_greeting import LINK_VERSION, Greeting, LinkRefused, ag
 from broker.workers.link_values import CARRIED, CODEC, ERRORS
 from broker.workers.remote_consumers import RemoteGroup
 from broker.workers.serving_link import LinkSink, Served, Service
+from broker.workers.waits import Entry, Gate, Part
 from config import limits
 from queue_manager.model import Message
 from queue_manager.options import PublishOptions
+from queue_manager.outcomes import REFUSED_LOST
 from queue_manager.routing.plan import PublishPlan
 from storage.envelope import EnvelopeTemplate
 from storage.errors import CorruptRecord
@@ -549,3 +551,33 @@ async def test_consumer_that_comes_or_may_go_on_while_a_link_is_full_waits_for_i
     ends.served.resume_writing()
     consumer.resume.assert_called_once_with()
     later.resume.assert_called_once_with()
+
+
+# what comes too late
+
+
+async def test_what_is_waited_for_of_a_link_that_is_gone_is_refused():
+    ends = await greeted()
+    ends.served.transport.close()
+    await turns()
+    waiter = Mock()
+    gate = Gate(waiter, {})
+    entry = Entry(gate, [7], -1)
+    gate.entries.append(entry)
+    ends.link.wait(Part(entry, 1, 1, (7,)))
+    await turns()
+    waiter.refused.assert_called_once_with((7,), REFUSED_LOST)
+    waiter.committed.assert_called_once_with([7])
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_what_is_on_its_way_to_a_consumer_that_ended_returns_without_an_attempt(attempts):
+    ends = await greeted()
+    client: Any = ends.served.client
+    client.consuming.failed_attempts.return_value = None
+    template = EnvelopeTemplate("t")
+    messages = [Message(10 + n, 20 + n, b"x", template, 7) for n in range(2)]
+    claims: Any = [Mock(attempts=attempts) for _ in messages]
+    assert LinkSink(ends.served, 4).deliver(Mock(no_ack=False), messages, claims)
+    await turns()
+    client.settling.unclaim.assert_called_once_with(claims, 0)
