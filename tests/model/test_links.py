@@ -495,3 +495,24 @@ def test_a_binding_that_was_undone_while_a_link_was_down_leads_to_nothing(world:
         assert not targets()
 
     run(world, work())
+
+
+def test_publishes_of_a_plan_that_is_aimed_elsewhere_go_there_at_another_worker_too(world: World) -> None:
+    ledger = ledger_of("q", "r")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        for name in ("q", "r"):
+            await declared(there, name)
+        client, other = Client(here, ledger), Client(there, ledger)
+        publishing = here.client.publishing
+        plan = publishing.plan("k", 1, b"", True)
+        for name in ("q", "r"):
+            publishing.aim(plan, publishing.named(name))
+            client.do(client.channel.publish, plan, [name.encode()])
+            await asyncio.sleep(A_WHILE_S)
+        for name in ("q", "r"):
+            assert await other.take(name) == name.encode()
+            assert await other.take(name) is None
+
+    run(world, work())
