@@ -114,9 +114,11 @@ class Station:
         self._former = [one for one in (*self._former, waiter) if one.held_count]
 
     def give_back(self, found: Sequence[Delivery]) -> None:
-        """Return messages to their places at once: nobody is there any more to be given them."""
+        """Return messages to their places at once: nobody is there any more to be given them, which is no
+        attempt.
+        """
         claims = [claim for _, claim in found]
-        self._client.settling.requeue(claims, self._hub.clock.now_ms(), delay_ms=0)
+        self._client.settling.release(claims, self._hub.clock.now_ms(), delay_ms=0)
         self.count_credit()
         self._hub.settle_turn()
 

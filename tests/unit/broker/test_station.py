@@ -75,7 +75,22 @@ async def test_message_of_a_request_that_ends_meanwhile_is_back_at_once(
         await poll
     assert await counts(broker) == (1, 0)
     [(message, claim)] = await station.fetch(1)
-    assert (message.body, claim.attempts) == (b"hello", 2)
+    assert (message.body, claim.attempts) == (b"hello", 1)  # nobody was given it before
+
+
+async def test_message_that_comes_when_the_request_has_just_ended_was_not_tried(
+    broker: Broker, station: Station
+) -> None:
+    poll = asyncio.create_task(station.wait(60))
+    await until_waiting(station)
+    poll.cancel()
+    arrive(broker)
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+    await turns()
+    assert await counts(broker) == (1, 0)
+    [(message, claim)] = await station.fetch(1)
+    assert (message.body, claim.attempts) == (b"hello", 1)
 
 
 async def test_it_goes_to_the_next_request_that_waits(broker: Broker, station: Station) -> None:
