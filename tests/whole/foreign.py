@@ -16,6 +16,7 @@ as short as it gets. What is left out here, because it is known to differ and ea
   Size has neither;
 - RabbitMQ's classic queues tell no x-delivery-count, and a dead letter is `redelivered` as its original was;
 - RabbitMQ routes what a transaction publishes at the publish; here nothing changes before the commit;
+- RabbitMQ drops the head also of the highest priority for what is of the lowest;
 - RabbitMQ refuses `exclusive` where the queue has a single active consumer (403);
 - RabbitMQ takes a mandatory reply as routed, also where the requester is gone.
 """
@@ -100,6 +101,11 @@ class Foreign(Whole):
 
     def do_counts(self, name: str, q: str) -> None:
         raise Skip
+
+    def do_declare(self, name: str, q: str, *arguments: Any, **wanted: Any) -> None:
+        if wanted.get("max_length") is not None and wanted.get("overflow", "drop-head") == "drop-head":
+            wanted.pop("max_priority", None)
+        super().do_declare(name, q, *arguments, **wanted)
 
     def do_consume(self, name: str, q: str, *arguments: Any, **options: Any) -> Any:
         queue = self.queues.queues.get(q)
