@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from broker.admin.reloading import merged
@@ -107,7 +106,7 @@ class Common:
 
         return Supervisor(
             (), self._work, self._on_serving, self._reload, ports.leave_ports, self._manager, tell_failure,
-            Node(partial(keep, self.settings), place_of(KEEPER, 0, 0), place_of),
+            Node(self._keep, place_of(KEEPER, 0, 0), place_of),
         )  # fmt: skip
 
     def _work(self, place: WorkerPlace, outside: Supervised) -> int:
@@ -116,6 +115,11 @@ class Common:
         if place.node is not None:
             outside.turned = broker.turned_s
         return self._run(broker, outside)
+
+    def _keep(self, place: WorkerPlace, outside: Supervised) -> int:
+        from broker.http.shardless import ShardlessHttp  # in its process only
+
+        return keep(self._at_ports(self.settings), ShardlessHttp, place, outside)
 
     def _at_ports(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"listeners": self._ports.in_settings(settings.listeners)})

@@ -12,9 +12,13 @@ from queue_manager.errors import InvalidArgument
 class Told(Protocol):
     """What the keeper of this node told."""
 
-    view: Mapping[str, Any]
-    wish: Callable[[Mapping[str, object]], None]
-    """Tells the keeper what is wanted of nodes."""
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """What it told of nodes and shards."""
+
+    @property
+    def wish(self) -> Callable[[Mapping[str, object]], None]:
+        """Tells the keeper what is wanted of nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

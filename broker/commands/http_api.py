@@ -6,9 +6,10 @@ import inspect
 import json
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     import httpx  # brings much along: imported once a broker is to be asked
     from pydantic import SecretStr
 
-T = TypeVar("T")
 
 EXIT_UNREACHABLE: Final = 3
 TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 5.0  # before another of several brokers is tried
 PROBE_TIMEOUT_S: Final = 2.0
+RETRY_S: Final = 0.2
+_UNAVAILABLE: Final = 503
 
 V1: Final = "/api/v1"
 
@@ -49,7 +51,7 @@ class Api:
     """Calls of `/api/v1`; what the broker refuses ends the command, with its reason and an exit code.
 
     `login`: the user and password, if any were given; `url`: the broker's, of several the first that a
-    connection is made to. With a virtual host the calls are about what is in that one.
+    connection is made to and that has a shard. With a virtual host the calls are about what is in that one.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class Api:
         self.login: tuple[str, str] | None = None
         if found.user is not None:
             self.login = found.user, _password(found.user, found.password, password_stdin)
+        self.patient_until = 0.0
+        """By the monotonic clock: until then a connection that is refused is tried again."""
         self._prefix = V1 if found.vhost is None else f"{V1}/vhosts/{segment(found.vhost)}"
         timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S if self._others else TIMEOUT_S)
         self._client = httpx.Client(base_url=self.url, auth=self.login, timeout=timeout, trust_env=False)
@@ -127,18 +131,23 @@ class Api:
                 refuse(_reason(answer))
             yield from map(json.loads, answer.iter_lines())
 
-    def _reached(self, ask: Callable[[], T]) -> T:
-        """Return what a call gives, at the next broker where none can be connected to."""
+    def _reached(self, ask: Callable[[], httpx.Response]) -> httpx.Response:
+        """Return what a call gives, at the next broker where one cannot be connected to, or has no shard."""
         import httpx
 
         while True:
             try:
-                return ask()
+                answer = ask()
+                if not self._others or answer.status_code != _UNAVAILABLE or not _is_shardless(answer):
+                    return answer
             except (httpx.ConnectError, httpx.ConnectTimeout):
+                if time.monotonic() < self.patient_until:
+                    time.sleep(RETRY_S)
+                    continue
                 if not self._others:
                     raise
-                self.url = self._others.pop(0)
-                self._client.base_url = httpx.URL(self.url)
+            self.url = self._others.pop(0)
+            self._client.base_url = httpx.URL(self.url)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -232,6 +241,15 @@ def _other_protocol(url: str) -> str:
             return " but AMQP" if probe.recv(8).startswith(b"AMQP") else ""
     except OSError:
         return ""
+
+
+def _is_shardless(answer: httpx.Response) -> bool:
+    """Return whether the answer is that of a node that has no shard."""
+    answer.read()
+    try:
+        return bool(answer.json()["error"] == "no_shard")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _reason(answer: httpx.Response) -> str:

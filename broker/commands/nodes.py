@@ -16,6 +16,7 @@ shard_app = ApiCommands("Shards of a cluster.")
 
 Name = Annotated[str, typer.Argument(help="The name of the node.")]
 _LOOK_S: Final = 0.5
+_PATIENCE_S: Final = 10.0
 
 
 @app.over_api("ls")
@@ -43,7 +44,9 @@ def drain_node(
 ) -> None:
     """Have a node hand over its shards to others, and take none."""
     api.call("POST", f"/nodes/{segment(name)}/drain")
+    api.patient_until = time.monotonic() + _PATIENCE_S  # with the last shard another process answers
     while wait and (left := _shards_of(api, name)):
+        api.patient_until = time.monotonic() + _PATIENCE_S
         typer.echo(f"{name} still has {len(left)} shards", err=True)
         time.sleep(_LOOK_S)
     typer.echo(f"{name} has no shards" if wait else f"{name} hands over its shards")

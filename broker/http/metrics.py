@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from broker.admin.admin_views import GroupView, QueueView
+from broker.admin.cluster import Cluster
 from broker.admin.figures import Figure, Figures, single
 from broker.http.guard import check_operator, identity_of
 from broker.http.problems import answer_of
@@ -219,16 +220,21 @@ def _worker_lines(site: Site) -> Iterable[str]:
         for number, is_up in workers.items():
             yield line("sluicemq_worker_up", +is_up, worker=str(number))
     if site.node.cluster is not None:
-        view = site.node.cluster.view()
-        yield head("sluicemq_node_shards", "How many shards a node has, as this one knows it.")
-        for each in view.nodes:
-            yield line("sluicemq_node_shards", len(each.shards), node=each.name)
-        yield head("sluicemq_node_draining", "Whether a node hands over its shards, and takes none.")
-        for each in view.nodes:
-            yield line("sluicemq_node_draining", +each.is_draining, node=each.name)
-        yield head("sluicemq_shard_owned", "Whether a node has the shard.")
-        for shard in view.shards:
-            yield line("sluicemq_shard_owned", +(shard.node is not None), shard=str(shard.shard))
+        yield from cluster_lines(site.node.cluster)
+
+
+def cluster_lines(cluster: Cluster) -> Iterator[str]:
+    """Write which node has which shards, as this one knows it."""
+    view = cluster.view()
+    yield head("sluicemq_node_shards", "How many shards a node has, as this one knows it.")
+    for each in view.nodes:
+        yield line("sluicemq_node_shards", len(each.shards), node=each.name)
+    yield head("sluicemq_node_draining", "Whether a node hands over its shards, and takes none.")
+    for each in view.nodes:
+        yield line("sluicemq_node_draining", +each.is_draining, node=each.name)
+    yield head("sluicemq_shard_owned", "Whether a node has the shard.")
+    for shard in view.shards:
+        yield line("sluicemq_shard_owned", +(shard.node is not None), shard=str(shard.shard))
 
 
 def _link_lines(site: Site) -> Iterable[str]:

@@ -33,6 +33,8 @@ from storage.errors import StorageError
 _log: Final = structlog.get_logger("sluicemq.http")
 
 RETRY_AFTER_S: Final = 1
+NO_SHARD: Final = "no_shard"
+"""The error of a node that has no shard: another one can do it."""
 
 _REFUSALS: Final[dict[type, tuple[int, str]]] = {
     QueueNotFound: (404, "not_found"),

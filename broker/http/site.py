@@ -6,6 +6,7 @@ import math
 
 from broker.admin.admin import Admin
 from broker.admin.admin_views import QueueView
+from broker.admin.cluster import Cluster
 from broker.admin.node import Node
 from broker.http.totals import RateMeter
 from broker.links.link_directory import Links
@@ -31,6 +32,11 @@ class Site:
         self._viewed_at = -math.inf
         self.meter = RateMeter(hub.clock)
         self._sites: dict[Hub, Site] = {hub: self}
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes, where this is one of several."""
+        return self.node.cluster
 
     def of_vhost(self, name: str) -> Site:
         """Return the same for what is in a virtual host, made when it is first asked for; raises

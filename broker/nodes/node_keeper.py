@@ -7,8 +7,8 @@ here, and the workers where the others are. The end of the node's lease is in me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import uvloop
 
@@ -28,15 +28,45 @@ EXIT_LOST: Final = 1
 FOLDER: Final = "cluster"
 
 
-def keep(settings: Settings, place: WorkerPlace, outside: Supervised) -> int:
+class Told(Protocol):
+    """What the keeper knows. Implements `broker.admin.cluster.Told`."""
+
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """What operators are shown of nodes and shards."""
+
+    def wish(self, wish: Mapping[str, object]) -> None:
+        """Take what an operator wants of nodes."""
+
+    def why_idle(self) -> str:
+        """Return why the node serves no clients, when it has no shard open."""
+
+
+class Front(Protocol):
+    """Answers who asks for the node while none of its workers can. Neither call is made twice in a row."""
+
+    def begin(self) -> None:
+        """Answer from now on: no worker serves any more, or none has yet."""
+
+    def end(self) -> None:
+        """Leave it to a worker."""
+
+    def reload(self) -> None:
+        """Read anew who may ask."""
+
+
+MakeFront = Callable[[Settings, WorkerPlace, Told], Front]
+
+
+def keep(settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised) -> int:
     """Keep the place of a node until it leaves; gives the exit code."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_keep(settings, place, outside))
+        return runner.run(_keep(settings, make_front, place, outside))
 
 
-async def _keep(settings: Settings, place: WorkerPlace, outside: Supervised) -> int:
+async def _keep(settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised) -> int:
     try:
-        keeper = Keeper(settings, place, outside)
+        keeper = Keeper(settings, make_front, place, outside)
     except StorageError as error:
         outside.cannot_start(f"cannot start: {error.reason}")
         return EXIT_LOST
@@ -45,9 +75,11 @@ async def _keep(settings: Settings, place: WorkerPlace, outside: Supervised) -> 
 
 
 class Keeper:
-    """Passes on what is decided about a node to its other processes. Implements `ShardWork`."""
+    """Passes on what is decided about a node to its other processes. Implements `ShardWork` and `Told`."""
 
-    def __init__(self, settings: Settings, place: WorkerPlace, outside: Supervised) -> None:
+    def __init__(
+        self, settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised
+    ) -> None:
         """Make what keeps the place. Raises StorageError if the settings name no store."""
         cluster, node = settings.cluster, place.node
         assert cluster is not None
@@ -55,6 +87,8 @@ class Keeper:
         self._node = node
         self._outside = outside
         self._told: dict[str, Any] = {}
+        self._serving: set[int] = set()
+        self._front = make_front(settings, place, self)
         self._runner = NodeRunner(
             ObjectRecords(
                 settings.storage.url, FOLDER, cluster.lease_ms / 1000 / limits.NODE_REQUESTS_PER_LEASE
@@ -71,14 +105,38 @@ class Keeper:
         """Return once the node has left the cluster."""
         self._outside.on_stop(lambda: self._runner.tell(Wish.LEAVE))
         self._outside.on_told(self._hear)
+        self._outside.on_reload(self._front.reload)
+        self._front.begin()
         await self._runner.run()
 
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """See `Told`."""
+        found = self._runner.machine.map
+        return {} if found is None else self._view(found)
+
+    def wish(self, wish: Mapping[str, object]) -> None:
+        """See `Told`."""
+        self._hear(wish)
+
+    def why_idle(self) -> str:
+        """See `Told`."""
+        trouble = self._runner.trouble()
+        if trouble:
+            return trouble
+        name = self._node.name
+        if self._runner.machine.is_draining:
+            return f"the node is drained: it has no shard until it may have some again (node resume {name})"
+        return "the node has no shard yet"
+
     def _hear(self, told: Mapping[str, Any]) -> None:
-        """Take what the supervisor tells."""
+        """Take what the supervisor tells, or an operator."""
         match told:
             case {"opened": int(shard)}:
+                self._note_serving(self._serving | {shard})
                 self._runner.opened(shard)
             case {"closed": int(shard)}:
+                self._note_serving(self._serving - {shard})
                 self._runner.closed(shard)
             case {"turned_s": float(begun_s), "shard": int(shard)}:
                 self._runner.turned(shard, begun_s)
@@ -86,6 +144,13 @@ class Keeper:
                 self._runner.tell(Drain(node, is_wanted))
             case {"balance": True}:
                 self._runner.tell(Wish.BALANCE)
+
+    def _note_serving(self, shards: set[int]) -> None:
+        before, self._serving = self._serving, shards
+        if shards and not before:
+            self._front.end()
+        elif before and not shards:
+            self._front.begin()
 
     def open(self, shard: int) -> None:
         """See `ShardWork`."""

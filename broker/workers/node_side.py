@@ -86,18 +86,23 @@ class NodeSide:
     asking: ssl.SSLContext | None = None
     alive_interval_s: float = 1.0
 
-    async def have_alone(self, what: str, run_directory: Path) -> None:
-        """Return once no other worker of this node has something that one of them is to have, until this
-        process ends.
+    async def have_alone(self, what: str, run_directory: Path) -> int:
+        """Return once no other process of this node has something that one of them is to have: until this
+        one ends, or closes the descriptor that is given.
         """
         held = os.open(run_directory / f"{what}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         while True:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                return held
             except BlockingIOError:
+                pass
+            except OSError:
+                os.close(held)
+                raise
+            try:
                 await asyncio.sleep(limits.NODE_ALONE_LOOK_MS / 1000)
-            except BaseException:
+            except asyncio.CancelledError:
                 os.close(held)
                 raise
 

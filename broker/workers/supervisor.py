@@ -172,8 +172,7 @@ class Supervisor:
                 if number in (signal.SIGTERM, signal.SIGINT):
                     self._stop()
                 elif number == signal.SIGHUP:
-                    self.on_reload()
-                    self._tell_all(RELOAD)
+                    self._reload()
 
     def _stop(self, code: int = EXIT_OK) -> None:
         """Have all workers stop; those that are stopping wait for no client any more."""
@@ -186,6 +185,13 @@ class Supervisor:
             _tell(self._keeper, STOP)  # it hands over what is here, one shard after the other
         else:
             self._tell_all(STOP)
+
+    def _reload(self, besides: _Worker | None = None) -> None:
+        """Have settings read anew, by all processes but one."""
+        self.on_reload()
+        self._tell_all(RELOAD, besides)
+        if self._keeper is not None:
+            _tell(self._keeper, RELOAD)
 
     def _tell_all(self, what: bytes, besides: _Worker | None = None) -> None:
         for worker in self._workers:
@@ -273,8 +279,7 @@ class Supervisor:
         if told["report"] == SERVING:
             self._on_serving(worker, told)
         elif told["report"] == RELOADED:
-            self.on_reload()
-            self._tell_all(RELOAD, besides=worker)
+            self._reload(besides=worker)
         elif told["report"] == FAILED:
             worker.failure = told["reason"]
             if self._stop_due is None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,42 @@ def test_a_node_that_is_drained_hands_over_its_shards_and_takes_them_again(clust
     cluster.until_owned("a", a=2, b=1)
     shown = CliRunner().invoke(app, ["shard", "ls", "--url", url])
     assert "handed over" in shown.output
+
+
+def test_a_drained_node_still_answers_over_http_and_says_why_it_is_not_ready(cluster: NodeCluster) -> None:
+    cluster.start("a", "b")
+    cluster.until_owned("a", a=2, b=1)
+    url = cluster.nodes["b"].http_url
+    done = CliRunner().invoke(app, ["node", "drain", "b", "--url", url])
+    assert done.exit_code == 0, done.output
+
+    def health() -> dict[str, str] | None:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/api/v1/health", timeout=5).raise_for_status().json()
+        return None
+
+    reason = "the node is drained: it has no shard until it may have some again (node resume b)"
+    until(lambda: health() == {"status": "impaired", "reason": reason}, 30)
+    ready = httpx.get(f"{url}/api/v1/ready", timeout=5)
+    assert (ready.status_code, ready.json()) == (503, {"error": "no_shard", "reason": reason})
+    assert cluster.owners("b") == ["a", "a", "a"]
+    assert 'sluicemq_node_draining{node="b"} 1' in httpx.get(f"{url}/metrics", timeout=5).text.splitlines()
+    both = f"{url},{cluster.nodes['a'].http_url}"
+    listed = CliRunner().invoke(app, ["queue", "ls", "--url", both])
+    assert listed.exit_code == 0, listed.output
+    listed = CliRunner().invoke(app, ["queue", "ls", "--url", url])
+    assert reason in listed.output
+    done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
+    assert done.exit_code == 0, done.output
+    cluster.until_owned("a", a=2, b=1)
+
+    def is_ready() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/api/v1/ready", timeout=5).status_code == 200
+        return False
+
+    until(is_ready, 20)
+    assert httpx.get(f"{url}/api/v1/queues", timeout=5).status_code == 200
 
 
 def test_a_node_that_stops_in_order_hands_over_at_once(cluster: NodeCluster) -> None:
