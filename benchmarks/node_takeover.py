@@ -1,11 +1,14 @@
 """From the kill of a node to the first delivery, by another, of a queue that it had.
 
-    python -m benchmarks.node_takeover [--runs 10] [--lease 5] [--shards 3] [--put-ms 30] [--ordered]
+    python -m benchmarks.node_takeover [--runs 10] [--lease 5] [--shards 3] [--put-ms 30] [--ordered] [--drain]
 
 Three nodes share a bucket of a stand-in on this machine, and the shards. Messages wait in a queue of one of
 them, which is killed with SIGKILL, or stopped in order (`--ordered`); a consumer at another node asks until
 it has one. Meanwhile a publisher at that node publishes to a queue there, one confirm at a time: its longest
 wait is told, too. Then the killed node is started again, and given its part of the shards.
+
+With `--drain` the node is drained instead, while consumers at another node fetch messages of its queue one
+after the other, and a client that answers nothing is connected to it: told is their longest wait.
 """
 
 from __future__ import annotations
@@ -129,6 +132,44 @@ class Beside(threading.Thread):
         self._client.close()
 
 
+class Fetching(threading.Thread):
+    """Fetches messages of a queue at one node, one after the other, and keeps the longest wait for one."""
+
+    def __init__(self, node: Node, queue: str) -> None:
+        super().__init__(daemon=True)
+        self.longest_s = 0.0
+        self.is_over = False
+        self._node = node
+        self._queue = queue
+
+    def run(self) -> None:
+        last = time.monotonic()
+        while not self.is_over:
+            until_delivered(self._node, self._queue)
+            now = time.monotonic()
+            self.longest_s, last = max(self.longest_s, now - last), now
+            time.sleep(0.05)
+
+
+def drained(owner: Node, other: Node, queue: str) -> float:
+    """Drain a node, let it have shards again, and give the longest wait for a message of a queue it had."""
+    nodes = f"http://127.0.0.1:{other.target.http_port}/api/v1/nodes/{owner.node}"
+    fetching = Fetching(other, queue)
+    idle = owner.target.amqp()
+    fetching.start()
+    time.sleep(1)
+    httpx.post(f"{nodes}/drain").raise_for_status()
+    until = time.monotonic() + TIMEOUT_S
+    while other.shares()[owner.node] and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(3)
+    fetching.is_over = True
+    fetching.join()
+    idle.sock.close()
+    httpx.post(f"{nodes}/resume").raise_for_status()
+    return fetching.longest_s
+
+
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, default=10)
@@ -136,6 +177,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--put-ms", type=float, default=30.0)
     parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--drain", action="store_true")
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="sluicemq-bench-") as name,
@@ -159,18 +201,22 @@ def main() -> None:
                 beside.start()
                 time.sleep(1)
                 begun = time.monotonic()
-                if given.ordered:
-                    threading.Thread(target=owner.stop).start()
+                if given.drain:
+                    took.append(round(drained(owner, other, f"gone-{number}"), 2))
                 else:
-                    owner.stop(kill=True)
-                until_delivered(other, f"gone-{number}")
-                took.append(round(time.monotonic() - begun, 2))
+                    if given.ordered:
+                        threading.Thread(target=owner.stop).start()
+                    else:
+                        owner.stop(kill=True)
+                    until_delivered(other, f"gone-{number}")
+                    took.append(round(time.monotonic() - begun, 2))
                 beside.is_over = True
                 beside.join()
                 waited.append(round(beside.longest_s, 3))
                 print(json.dumps({"takeover_s": took[-1], "longest_wait_beside_s": waited[-1]}), flush=True)
-                time.sleep(2)
-                owner.start()
+                if not given.drain:
+                    time.sleep(2)
+                    owner.start()
             print(json.dumps({"takeover_s": sorted(took), "longest_wait_beside_s": sorted(waited)}))
         finally:
             for node in nodes:

@@ -124,7 +124,7 @@ class Broker:
         self._start_begun = 0.0
         self._replayed: Replay | None = None
         self._lease: StoreLease | None = None
-        self._farewell = Farewell()
+        self._farewell = self._new_farewell()
         self._listeners = Listeners(
             settings.listeners.opened(),
             self.clock,
@@ -228,7 +228,7 @@ class Broker:
         self.failure = None
         if self._hub is not None:  # again, maybe in another event loop
             self.failed = asyncio.Event()
-            self._farewell = Farewell()
+            self._farewell = self._new_farewell()
         try:
             await self._start(store, take_over=take_over)
         except BaseException:
@@ -414,6 +414,10 @@ class Broker:
             return
         await self._shut_down(self._shard)
         _log.info("broker.stopped")
+
+    def _new_farewell(self) -> Farewell:
+        is_of_nodes = self._place is not None and self._place.node is not None
+        return Farewell(limits.NODE_GOODBYE_TIMEOUT_S) if is_of_nodes else Farewell()
 
     async def _shut_down(self, shard: Shard) -> None:
         self._listeners.close()

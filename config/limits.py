@@ -467,6 +467,7 @@ MEMORY_GROWTH_BYTES: Final = 64 * MIB  # and when the process has grown by so mu
 QUIET_CPU_SHARE: Final = 0.25  # its event loop takes less than this of a core
 MEMORY_LOOK_INTERVAL_MS: Final = 500  # which is looked at so often
 GOODBYE_TIMEOUT_S: Final = 1.0  # how long clients may take to answer the close when the broker stops
+NODE_GOODBYE_TIMEOUT_S: Final = 0.25  # ... when a shard is handed over, which others wait for
 STORE_RETRY_DELAY_MS_MIN: Final = (
     100  # a commit that failed for a reason that may pass is tried again so soon
 )

@@ -34,7 +34,9 @@ class Farewell:
     none of it, once somebody is in a hurry.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers_s: float = limits.GOODBYE_TIMEOUT_S) -> None:
+        """`answers_s`: how long clients may take to answer."""
+        self._answers_s = answers_s
         self._hurries = asyncio.Event()
 
     def hurry(self) -> None:
@@ -76,7 +78,7 @@ class Farewell:
 
     async def _await_goodbyes(self, hub: Hub, http: Collection[Requests]) -> None:
         """Give clients a moment to answer the close, then end what is left."""
-        deadline = hub.clock.monotonic() + limits.GOODBYE_TIMEOUT_S
+        deadline = hub.clock.monotonic() + self._answers_s
         while (  # noqa: ASYNC110
             (hub.transports or any(server.is_busy for server in http))
             and hub.clock.monotonic() < deadline

@@ -71,7 +71,7 @@ class Api:
         if found.user is not None:
             self.login = found.user, _password(found.user, found.password, password_stdin)
         self.patient_until = 0.0
-        """By the monotonic clock: until then a connection that is refused is tried again."""
+        """By the monotonic clock: until then what the broker does not answer is asked again."""
         self._prefix = V1 if found.vhost is None else f"{V1}/vhosts/{segment(found.vhost)}"
         timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S if self._others else TIMEOUT_S)
         self._client = httpx.Client(base_url=self.url, auth=self.login, timeout=timeout, trust_env=False)
@@ -140,11 +140,11 @@ class Api:
                 answer = ask()
                 if not self._others or answer.status_code != _UNAVAILABLE or not _is_shardless(answer):
                     return answer
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except httpx.TransportError as error:
                 if time.monotonic() < self.patient_until:
                     time.sleep(RETRY_S)
                     continue
-                if not self._others:
+                if not (self._others and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)):
                     raise
             self.url = self._others.pop(0)
             self._client.base_url = httpx.URL(self.url)
