@@ -395,7 +395,7 @@ class Broker:
         self._lag = lag
 
     def turned_s(self) -> float:
-        """Return when what the store has last made durable was begun, by the monotonic clock; of a store
+        """Return when what the store has last made durable was begun, by the clock of leases; of a store
         without a lease that is not known, and 0.
         """
         return 0.0 if self._lease is None else self._lease.begun_s

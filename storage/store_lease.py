@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from config import limits
 from storage.batch import WriteOps
 from storage.errors import StorageError, StoreUnavailable
+from storage.lease_clock import lease_clock_s
 from storage.remote_hold import RemoteHold
 
 RENEWABLE_LEASES: Final = limits.LEASES_WITHIN_GARBAGE_AGE
@@ -29,7 +29,7 @@ class StoreLease(RemoteHold):
     """Kept from `begin` on by itself; from `keep_by_commits` on by who commits, with `next_row`."""
 
     __slots__ = (
-        "_begun", "_is_lost", "_keeper_end", "_monotonic", "_row_begun", "_until", "_url", "lease_s",
+        "_begun", "_clock_s", "_is_lost", "_keeper_end", "_row_begun", "_until", "_url", "lease_s",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +37,7 @@ class StoreLease(RemoteHold):
         write: Callable[[WriteOps], Awaitable[None]],
         url: str,
         lease_ms: int,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock_s: Callable[[], float] = lease_clock_s,
         until: Callable[[], float] | None = None,
     ) -> None:
         """`until`: the end of the lease of the node that the process belongs to, if that ends earlier."""
@@ -46,8 +46,8 @@ class StoreLease(RemoteHold):
         self.lease_s = lease_ms / 1000
         self.interval_s = self.lease_s / limits.LEASE_BEATS
         self._url = url
-        self._monotonic = monotonic
-        self._begun = self._row_begun = monotonic()
+        self._clock_s = clock_s
+        self._begun = self._row_begun = clock_s()
         self._keeper_end: asyncio.TimerHandle | None = None
         self._is_lost = False
 
@@ -69,7 +69,7 @@ class StoreLease(RemoteHold):
 
     def next_row(self) -> tuple[bytes, bytes]:
         """Return the record that renews the lease as from now; `renewed` says that it is durable."""
-        self._row_begun = self._monotonic()
+        self._row_begun = self._clock_s()
         return super().next_row()
 
     def renewed(self) -> None:
@@ -79,20 +79,20 @@ class StoreLease(RemoteHold):
 
     def due_s(self) -> float:
         """Return in how long the next row should be written; 0: now."""
-        return max(0.0, self._row_begun + self.interval_s - self._monotonic())
+        return max(0.0, self._row_begun + self.interval_s - self._clock_s())
 
     def is_valid(self) -> bool:
         """Return whether the lease lasts."""
-        return self._monotonic() < min(self._begun + self.lease_s, self._until())
+        return self._clock_s() < min(self._begun + self.lease_s, self._until())
 
     @property
     def begun_s(self) -> float:
-        """When the lease was last begun, by the monotonic clock: what was committed shows that."""
+        """When the lease was last begun, by the clock of leases: what was committed shows that."""
         return self._begun
 
     def check_renewable(self) -> None:
         """Raise StorageError, for good, if the lease ended so long ago that it cannot be had again."""
-        silent_s = self._monotonic() - self._begun
+        silent_s = self._clock_s() - self._begun
         if self._is_lost or silent_s >= RENEWABLE_LEASES * self.lease_s:
             self._is_lost = True
             raise StorageError(
@@ -102,7 +102,7 @@ class StoreLease(RemoteHold):
     @property
     def trouble(self) -> StoreUnavailable | None:
         """The end of the lease, if it has ended."""
-        now = self._monotonic()
+        now = self._clock_s()
         if now >= self._begun + self.lease_s:
             ended = self._ended(now - self._begun)
         elif now >= self._until():

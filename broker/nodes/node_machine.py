@@ -163,7 +163,7 @@ class _Local:
 class NodeMachine:
     """A member of a cluster: `name` is its own, and no other's, ever; `node` that of the node, which may be
     many members one after the other. It takes links at `address`, and makes `shards` shards if there are none
-    yet. `wall_ms`: what to add to the monotonic clock to get the time.
+    yet. `wall_ms`: what to add to its clock to get the time.
     """
 
     name: str

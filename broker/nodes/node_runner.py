@@ -32,6 +32,7 @@ from broker.nodes.node_machine import (
 from broker.nodes.shard_map import ShardMap
 from config import limits
 from storage.errors import StorageError
+from storage.lease_clock import lease_clock_s
 from storage.object_records import ObjectRecords
 
 _log: Final = structlog.get_logger("sluicemq.nodes")
@@ -50,7 +51,7 @@ class ShardWork(Protocol):
         """Close a shard; with `kill`, or if that takes long, end its process. It may have died already."""
 
     def lease_changed(self, end_s: float) -> None:
-        """Note when, by the monotonic clock, delivering and confirming ends; 0: at once."""
+        """Note when, by the clock of leases, delivering and confirming ends; 0: at once."""
 
     def map_changed(self, found: ShardMap) -> None:
         """Note the map, whenever a newer one was read, or it was read by another member of this node."""
@@ -104,7 +105,7 @@ class NodeRunner:
         self.tell(Opened(shard))
 
     def turned(self, shard: int, begun_s: float) -> None:
-        """Note that what a shard's commit loop began to write then, by the monotonic clock, is durable."""
+        """Note that what a shard's commit loop began to write then, by the clock of leases, is durable."""
         self.tell(Turned(shard, int(begun_s * 1000)))
 
     def closed(self, shard: int) -> None:
@@ -215,4 +216,4 @@ class NodeRunner:
             self._timer = asyncio.get_running_loop().call_later(rest_s, self.tell, None)
 
     def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)
+        return int(lease_clock_s() * 1000)

@@ -19,7 +19,7 @@ _DEADLINE: Final = struct.Struct("<d")
 
 
 class NodeDeadline:
-    """The end of this node's lease, by the monotonic clock of its machine, seen by all its processes.
+    """The end of this node's lease, by the clock of leases of its machine, seen by all its processes.
 
     In memory that they share: made before they are forked, written by one of them.
     """
@@ -30,9 +30,9 @@ class NodeDeadline:
         self._memory = mmap.mmap(-1, _DEADLINE.size)
         self.set(0.0)
 
-    def set(self, monotonic_s: float) -> None:
+    def set(self, at_s: float) -> None:
         """Have the lease end then."""
-        _DEADLINE.pack_into(self._memory, 0, monotonic_s)
+        _DEADLINE.pack_into(self._memory, 0, at_s)
 
     def __call__(self) -> float:
         """Return when the lease ends, or ended."""

@@ -1,6 +1,7 @@
 """broker.nodes.node_runner: three nodes, in this process, each with a way of its own to an S3 server."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from broker.nodes.node_machine import Wish
 from broker.nodes.node_runner import NodeRunner
 from broker.nodes.shard_map import ShardMap
 from config import limits
+from storage.lease_clock import lease_clock_s
 from storage.object_records import ObjectRecords
 from tests.storage_faults.s3 import BUCKET, Way, s3_endpoint
 from tests.waiting import until_so
@@ -45,7 +47,7 @@ class Work:
         self.map = found
 
     def serving(self) -> set[int]:
-        is_valid = self._loop.time() < self.end_s
+        is_valid = lease_clock_s() < self.end_s
         return {shard for shard, is_open in self.is_open.items() if is_open and is_valid}
 
     def _opened(self, shard: int) -> None:
@@ -56,7 +58,7 @@ class Work:
 
     def _turn(self, shard: int) -> None:
         if shard in self.is_open:
-            self.runner.turned(shard, self._loop.time())
+            self.runner.turned(shard, lease_clock_s())
             self._loop.call_later(LEASE_S / limits.LEASE_BEATS, self._turn, shard)
 
     def _closed(self, shard: int) -> None:
@@ -140,3 +142,18 @@ async def test_leaving_node_hands_over_its_shards_and_its_record_goes(nodes):
     await until_so(lambda: serving(nodes) == ALL)
     assert not nodes[0].work.is_open
     assert sorted(member.node for member in nodes[1].work.map.members.values()) == ["b", "c"]
+
+
+async def test_node_whose_machine_was_suspended_refuses_at_once(nodes, monkeypatch):
+    assert all(node.work.serving() for node in nodes)
+    for node in nodes:
+        node.way.cut()
+    clock_gettime = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_gettime(clock) + LEASE_S * is_boot(clock))
+    assert not serving(nodes)
+    assert all("ended" in node.runner.trouble() for node in nodes)
+
+
+def is_boot(clock: int) -> bool:
+    """Whether a clock goes on in a machine that is suspended."""
+    return clock == time.CLOCK_BOOTTIME

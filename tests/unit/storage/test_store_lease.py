@@ -1,5 +1,7 @@
 """storage.store_lease, by a clock of the test's."""
 
+from time import CLOCK_BOOTTIME, clock_gettime
+
 import pytest
 
 from config import limits
@@ -141,3 +143,16 @@ async def test_lease_is_over_with_that_of_its_node_though_it_would_last(store, t
     node_ends.now_s += 3
     assert lease.is_valid()
     assert lease.trouble is None
+
+
+async def test_lease_ends_while_its_machine_is_suspended(store, monkeypatch):
+    lease = StoreLease(store.write, "s3://b/x", int(1000 * LEASE_S))
+    await lease.begin()
+    lease.keep_by_commits()
+    assert lease.is_valid()
+    suspended_s = {CLOCK_BOOTTIME: LEASE_S}
+    monkeypatch.setattr(
+        "storage.lease_clock.time.clock_gettime",
+        lambda clock: clock_gettime(clock) + suspended_s.get(clock, 0),
+    )
+    assert not lease.is_valid()
