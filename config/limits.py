@@ -655,6 +655,7 @@ WORKER_WAIT_MS: Final = 2_000  # for a worker that is started again, by what nee
 NODE_WAIT_MS: Final = 15_000  # ... for a shard that another node takes over
 QUEUES_TOLD_MAX: Final = 20  # in the log line about consumers that ended with a worker
 WORKER_LOAD_INTERVAL_MS: Final = 1_000  # between two times that workers tell how busy they are
+WORKER_LOST_GATHER_MS: Final = 100  # workers that go within so long are told of in one line
 WORKER_SILENT_MS_MAX: Final = 10_000  # links to a worker that says nothing for so long are given up
 WORKER_BUSY_SHARE: Final = 0.5  # of a core: below it a worker keeps the queues declared at it
 WORKER_BUSY_TIMES: Final = 1.5  # the average of all workers: above it new queues go to another

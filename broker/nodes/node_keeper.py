@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+import structlog
 import uvloop
 
 from broker.clock import Clock
@@ -26,6 +27,8 @@ from storage.object_records import ObjectRecords
 EXIT_OK: Final = 0
 EXIT_LOST: Final = 1
 FOLDER: Final = "cluster"
+
+_log: Final = structlog.get_logger("sluicemq.nodes")
 
 
 class Told(Protocol):
@@ -87,6 +90,7 @@ class Keeper:
         self._node = node
         self._outside = outside
         self._told: dict[str, Any] = {}
+        self._owners: list[str] = []
         self._serving: set[int] = set()
         self._front = make_front(settings, place, self)
         self._runner = NodeRunner(
@@ -169,10 +173,18 @@ class Keeper:
 
     def map_changed(self, found: ShardMap) -> None:
         """See `ShardWork`: workers are told where the other shards are."""
+        self._log_moves(found)
         told = {"report": PEERS, "places": self._places(found), "view": self._view(found)}
         if found.shards and told != self._told:
             self._told = told
             self._outside.tell(told)
+
+    def _log_moves(self, found: ShardMap) -> None:
+        before, self._owners = self._owners, [shard.owner for shard in found.shards]
+        for number, (owner, shard) in enumerate(zip(before, found.shards, strict=False)):
+            if owner != shard.owner:
+                member = found.members.get(shard.owner)
+                _log.info("shard.moved", shard=number, node=member and member.node, why=shard.reason)
 
     def _places(self, found: ShardMap) -> dict[str, tuple[str, int]]:
         places = {}

@@ -73,6 +73,8 @@ class Link(LinkWire):
         self.claims: dict[int, RemoteClaim] = {}
         self._next_claim = 1
         self._templates = TemplateCache()
+        self.why_lost = ""
+        """Why the link ended, once it has, or is about to."""
         self.on_lost: Callable[[Link], None] = lambda link: None
         self.on_progress: Callable[[], None] = lambda: None
 
@@ -541,6 +543,7 @@ class Link(LinkWire):
         """Note that the other worker is gone."""
         self.transport = None
         self._held.clear()
+        self.why_lost = self.why_lost or (str(error) if error else "it ended the link")
         if not self._greeted.is_done:
             self._greeted.fail(self._lost())
         answers, self._answers = self._answers, {}

@@ -60,6 +60,10 @@ class Peers:
             if before.get(number) != places.get(number):
                 self.on_moved(number)
 
+    def is_moving(self, number: int) -> bool:
+        """Return whether a shard is handed over, or about to be."""
+        return any(shard["shard"] == number and shard["moves_to"] for shard in self.view.get("shards", ()))
+
     def place_of(self, number: int) -> tuple[str, int] | None:
         """Return where a shard is; None: at this node, or nowhere."""
         return self._places.get(number)

@@ -90,6 +90,9 @@ class Workers:
             )
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: set[int] = set()
+        self._lost_for: dict[str, list[int]] = {}
+        """The workers that were lost a moment ago, by the reason."""
+        self._is_stopping = False
         self._wanted: dict[int, list[Answer[Link]]] = {}
         self._changed = asyncio.Event()
         self._are_begun = asyncio.Event()
@@ -242,6 +245,7 @@ class Workers:
 
     def stop(self) -> None:
         """Leave the others."""
+        self._is_stopping = True
         for task in self._tasks:
             task.cancel()
         if self._server is not None:
@@ -291,6 +295,7 @@ class Workers:
         """End the link to where a shard was."""
         for link in (self._links[number], self._begun_links.get(number)):
             if link is not None and link.transport is not None:
+                link.why_lost = "it is at another place now"
                 link.transport.abort()
 
     async def _greet(self, link: Link) -> None:
@@ -337,6 +342,8 @@ class Workers:
             if wire.silent_ms > limits.WORKER_SILENT_MS_MAX and wire.transport is not None:
                 _log.error("worker.silent", number=wire.number, silent_ms=wire.silent_ms)
                 wire.silent_ms = 0
+                if isinstance(wire, Link):
+                    wire.why_lost = "it says nothing"
                 wire.transport.abort()
 
     def note_load(self, number: int, busy: float) -> None:
@@ -355,7 +362,22 @@ class Workers:
         self.topics.lost(link.number)
         self.placement.forget(link.number)
         lost.set()
-        _log.warning("worker.lost", worker=link.number)
+        if link is self._links[link.number] and not self._is_stopping:
+            self._tell_lost(link)
+
+    def _tell_lost(self, link: Link) -> None:
+        """Log that a worker is gone; together with others that go at the same time for the same reason."""
+        if not self._lost_for:
+            self._loop.call_later(limits.WORKER_LOST_GATHER_MS / 1000, self._log_lost)
+        node = self._place.node
+        is_expected = node is not None and node.peers.is_moving(link.number)
+        reason = "it is handed over to another node" if is_expected else link.why_lost
+        self._lost_for.setdefault(reason, []).append(link.number)
+
+    def _log_lost(self) -> None:
+        lost_for, self._lost_for = self._lost_for, {}
+        for reason, numbers in lost_for.items():
+            _log.warning("worker.lost", workers=sorted(numbers), reason=reason)
 
     def on_progress(self, call: Callable[[], None]) -> None:
         """Have `call` called when another worker confirmed something."""
