@@ -1,6 +1,6 @@
 """From the kill of a node to the first delivery, by another, of a queue that it had.
 
-    python -m benchmarks.node_takeover [--runs 10] [--lease 5] [--shards 3] [--put-ms 30] [--ordered] [--drain]
+    python -m benchmarks.node_takeover [--runs 10] [--lease 5] [--shards 3] [--put-ms 30] [--ordered|--drain]
 
 Three nodes share a bucket of a stand-in on this machine, and the shards. Messages wait in a queue of one of
 them, which is killed with SIGKILL, or stopped in order (`--ordered`); a consumer at another node asks until

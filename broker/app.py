@@ -339,6 +339,8 @@ class Broker:
         if self._workers is not None:
             self._workers.on_progress(self._hub.progressed)
             self._hub.server_properties["worker"] = self._workers.number
+        if self._place is not None and self._place.node is not None:
+            self._hub.moves_to = partial(self._place.node.peers.reference_of, self._place.number)
         EventExchange(loop, self.clock, client, self._hub.counters)
         if self._place is None or self._place.is_first:
             access.on_users_taken(partial(tell_users, self._hub.events))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from broker.amqp.connection.shared import Shared
 from broker.amqp.frontend import AmqpFrontends, OtherVersions
 from broker.amqp10.frontend import HEADERS, Amqp10Frontends
-from broker.mqtt.connection.first_packet import unavailable
+from broker.mqtt.connection.first_packet import redirection, unavailable
 from broker.mqtt.frontend import MqttFrontends
 from broker.network.frontend_base import Frontend
 from broker.network.listening import MakeProtocol
@@ -94,4 +94,6 @@ class Drivers:
         if self._homes is None or not isinstance(frontends, MqttFrontends):
             return make
         is_framed = listener.endswith(("_ws", "_wss"))
-        return self._homes.leading(listener, make, frontends.home_of, unavailable, is_framed=is_framed)
+        return self._homes.leading(
+            listener, make, frontends.home_of, unavailable, redirection, is_framed=is_framed
+        )

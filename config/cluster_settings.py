@@ -62,6 +62,9 @@ class ClusterSettings(Section):
     shards: Annotated[int, Field(ge=1, le=limits.SHARDS_MAX)] = 12
     """How many shards the first node makes; there will never be more or fewer."""
 
+    client_address: Annotated[str, Field(max_length=1_024)] = ""
+    """Where clients of MQTT 5 reach this node, as HOST or HOST:PORT: they are sent here from others."""
+
     lease_ms: Annotated[DurationMs, AfterValidator(_check_lease)] = Field(
         default=5_000, validation_alias="lease"
     )
@@ -84,6 +87,6 @@ class ClusterSettings(Section):
     def _nodes_know_each_other(self) -> "ClusterSettings":
         if self.listen and not (self.secret_file or self.tls):
             raise ValueError("listen: needs a secret_file, or tls: anybody could be a node")
-        if not self.listen and (self.node or self.secret_file or self.tls):
-            raise ValueError("node, secret_file and tls are for nodes: they need listen")
+        if not self.listen and (self.node or self.secret_file or self.tls or self.client_address):
+            raise ValueError("node, secret_file, tls and client_address are for nodes: they need listen")
         return self

@@ -27,6 +27,7 @@ class ClusterNode:
 
     name: str
     address: str
+    client_address: str
     since_ms: int
     is_draining: bool
     shards: tuple[int, ...]

@@ -169,7 +169,7 @@ class MqttFrontend(Frontend):
         )
 
     def say_goodbye(self, why: Goodbye, reason: str) -> None:
-        reference = self._settings.server_reference
+        reference = self._shared.hub.moves_to() or self._settings.server_reference
         if reason:
             self.client.disconnect(_GOODBYES[why], reason)
         elif why is Goodbye.SHUTTING_DOWN and reference:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import structlog
 
@@ -23,8 +23,16 @@ _log: Final = structlog.get_logger("sluicemq.workers")
 FindHome = Callable[[bytes], int | None]
 """Finds the worker that a client belongs to by what it has said; None: it has to say more."""
 
-Unavailable = Callable[[bytes], bytes]
-"""Gives the refusal for a client whose worker is not there, by what it has said."""
+
+class Answers(NamedTuple):
+    """What a client is answered that is not led to its worker, by what it has said.
+
+    `unavailable`: that this one is not there. `redirection`: where else it is to go; nothing if it is a
+    client that cannot be told so.
+    """
+
+    unavailable: Callable[[bytes], bytes]
+    redirection: Callable[[bytes, str], bytes]
 
 
 class ClientHomes:
@@ -41,15 +49,18 @@ class ClientHomes:
         listener: str,
         make: Callable[[Callable[[], None]], Transport],
         find_home: FindHome,
-        unavailable: Unavailable,
+        unavailable: Callable[[bytes], bytes],
+        redirection: Callable[[bytes, str], bytes],
         *,
         is_framed: bool,
     ) -> Callable[[Callable[[], None]], HomeGate]:
         """Return what leads the clients of a listener home; `make` is for those that are at home here.
-        `is_framed`: what comes by the socket is more than what they say.
+        `is_framed`: what comes by the socket is more than what they say. `unavailable` and `redirection` are
+        those of `Answers`.
         """
+        answers = Answers(unavailable, redirection)
         self._makers[listener] = make
-        return partial(HomeGate, self._place, listener, make, find_home, unavailable, is_framed)
+        return partial(HomeGate, self._place, listener, make, find_home, answers, is_framed)
 
     def begin(self) -> None:
         """Take clients that other workers accepted."""
@@ -99,14 +110,14 @@ class HomeGate(asyncio.Protocol):
         listener: str,
         make: Callable[[Callable[[], None]], Transport],
         find_home: FindHome,
-        unavailable: Unavailable,
+        answers: Answers,
         is_framed: bool,
         lost: Callable[[], None],
     ) -> None:
         self._place = place
         self._listener = listener
         self._find_home = find_home
-        self._unavailable = unavailable
+        self._answers = answers
         self._is_framed = is_framed
         self._inner = make(lost)
         self._lost = lost
@@ -199,6 +210,11 @@ class HomeGate(asyncio.Protocol):
     async def _pass_on(self, home: int) -> None:
         """Pass the client on to its worker, or the end of a relay."""
         transport, directory = self._transport, self._place.run_directory
+        redirection = self._redirection(home)
+        if redirection:
+            transport.write(redirection)
+            transport.close()
+            return
         secured = transport.get_extra_info("ssl_object")
         told = Told(self._listener, self._peer, certificate_names(secured), self._asked_for)
         relay = _Relay(transport)
@@ -223,10 +239,18 @@ class HomeGate(asyncio.Protocol):
         except (OSError, TimeoutError) as error:
             reason = str(error) or "it does not answer"
             _log.warning("client.not_passed", peer=self._peer, worker=home, reason=reason)
-            transport.write(self._unavailable(self._said))
+            transport.write(self._answers.unavailable(self._said))
             transport.close()
             return
         self._relay_by(relay)
+
+    def _redirection(self, home: int) -> bytes:
+        """Return what sends the client to the node that has its worker; nothing if it is to be served by way
+        of this one.
+        """
+        node = self._place.node
+        reference = "" if node is None else node.peers.reference_of(home)
+        return self._answers.redirection(self._said, reference) if reference else b""
 
     def _is_elsewhere(self, home: int) -> bool:
         """Return whether a worker is one of another node."""

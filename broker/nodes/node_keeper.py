@@ -103,6 +103,7 @@ class Keeper:
             shards=cluster.shards,
             lease_ms=cluster.lease_ms,
             clock=Clock(),
+            client_address=cluster.client_address,
         )
 
     async def run(self) -> None:
@@ -204,6 +205,7 @@ class Keeper:
                 {
                     "name": member.node,
                     "address": member.address,
+                    "client_address": member.client_address,
                     "since_ms": member.since_ms,
                     "is_draining": member.is_draining,
                     "shards": found.owned_by(name),

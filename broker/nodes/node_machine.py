@@ -174,6 +174,7 @@ class NodeMachine:
     wall_ms: int = 0
     was_draining: bool = False
     """Whether the member before it, of this node, was given no shards."""
+    client_address: str = ""
     renewable_leases: int = limits.LEASES_WITHIN_GARBAGE_AGE
     """A shard that was silent for so many leases is not believed any more: the fence of who has opened its
     database since may have been collected as garbage, so that writes succeed that nobody will see.
@@ -493,7 +494,7 @@ class NodeMachine:
             if seen.is_ended:
                 found = found.without(name)
         if self.name not in found.members:
-            member = Member(self.node, self.address, wall_ms, self.was_draining)
+            member = Member(self.node, self.address, wall_ms, self.was_draining, self.client_address)
             found = found.joined(self.name, member)
         found = self._with_wishes(found, now_ms)
         takers = self._takers(found, now_ms)

@@ -70,6 +70,7 @@ class NodeRunner:
         shards: int,
         lease_ms: int,
         clock: Clock,
+        client_address: str = "",
     ) -> None:
         self._records = records
         self._work = work
@@ -78,6 +79,7 @@ class NodeRunner:
         self._shards = shards
         self._lease_ms = lease_ms
         self._clock = clock
+        self._client_address = client_address
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._events: deque[Event | None] = deque()
         self._is_stepping = False
@@ -142,6 +144,7 @@ class NodeRunner:
             self._lease_ms,
             self._clock.now_ms() - self._now_ms(),
             was_draining,
+            self._client_address,
         )
 
     def _do(self, machine: NodeMachine, action: Action) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from storage.errors import FormatTooNew, StorageError
@@ -28,6 +28,8 @@ class Member:
     since_ms: int
     is_draining: bool = False
     """It is given no shards, and hands over those it has."""
+    client_address: str = ""
+    """Where clients reach it, if they are to be sent there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,16 @@ def decode_map(content: bytes) -> ShardMap:
         found: dict[str, Any] = json.loads(content)
         if found.pop("format") > _FORMAT:
             raise FormatTooNew("the map of the cluster")
-        found["members"] = {name: Member(**member) for name, member in found["members"].items()}
-        found["shards"] = tuple([Shard(**shard) for shard in found["shards"]])
-        return ShardMap(**found)
+        found["members"] = {
+            name: Member(**_known(Member, member)) for name, member in found["members"].items()
+        }
+        found["shards"] = tuple([Shard(**_known(Shard, shard)) for shard in found["shards"]])
+        return ShardMap(**_known(ShardMap, found))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"the map of the cluster cannot be read: {error!r}") from None
+
+
+def _known(kind: type[Member | Shard | ShardMap], told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what this version knows of; of the same format a later one may tell more."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in told.items() if name in names}

@@ -52,6 +52,8 @@ class Hub:
         self.counters = Counters()
         self.refusals = RefusalLog()
         self.events = Events(client)
+        self.moves_to: Callable[[], str] = lambda: ""
+        """Where clients are to go that end with this process."""
         self.server_properties: Final[dict[str, Any]] = {}  # told to AMQP clients, beside those of all
         self.vhost = Vhost(DEFAULT_VHOST)
         self._hubs: Final[dict[str, Hub]] = {DEFAULT_VHOST: self}

@@ -8,7 +8,7 @@ import mmap
 import os
 import ssl
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +62,19 @@ class Peers:
 
     def is_moving(self, number: int) -> bool:
         """Return whether a shard is handed over, or about to be."""
-        return any(shard["shard"] == number and shard["moves_to"] for shard in self.view.get("shards", ()))
+        return any(shard["shard"] == number and shard["moves_to"] for shard in self._shards())
+
+    def reference_of(self, number: int) -> str:
+        """Return where clients reach the other node that has a shard, or is about to; "" if there is none, or
+        they are not to be sent there.
+        """
+        names = [each["moves_to"] or each["node"] for each in self._shards() if each["shard"] == number]
+        found = [each["client_address"] for each in self.view.get("nodes", ()) if each["name"] in names]
+        return "" if self.view.get("own") in names else "".join(found)
+
+    def _shards(self) -> Sequence[Mapping[str, Any]]:
+        shards: Sequence[Mapping[str, Any]] = self.view.get("shards", ())
+        return shards
 
     def place_of(self, number: int) -> tuple[str, int] | None:
         """Return where a shard is; None: at this node, or nowhere."""

@@ -23,7 +23,7 @@ ROWS = {
 # what is not there by default stands there behind comment signs; of listeners with a blank, as a key
 LISTENERS_OPEN = re.sub(r"^  # ((?:  )*)(\w+:)", r"  \1\2", default_file_text(), flags=re.MULTILINE)
 DEFAULT_FILE = re.sub(
-    r"^# (cluster:| {2}(?:lease|listen|node|secret_file|shards|tls):| {4}\w+_file:)",
+    r"^# (cluster:| {2}(?:lease|listen|node|client_address|secret_file|shards|tls):| {4}\w+_file:)",
     r"\1",
     LISTENERS_OPEN,
     flags=re.MULTILINE,
