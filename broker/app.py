@@ -491,6 +491,7 @@ class Broker:
     async def _open_http(self, node: Node, names: Collection[str]) -> None:
         if self._place is not None and self._place.node is not None:
             await self._place.node.have_alone("http", self._place.run_directory)
+            self._listeners.let_wait(names)
         try:
             self._http = servers = await asyncio.to_thread(
                 _made_http, self.hub, self.admin, node, self._links, names

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from broker.admin.reloading import merged
@@ -15,6 +16,7 @@ from broker.network.listening import ListenError
 from broker.network.reserved_ports import ReservedPorts
 from broker.nodes.node_files import node_side
 from broker.nodes.node_keeper import keep
+from broker.nodes.node_lock import NodeLock
 from broker.outside import Outside, announce, listen_failure, status_text, tell_failure, write_ready_file
 from broker.process.service_manager import ServiceManager
 from broker.workers.node_side import Peers
@@ -99,6 +101,7 @@ class Common:
         """
         self._ports = ports
         side = node_side(cluster)
+        lock = NodeLock.of(self.settings.storage.url, cluster.node_name)  # before any process is forked
 
         def place_of(number: int, count: int, epoch: int) -> WorkerPlace:
             own = replace(side, epoch=epoch, peers=Peers())
@@ -106,7 +109,7 @@ class Common:
 
         return Supervisor(
             (), self._work, self._on_serving, self._reload, ports.leave_ports, self._manager, tell_failure,
-            Node(self._keep, place_of(KEEPER, 0, 0), place_of),
+            Node(partial(self._keep, lock), place_of(KEEPER, 0, 0), place_of),
         )  # fmt: skip
 
     def _work(self, place: WorkerPlace, outside: Supervised) -> int:
@@ -116,10 +119,10 @@ class Common:
             outside.turned = broker.turned_s
         return self._run(broker, outside)
 
-    def _keep(self, place: WorkerPlace, outside: Supervised) -> int:
+    def _keep(self, lock: NodeLock, place: WorkerPlace, outside: Supervised) -> int:
         from broker.http.shardless import ShardlessHttp  # in its process only
 
-        return keep(self._at_ports(self.settings), ShardlessHttp, place, outside)
+        return keep(self._at_ports(self.settings), ShardlessHttp, lock, place, outside)
 
     def _at_ports(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"listeners": self._ports.in_settings(settings.listeners)})

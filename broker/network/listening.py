@@ -167,6 +167,10 @@ class Listeners:
                 except OSError as error:
                     raise listen_error(name, listening.getsockname(), error) from error
 
+    def let_wait(self, names: Iterable[str]) -> None:
+        """Have who comes to these listeners, which were none of this process, wait for `let_wait_in`."""
+        self._listen(names)
+
     def let_wait_in(self, makers: Mapping[str, MakeProtocol]) -> None:
         """Let in who comes to these listeners, and who came since `open`; the kernel had them wait."""
         self._listen(makers)

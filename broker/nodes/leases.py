@@ -109,6 +109,11 @@ class SeenLease:
         self.tag, self._seen_ms = tag, now_ms
         self.is_ended |= stored is not None and _is_ended(stored)
 
+    @property
+    def is_seen(self) -> bool:
+        """Return whether it was looked at."""
+        return self._seen_ms is not None
+
     def is_suspect(self, now_ms: int) -> bool:
         """Return whether it should have been renewed long ago."""
         return self._seen_ms is not None and now_ms - self._still_since_ms > self._length_ms // 2

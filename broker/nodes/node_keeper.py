@@ -14,6 +14,7 @@ import structlog
 import uvloop
 
 from broker.clock import Clock
+from broker.nodes.node_lock import NodeLock
 from broker.nodes.node_machine import Drain, Wish
 from broker.nodes.node_runner import NodeRunner
 from broker.nodes.shard_map import ShardMap
@@ -61,15 +62,19 @@ class Front(Protocol):
 MakeFront = Callable[[Settings, WorkerPlace, Told], Front]
 
 
-def keep(settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised) -> int:
+def keep(
+    settings: Settings, make_front: MakeFront, lock: NodeLock, place: WorkerPlace, outside: Supervised
+) -> int:
     """Keep the place of a node until it leaves; gives the exit code."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_keep(settings, make_front, place, outside))
+        return runner.run(_keep(settings, make_front, lock, place, outside))
 
 
-async def _keep(settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised) -> int:
+async def _keep(
+    settings: Settings, make_front: MakeFront, lock: NodeLock, place: WorkerPlace, outside: Supervised
+) -> int:
     try:
-        keeper = Keeper(settings, make_front, place, outside)
+        keeper = Keeper(settings, make_front, lock, place, outside)
     except StorageError as error:
         outside.cannot_start(f"cannot start: {error.reason}")
         return EXIT_LOST
@@ -81,7 +86,12 @@ class Keeper:
     """Passes on what is decided about a node to its other processes. Implements `ShardWork` and `Told`."""
 
     def __init__(
-        self, settings: Settings, make_front: MakeFront, place: WorkerPlace, outside: Supervised
+        self,
+        settings: Settings,
+        make_front: MakeFront,
+        lock: NodeLock,
+        place: WorkerPlace,
+        outside: Supervised,
     ) -> None:
         """Make what keeps the place. Raises StorageError if the settings name no store."""
         cluster, node = settings.cluster, place.node
@@ -104,6 +114,7 @@ class Keeper:
             lease_ms=cluster.lease_ms,
             clock=Clock(),
             client_address=cluster.client_address,
+            lock=lock,
         )
 
     async def run(self) -> None:

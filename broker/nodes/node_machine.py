@@ -175,6 +175,10 @@ class NodeMachine:
     was_draining: bool = False
     """Whether the member before it, of this node, was given no shards."""
     client_address: str = ""
+    dead: str = ""
+    """A member of this node before it, all of whose processes are known to have ended: nobody waits until its
+    lease is over.
+    """
     renewable_leases: int = limits.LEASES_WITHIN_GARBAGE_AGE
     """A shard that was silent for so many leases is not believed any more: the fence of who has opened its
     database since may have been collected as garbage, so that writes succeed that nobody will see.
@@ -425,9 +429,10 @@ class NodeMachine:
                 yield self._read(key)
 
     def _ending_others(self, now_ms: int) -> Iterator[Action]:
-        """End the leases that are over."""
+        """End the leases that are over, and that of who is known to be dead."""
         for key, seen in self._seen_at.items():
-            if key not in self._asked and not seen.is_ended and seen.is_over(now_ms):
+            is_over = seen.is_over(now_ms) or (key == lease_key(self.dead) and seen.is_seen)
+            if key not in self._asked and not seen.is_ended and is_over:
                 yield self._put(key, ended_by(self.name), seen.tag)
 
     def _changing_map(self, now_ms: int) -> Iterator[Action]:

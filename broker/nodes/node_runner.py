@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from broker.clock import Clock
+from broker.nodes.node_lock import NodeLock
 from broker.nodes.node_machine import (
     Action,
     Closed,
@@ -71,6 +72,7 @@ class NodeRunner:
         lease_ms: int,
         clock: Clock,
         client_address: str = "",
+        lock: NodeLock | None = None,
     ) -> None:
         self._records = records
         self._work = work
@@ -80,6 +82,7 @@ class NodeRunner:
         self._lease_ms = lease_ms
         self._clock = clock
         self._client_address = client_address
+        self._lock = lock
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._events: deque[Event | None] = deque()
         self._is_stepping = False
@@ -136,8 +139,12 @@ class NodeRunner:
         self._set_timer()
 
     def _new_member(self, *, was_draining: bool = False) -> NodeMachine:
+        name, dead = f"{self._node}.{secrets.token_hex(4)}", ""
+        if self._lock is not None and self._lock.take():
+            dead = self._lock.dead_member()
+            self._lock.write(name)
         return NodeMachine(
-            f"{self._node}.{secrets.token_hex(4)}",
+            name,
             self._node,
             self._address,
             self._shards,
@@ -145,6 +152,7 @@ class NodeRunner:
             self._clock.now_ms() - self._now_ms(),
             was_draining,
             self._client_address,
+            dead,
         )
 
     def _do(self, machine: NodeMachine, action: Action) -> None:

@@ -64,7 +64,7 @@ def _fault(sim: Simulation, seed: int) -> Callable[[], None]:
 
 def _kill(sim: Simulation, node: Node, chance) -> None:
     if node.is_alive:
-        node.kill()
+        node.kill(orphaned_ms=chance.choice((0, 0, 500, 4_000, 12_000)))
         sim.after(chance.choice((300, 2_000, 9_000, 30_000)), node.start_again)
 
 

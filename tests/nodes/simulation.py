@@ -61,7 +61,10 @@ class Worker:
 
     def __init__(self, node: Node, shard: int) -> None:
         self.node, self.shard = node, shard
+        self.machine = node.machine
         self.is_alive = True
+        self.is_orphan = False
+        """Whether the process that started it is gone, and it does not know that yet."""
         self.is_stopping = False
         self.is_stuck = False
         self.is_serving = False
@@ -89,7 +92,7 @@ class Worker:
         if self.node.is_paused(lambda: self._opened(epoch)) or not self.is_alive or self.is_serving:
             return
         self.epoch, self.is_serving = epoch, True
-        self.node.tell(m.Opened(self.shard))
+        self.tell(m.Opened(self.shard))
         self._work()
 
     def _work(self) -> None:
@@ -121,7 +124,7 @@ class Worker:
     def _written(self, write: int, begun_ms: int) -> None:
         if self.node.is_paused(lambda: self._written(write, begun_ms)) or not self.is_alive:
             return
-        self.node.tell(m.Turned(self.shard, begun_ms))
+        self.tell(m.Turned(self.shard, begun_ms))
         self.untold.append(write)
         if self.may_confirm():
             for known in self.untold:
@@ -132,12 +135,20 @@ class Worker:
         else:
             self.node.sim.after(self.node.sim.random.uniform(150, 900), self._work)
 
+    def tell(self, event: m.Event) -> None:
+        if not self.is_orphan:
+            self.node.tell(event)
+
     def may_deliver(self) -> bool:
-        return self.node.is_valid()
+        return self.has_lease()
 
     def may_confirm(self) -> bool:
         """Asked once the write has returned."""
-        return self.node.is_valid()
+        return self.has_lease()
+
+    def has_lease(self) -> bool:
+        """Whether that of its member lasts, by what its keeper knew last."""
+        return self.machine.is_valid(self.node.local())
 
     def stop(self, *, kill: bool) -> None:
         self.is_stopping = True
@@ -147,6 +158,7 @@ class Worker:
             self.node.sim.after(STOP_MS, self.die)
 
     def die(self) -> None:
+        self.node.orphans.discard(self)
         if self.is_alive:
             self.is_alive = False
             if self.node.workers.get(self.shard) is self:
@@ -167,13 +179,15 @@ class Node:
         self.starts = 0
         self.started_ms = 0.0
         self.workers: dict[int, Worker] = {}
+        self.orphans: set[Worker] = set()
         self.machine: m.NodeMachine
         self.has_left = False
         self._tick_ms: float | None = None
         self._held_up: list[Callable[[], None]] = []
 
-    def start(self, *, was_draining: bool = False) -> None:
+    def start(self, *, was_draining: bool = False, is_same_process: bool = False) -> None:
         """Be a member, a new one."""
+        dead = "" if is_same_process or not self.starts or not self.is_gone() else self.machine.name
         self.starts += 1
         self.started_ms = self.sim.now
         self.is_alive, self.has_left = True, False
@@ -184,6 +198,7 @@ class Node:
             self.shards,
             LEASE_MS,
             was_draining=was_draining,
+            dead=dead,
             renewable_leases=GARBAGE_MS // LEASE_MS - 1,
         )
         self._tick_ms = None
@@ -193,10 +208,20 @@ class Node:
         if not self.is_alive:
             self.start()
 
-    def kill(self) -> None:
+    def is_gone(self) -> bool:
+        """Whether all processes of the former member have ended, as their lock tells."""
+        return not self.orphans
+
+    def kill(self, *, orphaned_ms: float = 0) -> None:
+        """End the keeper, and its workers at once or a while later."""
         self.is_alive = False
         for worker in list(self.workers.values()):
-            worker.is_alive = False
+            if orphaned_ms:
+                worker.is_orphan = True
+                self.orphans.add(worker)
+                self.sim.after(orphaned_ms, worker.die)
+            else:
+                worker.is_alive = False
         self.workers = {}
 
     def local(self) -> int:
@@ -279,7 +304,7 @@ class Node:
                     if self.sim.now >= self.sim.calm_ms:
                         self.sim.after(1_000, self.start_again)
                 else:
-                    self.start(was_draining=self.machine.is_draining)
+                    self.start(was_draining=self.machine.is_draining, is_same_process=True)
 
 
 class Simulation:
@@ -426,14 +451,17 @@ class Simulation:
         for node in self.nodes:
             if node.starts and lease_key(node.machine.name) == key and node.is_valid():
                 raise Violation(f"the valid lease of {node.machine.name} was ended")
+            for worker in node.orphans:
+                if lease_key(worker.machine.name) == key and worker.has_lease():
+                    raise Violation(f"the lease of {worker.machine.name} was ended, and is valid in a worker")
 
     def _check_owner(self, worker: Worker, doing: str) -> None:
-        name = worker.node.machine.name
+        name = worker.machine.name
         if self.map is None or self.map.shards[worker.shard].owner != name:
             raise Violation(f"{name} {doing} of {worker.shard}, which it does not own")
         if lease_key(name) in self.ended:
             raise Violation(f"{name} {doing} of {worker.shard}, though its lease has ended")
-        if worker.node.workers.get(worker.shard) is not worker:
+        if worker.node.workers.get(worker.shard) is not worker and worker not in worker.node.orphans:
             raise Violation(f"{name} {doing} of {worker.shard} by a process that is none")
 
     def check_delivery(self, worker: Worker) -> None:

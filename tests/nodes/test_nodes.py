@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from broker.cli import app
 from tests.e2e import amqp
-from tests.nodes.node_cluster import NodeCluster, node_cluster
+from tests.nodes.node_cluster import PATIENCE_S, NodeCluster, node_cluster
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -141,6 +141,23 @@ def test_a_drained_node_still_answers_over_http_and_says_why_it_is_not_ready(clu
 
     until(is_ready, 20)
     assert httpx.get(f"{url}/api/v1/queues", timeout=5).status_code == 200
+
+
+def test_a_node_that_was_killed_has_its_shards_as_soon_as_it_is_started_again(tmp_path: Path) -> None:
+    with node_cluster(tmp_path, lease_s=11) as cluster:
+        cluster.start("a", "b")
+        cluster.until_owned("a", a=2, b=1)
+        before = cluster.owners("a")
+        channel = channel_of(cluster, "b")
+        channel.queue_declare("work", durable=True)
+        amqp.publish(channel, "work", b"m")
+        cluster.nodes["b"].kill9()
+        began = time.monotonic()
+        cluster.nodes["b"].start(PATIENCE_S)
+        print("started again in", time.monotonic() - began)
+        assert time.monotonic() - began < 11, "it waits for its own lease"
+        until(lambda: channel_of(cluster, "b").basic_get("work", auto_ack=True)[2] == b"m", 20)
+        assert cluster.owners("a") == before
 
 
 def test_a_node_that_stops_in_order_hands_over_at_once(cluster: NodeCluster) -> None:

@@ -14,7 +14,7 @@ from broker.nodes.shard_map import MAP_KEY, ShardMap, decode_map
 from config import limits
 from tests.nodes import test_nodes_moves as moves
 from tests.nodes.schedules import run_schedule
-from tests.nodes.simulation import ANY, GARBAGE_MS, LEASE_MS, Violation, Worker
+from tests.nodes.simulation import ANY, GARBAGE_MS, LEASE_MS, Node, Violation, Worker
 from tests.nodes.test_nodes_moves import settled
 
 SEEDS = 240
@@ -193,6 +193,10 @@ def _shards_made_by_each_member(patch: Patch) -> None:
     patch(m.NodeMachine, "_planned", mutant)
 
 
+def _dead_without_a_look_at_its_processes(patch: Patch) -> None:
+    patch(Node, "is_gone", lambda self: True)
+
+
 MUTANTS = (
     _lease_from_its_answer_on,
     _others_wait_for_less_than_a_lease,
@@ -212,6 +216,7 @@ MUTANTS = (
     _who_is_cut_off_opens_shards,
     _version_stays,
     _shards_made_by_each_member,
+    _dead_without_a_look_at_its_processes,
 )
 
 
