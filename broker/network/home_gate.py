@@ -13,6 +13,7 @@ import structlog
 from broker.network.listening import Listeners
 from broker.network.tls.gate import certificate_names
 from broker.network.transport import Transport, peer_text
+from broker.workers.client_relay import Relayed
 from broker.workers.node_links import connect_client
 from broker.workers.socket_passing import Arrivals, Told, pass_on
 from broker.workers.worker_place import WorkerPlace
@@ -127,7 +128,7 @@ class HomeGate(asyncio.Protocol):
         self._is_begun = False
         self._patience: asyncio.TimerHandle | None = None
         self._passing: asyncio.Task[None] | None = None
-        self._relay: _Relay | None = None
+        self._relay: Relayed | None = None
         self._transport: asyncio.Transport
 
     def come_from(self, peer: str) -> None:
@@ -151,7 +152,7 @@ class HomeGate(asyncio.Protocol):
         if self._is_begun:
             self._inner.data_received(data)
         elif self._relay is not None:
-            self._relay.write(data)
+            self._relay.other.data_received(data)
         elif self._passing is not None:
             self._said += data
         else:
@@ -175,7 +176,7 @@ class HomeGate(asyncio.Protocol):
             self._inner.connection_lost(exc)
             return
         if self._relay is not None:
-            self._relay.close()
+            self._relay.other.connection_lost(exc)
         self._lost()
 
     def pause_writing(self) -> None:
@@ -183,14 +184,14 @@ class HomeGate(asyncio.Protocol):
         if self._is_begun:
             self._inner.pause_writing()
         elif self._relay is not None:
-            self._relay.pause_reading()
+            self._relay.other.pause_writing()
 
     def resume_writing(self) -> None:
         """Note that the client caught up."""
         if self._is_begun:
             self._inner.resume_writing()
         elif self._relay is not None:
-            self._relay.resume_reading()
+            self._relay.other.resume_writing()
 
     def _wait_no_more(self) -> None:
         if self._patience is not None:
@@ -217,7 +218,7 @@ class HomeGate(asyncio.Protocol):
             return
         secured = transport.get_extra_info("ssl_object")
         told = Told(self._listener, self._peer, certificate_names(secured), self._asked_for)
-        relay = _Relay(transport)
+        relay = Relayed(transport)
         try:
             if self._is_elsewhere(home):
                 assert self._place.node is not None
@@ -257,55 +258,11 @@ class HomeGate(asyncio.Protocol):
         node = self._place.node
         return node is not None and node.peers.place_of(home) is not None
 
-    def _relay_by(self, relay: _Relay) -> None:
+    def _relay_by(self, relay: Relayed) -> None:
         """Have what the client says from now on go to the worker that serves it."""
         if self._transport.is_closing():
-            relay.close()
+            relay.other.connection_lost(None)
             return
         self._said = b""
         self._relay = relay
         self._transport.resume_reading()
-
-
-class _Relay(asyncio.Protocol):
-    """The way between a client's connection and the worker that serves it."""
-
-    def __init__(self, client: asyncio.Transport) -> None:
-        self._client = client
-        self._way: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._way = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._client.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._way = None
-        self._client.close()
-
-    def pause_writing(self) -> None:
-        self._client.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._client.resume_reading()
-
-    def write(self, data: bytes) -> None:
-        """Pass on what the client says."""
-        if self._way is not None:
-            self._way.write(data)
-
-    def close(self) -> None:
-        """End: the client is gone."""
-        if self._way is not None:
-            self._way.close()
-
-    def pause_reading(self) -> None:
-        """Take nothing more for the client, which reads too slowly."""
-        if self._way is not None:
-            self._way.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Take more for the client."""
-        if self._way is not None:
-            self._way.resume_reading()
