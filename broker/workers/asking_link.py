@@ -464,7 +464,7 @@ class Link(LinkWire):
         consumer.echoes_due -= "echo" in news
         if "dried" in news and isinstance(consumer.pool, SharedLinkCredit):
             consumer.dried(consumer.pool)
-        consumer.gap = news.get("gap", consumer.gap)
+        consumer.gap += news.get("gap", 0)  # an earlier one may not be shown yet
         consumer.committed = news.get("committed", consumer.committed)
         consumer.ready = news.get("ready", consumer.ready)
 

@@ -600,11 +600,11 @@ class LinkSink:
         served = self._served
         if not served.is_up:
             return False
+        is_new = claims is None or claims[0].attempts == 1
         if self.is_puller or self.is_stream:
-            self._tell_news(consumer)
+            self._tell_news(consumer, is_new=is_new)
         self.given_count += len(messages)
         first_claim = 0 if claims is None or consumer.no_ack else served.hold(claims)
-        is_new = claims is None or claims[0].attempts == 1
         if is_new and _are_alike(messages):
             self._deliver_run(messages, first_claim)
         else:
@@ -671,16 +671,21 @@ class LinkSink:
         self._served.output += [head, *output]
         self._served.want_flush()
 
-    def _tell_news(self, consumer: Consumer) -> None:
-        """Tell, before a delivery, what the other worker shows with it."""
+    def _tell_news(self, consumer: Consumer, *, is_new: bool) -> None:
+        """Tell, before a delivery, what the other worker shows with it: a gap only with a first one, for it
+        lies behind what came back.
+        """
         consuming = self._served.client.consuming
+        gap = 0
         if self.is_puller:
             news = {"ready": consuming.ready_count(consumer)}
         else:
-            news = {"gap": consuming.take_gap(consumer), "committed": consuming.primary_committed(consumer)}
-        if news != self._told:
+            news = {"committed": consuming.primary_committed(consumer)}
+            gap = consuming.take_gap(consumer) if is_new else 0
+        if gap or news != self._told:
             self._told = news
-            self._served.send(CODEC.frame(f.TOLD, self._number, news))
+            told = {**news, "gap": gap} if gap else news
+            self._served.send(CODEC.frame(f.TOLD, self._number, told))
 
     def revoked(self, consumer: Consumer, claims: Sequence[Claim]) -> None:
         """See `Sink`."""
