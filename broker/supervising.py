@@ -7,7 +7,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 from broker.admin.reloading import merged
 from broker.app import Broker
@@ -29,12 +31,21 @@ from config.cluster_settings import ClusterSettings
 from config.settings import Settings
 from config.settings_loader import ConfigError
 
+_FOR_WORKERS: Final = (
+    "broker.admin.figures",
+    "broker.network.home_gate",
+    "broker.workers.worker_settings",
+    "broker.workers.workers",
+)
+"""What only workers need, and each of them would load for itself: more than the rest of their start takes."""
+
 Run = Callable[[Broker, Outside], int]
 """Runs a broker until it is told to stop; gives the exit code."""
 
 
 def supervise(common: Common) -> int:
     """Have a broker of several workers run until SIGTERM, SIGINT or a failure; gives the exit code."""
+    load_for_workers()
     directories = tempfile.gettempdir()
     if len(directories) > limits.WORKER_DIRECTORY_BYTES_MAX:
         return _cannot_start(f"{directories} is too long a path for sockets of workers; TMPDIR names another")
@@ -56,6 +67,12 @@ def supervise(common: Common) -> int:
         shutil.rmtree(run_directory, ignore_errors=True)
         if common.ready_file is not None:
             common.ready_file.unlink(missing_ok=True)
+
+
+def load_for_workers() -> None:
+    """Load, before any process is forked, what all workers need: clients wait for one that starts."""
+    for name in _FOR_WORKERS:
+        import_module(name)
 
 
 class Common:

@@ -57,3 +57,21 @@ def test_what_workers_are_forked_from_has_no_thread_and_no_loop():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "1 None\n"
+
+
+FORKED = """
+import sys
+from broker.supervising import load_for_workers
+load_for_workers()
+before = set(sys.modules)
+from broker.admin.figures import Figures
+from broker.network.home_gate import ClientHomes
+from broker.workers.worker_settings import loading
+from broker.workers.workers import Workers
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_worker_finds_what_it_needs_loaded_before_it_was_forked():
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
