@@ -310,6 +310,7 @@ NODE_REQUESTS_PER_LEASE: Final = (
     4  # a request to the store of a cluster's records may take so much of a lease
 )
 NODE_HASTY_LOOKS: Final = 20  # a node looks so often within a lease while it waits for another
+NODE_HANDOVER_LOOKS: Final = 50  # ... and so often while a shard is about to be handed to it
 NODE_PAUSES_PER_LEASE: Final = 50  # ... and waits so much of one before it repeats what failed
 NODE_OPEN_FAILURES_MAX: Final = 3  # a shard that a node fails so often to open is given to another
 NODE_RECORD_BYTES_MAX: Final = 1 * MIB

@@ -374,6 +374,7 @@ class NodeMachine:
                 local.marked_ms = None
             elif local.marked_ms is None:
                 local.marked_ms = now_ms
+        self._map_look_ms = min(self._map_look_ms, now_ms + self._look_interval_ms(now_ms))
 
     def _lose(self, reason: str) -> None:
         self.reason = self.reason or reason
@@ -591,8 +592,9 @@ class NodeMachine:
 
     def _look_interval_ms(self, now_ms: int) -> int:
         """Return how soon the map is looked at again: in haste while another is expected to change it."""
+        if self.map is not None and any(shard.to == self.name for shard in self.map.shards):
+            return self.lease_ms // limits.NODE_HANDOVER_LOOKS  # nobody has the shard in between
         is_hasty = self.map is None or self.name not in self.map.members or bool(self.map.orphans())
-        is_hasty |= self.map is not None and any(shard.to == self.name for shard in self.map.shards)
         is_hasty |= any(seen.is_ended or seen.is_suspect(now_ms) for seen in self._seen.values())
         return self.lease_ms // (limits.NODE_HASTY_LOOKS if is_hasty else limits.LEASE_LOOKS)
 

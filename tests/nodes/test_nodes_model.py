@@ -310,7 +310,7 @@ def _last_node_waits_for_another(patch: Patch) -> None:
 
 def drained_nodes_hand_over_in_time() -> None:
     for seed in range(10):
-        moves.test_drained_node_hands_over_one_shard_after_the_other_within_1100_ms_each(seed)
+        moves.test_drained_node_hands_over_one_shard_after_the_other_within_600_ms_each(seed)
 
 
 def _shard_silent_for_long_believed(patch: Patch) -> None:
