@@ -61,6 +61,7 @@ from storage.store_lease import StoreLease
 if TYPE_CHECKING:
     from broker.http.server import HttpServer
     from broker.network.home_gate import ClientHomes
+    from broker.workers.node_side import Epoch
     from broker.workers.worker_place import WorkerPlace
     from broker.workers.workers import Workers
 
@@ -376,6 +377,7 @@ class Broker:
             take_over=take_over or node is not None,  # which is the shard's owner, whoever was before
             lease_ms=lease_ms,
             until=None if node is None else node.deadline,
+            may_write=None if node is None else partial(self._until_owned, node.epoch, starting),
             tell=starting.step,
         )
         self._lease = opened.lease
@@ -387,6 +389,14 @@ class Broker:
         else:
             _log.warning("storage.slow_batches", status=fast_batch_status())
         return opened
+
+    async def _until_owned(self, epoch: Epoch, starting: StartLog) -> None:
+        """Wait until the shard is handed over to this node, if it is about to be."""
+        if not epoch.is_begun:
+            starting.step("waiting until the shard is handed over")
+            await epoch.begun()
+            starting.step(f"opening the storage {self.settings.storage.url}")
+            self._start_begun = self.clock.monotonic()
 
     def _note_replayed(self, replayed: Replay) -> None:
         _log.info("storage.replayed", **replayed._asdict())

@@ -21,7 +21,7 @@ from broker.nodes.node_keeper import keep
 from broker.nodes.node_lock import NodeLock
 from broker.outside import Outside, announce, listen_failure, status_text, tell_failure, write_ready_file
 from broker.process.service_manager import ServiceManager
-from broker.workers.node_side import Peers
+from broker.workers.node_side import Epoch, Peers
 from broker.workers.supervised import Supervised
 from broker.workers.supervisor import EXIT_FAILED, KEEPER, Node, Serving, Supervisor
 from broker.workers.worker_mark import WorkerMark
@@ -120,8 +120,8 @@ class Common:
         side = node_side(cluster)
         lock = NodeLock.of(self.settings.storage.url, cluster.node_name)  # before any process is forked
 
-        def place_of(number: int, count: int, epoch: int) -> WorkerPlace:
-            own = replace(side, epoch=epoch, peers=Peers())
+        def place_of(number: int, count: int, epoch: int | None) -> WorkerPlace:
+            own = replace(side, epoch=Epoch(epoch), peers=Peers())
             return WorkerPlace(number, count, run_directory, ports.unix_sockets, own)
 
         return Supervisor(

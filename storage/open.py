@@ -75,6 +75,7 @@ async def open_store(
     take_over: bool = False,
     lease_ms: int | None = None,
     until: Callable[[], float] | None = None,
+    may_write: Callable[[], Awaitable[None]] | None = None,
     memory: ObjectStore | None = None,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> SlateStore | JournaledStore:
@@ -82,16 +83,18 @@ async def open_store(
 
     What another process has open is left to it: a local directory is refused, in an object store its end is
     waited for. With `take_over` it is fenced instead. `lease_ms`: in an object store the broker has the
-    database by a lease (`storage.store_lease`), which ends at `until` if that is earlier. `tell` is given
-    what is being waited for. `memory` keeps the contents of a `memory:` store so that a test can open them
-    again. The store's `notes` say what
+    database by a lease (`storage.store_lease`), which ends at `until` if that is earlier. `may_write` is
+    awaited once nothing is left to do that only reads. `tell` is given what is being waited for. `memory`
+    keeps the contents of a `memory:` store so that a test can open them again. The store's `notes` say what
     an operator should know. Raises StorageError: StoreInUse when a local directory is in use,
     StoreUnavailable when the place does not answer in `limits.STORE_OPEN_TIMEOUT_S`, FormatTooNew when a
     newer SluiceMQ wrote the data.
     """
     await ensure_fast_batch()
     if settings.is_remote:
-        return await _open_in_object_store(settings, take_over, lease_ms, until, tell)
+        return await _open_in_object_store(settings, take_over, lease_ms, until, tell, may_write)
+    if may_write is not None:
+        await may_write()
     if settings.url == "memory:":
         store = await _in_time(settings.url, _open_memory(memory, _by(settings)))
         await _or_close(store, check_format(store, PLAIN_VERSION))
@@ -297,6 +300,7 @@ async def _open_in_object_store(
     lease_ms: int | None,
     until: Callable[[], float] | None,
     tell: Callable[[str], None],
+    may_write: Callable[[], Awaitable[None]] | None,
 ) -> SlateStore | JournaledStore:
     url = settings.url
     root = absolute_path(settings.journal_directory)
@@ -318,6 +322,8 @@ async def _open_in_object_store(
                 tell(f"opening the database in {url}")
         finally:
             await close_reader(reader)
+    if may_write is not None:
+        await may_write()
     if settings.journal == "local":
         return await _open_behind_journal(place, await _lock_for_journal(root, take_over), _by(settings))
     unlock = _by(settings)

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from broker.workers.node_side import NodeDeadline, NodeSide, Peers
+from broker.workers.node_side import Epoch, NodeDeadline, NodeSide, Peers
 from config import limits
 from config.cluster_settings import ClusterSettings, NodeTlsSettings
 from config.settings_loader import ConfigError
@@ -22,7 +22,7 @@ def node_side(cluster: ClusterSettings) -> NodeSide:
         cluster.node_name,
         host,
         port,
-        0,
+        Epoch(0),
         _secret(cluster.secret_file),
         NodeDeadline(),
         Peers(),

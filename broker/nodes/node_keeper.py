@@ -18,7 +18,7 @@ from broker.nodes.node_lock import NodeLock
 from broker.nodes.node_machine import Drain, Wish
 from broker.nodes.node_runner import NodeRunner
 from broker.nodes.shard_map import ShardMap
-from broker.workers.supervised import CLOSE, OPEN, PEERS, Supervised
+from broker.workers.supervised import AWAIT, CLOSE, OPEN, PEERS, Supervised
 from broker.workers.worker_place import WorkerPlace
 from config import limits
 from config.settings import Settings
@@ -101,6 +101,7 @@ class Keeper:
         self._outside = outside
         self._told: dict[str, Any] = {}
         self._owners: list[str] = []
+        self._awaited: list[int] = []
         self._serving: set[int] = set()
         self._front = make_front(settings, place, self)
         self._runner = NodeRunner(
@@ -190,6 +191,15 @@ class Keeper:
         if found.shards and told != self._told:
             self._told = told
             self._outside.tell(told)
+        self._tell_awaited(found)
+
+    def _tell_awaited(self, found: ShardMap) -> None:
+        """Tell which shards will be handed over to this node."""
+        name = self._runner.machine.name
+        awaited = [number for number, shard in enumerate(found.shards) if shard.to == name != shard.owner]
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._outside.tell({"report": AWAIT, "shards": awaited, "count": len(found.shards)})
 
     def _log_moves(self, found: ShardMap) -> None:
         before, self._owners = self._owners, [shard.owner for shard in found.shards]

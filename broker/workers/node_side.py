@@ -40,6 +40,32 @@ class NodeDeadline:
         return ends
 
 
+class Epoch:
+    """In which epoch a node has a shard. Without a `number` it is only about to have it: the worker does what
+    needs no shard meanwhile.
+    """
+
+    def __init__(self, number: int | None = None) -> None:
+        self.number = 0
+        self._is_begun = asyncio.Event()
+        if number is not None:
+            self.begin(number)
+
+    def begin(self, number: int) -> None:
+        """Note that the shard is this node's."""
+        self.number = number
+        self._is_begun.set()
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether it is."""
+        return self._is_begun.is_set()
+
+    async def begun(self) -> None:
+        """Return once it is: only then its database may be opened for writing."""
+        await self._is_begun.wait()
+
+
 class Peers:
     """Where the shards are that other nodes have: `(host, port)` by number. `on_moved` is given each number
     whose place changed.
@@ -94,7 +120,7 @@ class NodeSide:
     name: str
     host: str
     first_port: int
-    epoch: int
+    epoch: Epoch
     secret: bytes
     deadline: NodeDeadline
     peers: Peers
@@ -123,6 +149,11 @@ class NodeSide:
                 raise
 
     def take(self, told: Mapping[str, Any]) -> None:
-        """Take what the keeper of the node tells its workers: where the other shards are."""
+        """Take what the keeper of the node tells its workers: where the other shards are, or that the own one
+        is the node's by now.
+        """
+        if "epoch" in told:
+            self.epoch.begin(told["epoch"])
+            return
         self.peers.view = told["view"]
         self.peers.take({int(number): (host, port) for number, (host, port) in told["places"].items()})

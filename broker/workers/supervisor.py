@@ -26,6 +26,7 @@ import structlog
 from broker.process.service_manager import ServiceManager
 from broker.workers.supervised import (
     ALIVE,
+    AWAIT,
     CLOSE,
     FAILED,
     OPEN,
@@ -57,12 +58,12 @@ KEEPER: Final = -1
 class Node:
     """What makes the broker a node of several: `keep` is the work of a process that says which shards are to
     be opened and closed here, and is told what became of that. `place_of` gives the place of the worker of a
-    shard, by its number, how many there are, and the epoch in which this node has it.
+    shard, by its number, how many there are, and the epoch in which this node has it; None: it is about to.
     """
 
     keep: Work
     place: WorkerPlace
-    place_of: Callable[[int, int, int], WorkerPlace]
+    place_of: Callable[[int, int, int | None], WorkerPlace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class _Worker:
 
     place: WorkerPlace
     work: Work
+    is_waiting: bool = False
+    """Whether its shard is about to be handed to this node: it is told when that is so."""
     pid: int = 0
     """0: it does not run, and is started at `due`."""
     channel: socket.socket | None = None
@@ -181,6 +184,7 @@ class Supervisor:
         if self._stop_due is None:
             self._stop_due = time.monotonic() + limits.WORKER_STOP_TIMEOUT_S
             self.manager.stopping("finishing what is open" if code == EXIT_OK else "a worker cannot start")
+        self._end_waiting()
         if self._keeper is not None and self._keeper.pid and is_first:
             _tell(self._keeper, STOP)  # it hands over what is here, one shard after the other
         else:
@@ -189,6 +193,7 @@ class Supervisor:
     def _reload(self, besides: _Worker | None = None) -> None:
         """Have settings read anew, by all processes but one."""
         self.on_reload()
+        self._end_waiting()  # with settings that it could not read anew
         self._tell_all(RELOAD, besides)
         if self._keeper is not None:
             _tell(self._keeper, RELOAD)
@@ -296,7 +301,8 @@ class Supervisor:
         if self._keeper is not None:
             _tell_json(self._keeper, {"opened": worker.place.number})
         serving = [other.serving for other in self._workers if other.serving is not None]
-        if len(serving) == len(self._workers) and self._stop_due is None:
+        wanted = [other for other in self._workers if not other.is_waiting]
+        if len(serving) == len(wanted) and self._stop_due is None:
             self._have_served = True
             self.on_serving(serving)
 
@@ -316,12 +322,18 @@ class Supervisor:
             self._peers = json.dumps(told).encode()
             self._tell_all(self._peers)
             return
+        if told["report"] == AWAIT:
+            self._await_shards(told["shards"], told["count"])
+            return
         number: int = told["shard"]
         worker = next((each for each in self._workers if each.place.number == number), None)
         if told["report"] == OPEN and worker is None:
-            place = self.node.place_of(number, told["count"], told["epoch"])
-            self._workers.append(_Worker(place, self.work))
-            self._workers.sort(key=lambda each: each.place.number)
+            self._add(_Worker(self.node.place_of(number, told["count"], told["epoch"]), self.work))
+        elif told["report"] == OPEN and worker is not None and worker.is_waiting:
+            worker.is_waiting = False
+            worker.place = self.node.place_of(number, told["count"], told["epoch"])
+            if worker.pid and not _tell_json(worker, {"epoch": told["epoch"]}):
+                os.kill(worker.pid, signal.SIGKILL)
         elif told["report"] == CLOSE and worker is not None:
             if not worker.pid:
                 self._workers.remove(worker)
@@ -330,6 +342,29 @@ class Supervisor:
                 os.kill(worker.pid, signal.SIGKILL)
             else:
                 _tell(worker, STOP)
+
+    def _add(self, worker: _Worker) -> None:
+        self._workers.append(worker)
+        self._workers.sort(key=lambda each: each.place.number)
+
+    def _await_shards(self, shards: Sequence[int], count: int) -> None:
+        """Have workers wait for these shards, and no others: each is ready by the time that it is handed over
+        to this node, up to the opening of its database.
+        """
+        assert self.node is not None
+        self._end_waiting(besides=shards)
+        known = [worker.place.number for worker in self._workers]
+        for number in shards:
+            if number not in known and self._stop_due is None:
+                self._add(_Worker(self.node.place_of(number, count, None), self.work, is_waiting=True))
+
+    def _end_waiting(self, besides: Sequence[int] = ()) -> None:
+        for worker in self._workers[:]:
+            if worker.is_waiting and worker.place.number not in besides:
+                if worker.pid:
+                    _tell(worker, STOP)
+                else:
+                    self._workers.remove(worker)
 
     def _tell_closed(self, number: int) -> None:
         if self._keeper is not None:
@@ -375,7 +410,8 @@ class Supervisor:
             return
         if self._keeper is not None:
             self._workers.remove(worker)
-            self._tell_closed(number)
+            if not worker.is_waiting:
+                self._tell_closed(number)
             if code != EXIT_OK:
                 event = "worker.not_started" if worker.failure else "worker.died"
                 _log.error(event, worker=number, pid=pid, why=worker.failure or _why(code))
@@ -433,14 +469,17 @@ class Supervisor:
         self.manager.alive()
 
 
-def _tell(worker: _Worker, what: bytes) -> None:
+def _tell(worker: _Worker, what: bytes) -> bool:
+    """Tell a worker something; whether it can hear that."""
     if worker.channel is not None:
         with suppress(OSError):  # it has just died, or is too busy to listen
             worker.channel.send(what)
+            return True
+    return False
 
 
-def _tell_json(worker: _Worker, what: dict[str, object]) -> None:
-    _tell(worker, json.dumps(what).encode())
+def _tell_json(worker: _Worker, what: dict[str, object]) -> bool:
+    return _tell(worker, json.dumps(what).encode())
 
 
 def _note(number: int, frame: object) -> None:

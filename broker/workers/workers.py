@@ -300,7 +300,7 @@ class Workers:
 
     async def _greet(self, link: Link) -> None:
         """Tell a worker what this one has; then it may be asked."""
-        epoch = 0 if self._place.node is None else self._place.node.epoch
+        epoch = 0 if self._place.node is None else self._place.node.epoch.number
         try:
             await link.greet(Greeting(self.number, CODEC.table, epoch))  # nobody waits for one that is silent
             if self.number == HOME:
