@@ -661,6 +661,7 @@ WORKER_SILENT_MS_MAX: Final = 10_000  # links to a worker that says nothing for 
 WORKER_BUSY_SHARE: Final = 0.5  # of a core: below it a worker keeps the queues declared at it
 WORKER_BUSY_TIMES: Final = 1.5  # the average of all workers: above it new queues go to another
 QUOTA_EXCHANGE_INTERVAL_MS: Final = 1000  # workers tell each other what quotas bound
+FIRST_USE_RETRY_MS: Final = 500  # before it is asked again where a queue that a first use made is to be
 OUTBOX_UNCONFIRMED_MAX: Final = 256  # messages on their way to a queue of another worker
 OUTBOX_RETRY_MS: Final = 1_000  # before one that was refused is sent again
 OUTBOX_LEASE_MS: Final = 60_000  # before what was sent and not confirmed is sent again

@@ -8,7 +8,7 @@ from broker.engine.answers import Answer
 from broker.engine.client.replies import ReplyClient, ReplyTaker
 from broker.workers import link_frames as f
 from broker.workers.link_values import CODEC
-from broker.workers.sharded_queues import Neighbours
+from broker.workers.neighbours import Neighbours
 
 
 class FarReplies(ReplyClient):

@@ -22,7 +22,7 @@ from broker.engine.client import ShardClient
 from broker.engine.shard import Shard
 from broker.engine.traffic import Claim, Consumer, Message, Sink
 from broker.workers.asking_link import Link
-from broker.workers.sharded_queues import Neighbours
+from broker.workers.neighbours import Neighbours
 from broker.workers.waits import Entry, Gate, Part
 from config import limits
 from queue_manager.address import OUTBOX_PREFIX, local_name, qualified_name, vhost_of

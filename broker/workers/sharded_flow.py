@@ -11,12 +11,14 @@ from typing import Any, cast
 
 from broker.engine import session_traffic, traffic
 from broker.engine.answers import Answer
-from broker.engine.call_names import Name
+from broker.engine.call_names import Address, Name
 from broker.engine.client.commits import CommitClient
 from broker.engine.client.message_flow import ConsumingClient, PublishingClient, SettlingClient, TurnClient
 from broker.engine.shard import Shard
 from broker.workers import link_frames as f
 from broker.workers.asking_link import Link, plan_fields
+from broker.workers.first_uses import FirstUses
+from broker.workers.neighbours import Neighbours
 from broker.workers.remote_consumers import (
     RemoteClaim,
     RemoteConsumer,
@@ -26,11 +28,12 @@ from broker.workers.remote_consumers import (
     SharedPlaces,
     leave,
 )
-from broker.workers.sharded_queues import Neighbours
 from broker.workers.waits import Entry, Gate, Part
 from broker.workers.worker_directory import all_done
+from queue_manager.address import parse
 from queue_manager.api import OPERATOR
-from queue_manager.errors import InvalidArgument, QueueManagerError, ResourceLocked
+from queue_manager.claims.claim import Consumer
+from queue_manager.errors import InvalidArgument, QueueManagerError, QueueNotFound, ResourceLocked
 from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_IN_PART, REFUSED_LOST, REFUSED_SIZE, UNROUTED
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.route import ForeignQueue, Route
@@ -45,21 +48,32 @@ Touched = list[tuple[Link, int, int]]
 class ShardedPublishing:
     """As `PublishingClient`."""
 
-    def __init__(self, local: PublishingClient, neighbours: Neighbours) -> None:
+    def __init__(self, local: PublishingClient, neighbours: Neighbours, first_uses: FirstUses) -> None:
         self._local = local
         self._neighbours = neighbours
+        self._first_uses = first_uses
         self._publish_here = local.publish
         self.is_current = local.is_current
         self.touched: Touched = []
         self.is_here = True
         for name in (
-            "match", "route", "named", "through", "joined", "open_to", "unconditional", "plan", "join",
+            "match", "named", "through", "joined", "open_to", "unconditional", "plan", "join",
             "is_remembered",
         ):  # fmt: skip
             setattr(self, name, getattr(local, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._local, name)
+
+    def route(self, topic: Address, now_ms: int, user: str | None = None) -> traffic.Targets:
+        """See `PublishingClient`."""
+        name = parse(topic).name
+        if self._neighbours.directory.get(name) is not None:
+            targets = self._local.match(topic)
+            if not targets:
+                raise QueueNotFound(f"queue {name!r} is not bound to {topic!r}")
+            return targets
+        return self._first_uses.make(name, lambda: self._local.route(topic, now_ms, user))
 
     def aim(self, plan: traffic.PublishPlan, targets: traffic.Targets, keys: Sequence[str] = ()) -> None:
         """See `PublishingClient`."""
@@ -284,8 +298,11 @@ def _turn(touched: Touched) -> int:
 class ShardedConsuming:
     """As `ConsumingClient`."""
 
-    def __init__(self, local: ConsumingClient, shard: Shard, neighbours: Neighbours) -> None:
+    def __init__(
+        self, local: ConsumingClient, shard: Shard, neighbours: Neighbours, first_uses: FirstUses
+    ) -> None:
         self._local = local
+        self._first_uses = first_uses
         self._context = shard.manager.context
         self._neighbours = neighbours
         self._directory = neighbours.directory
@@ -305,7 +322,9 @@ class ShardedConsuming:
 
     def find_or_create(self, name: Name, caller: str, now_ms: int) -> traffic.Source:
         """See `ConsumingClient`."""
-        return self._foreign(name) or self._local.find_or_create(name, caller, now_ms)
+        return self._foreign(name) or self._first_uses.make(
+            name, lambda: self._local.find_or_create(name, caller, now_ms)
+        )
 
     def is_stream(self, name: Name) -> bool:
         """See `ConsumingClient`."""
@@ -342,6 +361,9 @@ class ShardedConsuming:
     ) -> Any:
         """See `ConsumingClient`."""
         if not isinstance(queue, ForeignQueue):
+            if (decided := self._first_uses.decided(queue.name)) is not None:
+                begin = partial(self._subscribe_decided, queue, group_name, pattern, sink, options)
+                return decided.chain(begin)
             return self._local.subscribe(queue, group_name, pattern, sink, **options)
         on_activity = options.pop("on_activity", None)
         pool = options.pop("pool", None)
@@ -371,6 +393,22 @@ class ShardedConsuming:
 
         answer = self._neighbours.reach(queue.shard).chain(ask)
         answer.then(partial(_leave_if_refused, consumer))
+        return answer
+
+    def _subscribe_decided(
+        self,
+        queue: traffic.Source,
+        group_name: str,
+        pattern: str,
+        sink: traffic.Sink,
+        options: dict[str, Any],
+        _: None,
+    ) -> Answer[traffic.Consumer]:
+        """Subscribe to a queue wherever it is now."""
+        found = self.find(queue.name)
+        if found.policy.stream != queue.policy.stream:
+            raise InvalidArgument(f"queue {queue.name!r} was just declared as a stream: ask again")
+        answer: Answer[traffic.Consumer] = self.subscribe(found, group_name, pattern, sink, **options)
         return answer
 
     def puller(
@@ -407,6 +445,8 @@ class ShardedConsuming:
     def pull(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int = 1) -> Any:
         """See `ConsumingClient`."""
         if not isinstance(consumer, RemoteConsumer):
+            if (decided := self._first_uses.decided(consumer.group.queue_name)) is not None:
+                return decided.chain(lambda _: self._pull_decided(consumer, no_ack, now_ms, count))
             return self._local.pull(consumer, no_ack, now_ms, count)
         consumer.no_ack = no_ack
         link = cast(Link, consumer.link)
@@ -421,6 +461,12 @@ class ShardedConsuming:
             return link.pull(consumer, count, no_ack=no_ack)
 
         return self._neighbours.reach(consumer.queue.shard).chain(ask)
+
+    def _pull_decided(self, consumer: traffic.Consumer, no_ack: bool, now_ms: int, count: int) -> Answer[int]:
+        """Pull, unless the queue turned out to be elsewhere: there it is asked next time."""
+        if self._local.is_gone(consumer) or not cast(Consumer, consumer).active:
+            return Answer.given(0)
+        return self._local.pull(consumer, no_ack, now_ms, count)
 
     def unsubscribe(self, consumer: traffic.Consumer, now_ms: int, *, keep_claims: bool = False) -> None:
         """See `ConsumingClient`."""

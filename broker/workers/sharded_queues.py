@@ -8,8 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
-from zlib import crc32
+from typing import Any, Final, TypeVar, cast
 
 from broker.engine.answers import Answer
 from broker.engine.call_names import Name, VhostName
@@ -17,8 +16,8 @@ from broker.engine.client.exchanges import ExchangeClient
 from broker.engine.client.queues import QueueClient
 from broker.engine.shard import Shard
 from broker.engine.shard_ending import WorkerLost
-from broker.workers.asking_link import Link
-from broker.workers.placement import Placement
+from broker.workers.first_uses import FirstUses
+from broker.workers.neighbours import Neighbours, called, release, reserved, told_caller
 from broker.workers.worker_directory import Directory, all_answered, is_own_name
 from queue_manager.address import DEFAULT_VHOST
 from queue_manager.api import (
@@ -39,24 +38,6 @@ T = TypeVar("T")
 _Part = TypeVar("_Part")
 
 HOME: Final = 0  # the worker by which exchanges are made
-
-
-class Neighbours(Protocol):
-    """The other workers."""
-
-    number: int
-    count: int
-    directory: Directory
-    placement: Placement
-
-    def link(self, number: int) -> Link:
-        """Return the link to a worker; one that is not up fails what is asked of it."""
-
-    def reach(self, number: int) -> Answer[Link]:
-        """Return the link to a worker; one that is started again is waited for. Comes to WorkerLost."""
-
-    def links(self) -> list[Link]:
-        """Return the links that are up."""
 
 
 class OwnQueues:
@@ -91,10 +72,13 @@ class OwnQueues:
 class ShardedQueues:
     """As `QueueClient`."""
 
-    def __init__(self, local: QueueClient, own: OwnQueues, neighbours: Neighbours) -> None:
+    def __init__(
+        self, local: QueueClient, own: OwnQueues, neighbours: Neighbours, first_uses: FirstUses
+    ) -> None:
         self._local = local
         self._own = own
         self._neighbours = neighbours
+        self._first_uses = first_uses
         self._directory = neighbours.directory
         self.watch = local.watch  # of the deletion of others' queues its routing tells
         self.unwatch = local.unwatch
@@ -116,34 +100,30 @@ class ShardedQueues:
         worker = self._at(name)
         if worker is not None:
             return self._call(worker, "queues", "declare", declaration, told_caller(self._neighbours, caller))
+        if (decided := self._first_uses.decided(name)) is not None:
+            return decided.chain(lambda _: self.declare(declaration, caller))
         if is_own_name(name) or self._is_here(name):
             return self._own.declare(declaration, caller)
         is_passing = declaration.exclusive or declaration.auto_delete
         worker = self._neighbours.number if is_passing else self._neighbours.placement.choose()
-        return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
+        return reserved(self._neighbours, name, worker).chain(partial(self._declare_at, declaration, caller))
 
     def declare_here(self, declaration: QueueDeclaration, caller: str) -> Answer[QueueStatus]:
         """Declare a queue for another worker, which takes it to be at this one, or to be made here."""
         name = declaration.name
+        if (decided := self._first_uses.decided(name)) is not None:
+            return decided.chain(lambda _: self.declare_here(declaration, caller))
         if is_own_name(name) or self._is_here(name):
             return self._own.declare(declaration, caller)
         worker = self._neighbours.number
-        return self._reserved(name, worker).chain(partial(self._declare_at, declaration, caller))
+        return reserved(self._neighbours, name, worker).chain(partial(self._declare_at, declaration, caller))
 
     def _is_here(self, name: str) -> bool:
         return self._local.exists(name).result()
 
-    def _reserved(self, name: str, worker: int) -> Answer[int]:
-        """Ask which worker is to make a queue: that which is named first to the one that decides about this
-        name.
-        """
-        number, me = judge_of(name, self._neighbours.count), self._neighbours.number
-        if number == me:
-            return Answer.given(self._directory.reserve(name, worker, me))
-        return self._call(number, "directory", "reserve", name, worker, me)
-
     def _declare_at(self, declaration: QueueDeclaration, caller: str, worker: int) -> Answer[QueueStatus]:
         if worker == self._neighbours.number:
+            self._first_uses.is_ours(declaration.name)
             answer = self._own.declare(declaration, caller)
         else:
             answer = self._call(
@@ -156,17 +136,15 @@ class ShardedQueues:
         try:
             answer.result()
         except (QueueManagerError, StorageError):
-            number, me = judge_of(name, self._neighbours.count), self._neighbours.number
-            if number == me:
-                self._directory.release(name, worker)
-            else:
-                self._call(number, "directory", "release", name, worker)
+            release(self._neighbours, name, worker)
 
     def configure(self, declaration: QueueDeclaration) -> Answer[bool]:
         """Have a queue as declared, wherever it is."""
         worker = self._at(declaration.name)
         if worker is not None:
             return self._call(worker, "queues", "configure", declaration)
+        if (decided := self._first_uses.decided(declaration.name)) is not None:
+            return decided.chain(lambda _: self.configure(declaration))
         return self._own.configure(declaration)
 
     def exists(self, name: Name) -> Answer[bool]:
@@ -201,6 +179,8 @@ class ShardedQueues:
             if arguments and isinstance(arguments[0], str):
                 arguments = (told_caller(self._neighbours, arguments[0]), *arguments[1:])
             return self._call(worker, "queues", method, name, *arguments, **named)
+        if (decided := self._first_uses.decided(name)) is not None:
+            return decided.chain(lambda _: self._asked(method, name, *arguments, **named))
         answer: Answer[Any] = getattr(self._own, method)(name, *arguments, **named)
         return answer
 
@@ -257,10 +237,13 @@ class ShardedExchanges:
     queue is at the queue's worker, and all know it.
     """
 
-    def __init__(self, local: ExchangeClient, own: OwnExchanges, neighbours: Neighbours) -> None:
+    def __init__(
+        self, local: ExchangeClient, own: OwnExchanges, neighbours: Neighbours, first_uses: FirstUses
+    ) -> None:
         self._local = local
         self._own = own
         self._neighbours = neighbours
+        self._first_uses = first_uses
         self.type_of = local.type_of
         self.watch = local.watch
         self.unwatch = local.unwatch
@@ -302,6 +285,8 @@ class ShardedExchanges:
     def _bound(self, method: str, binding: BindingDefinition, caller: str) -> Answer[Changed]:
         if binding.destination_type == "exchange":
             return self._everywhere(method, binding, caller)
+        if (decided := self._first_uses.decided(binding.destination)) is not None:
+            return decided.chain(lambda _: self._bound(method, binding, caller))
         queue = self._neighbours.directory.get(binding.destination)
         if queue is None:
             answer: Answer[Changed] = getattr(self._own, method)(binding, caller)
@@ -408,10 +393,13 @@ def _error_of(answer: Answer[Any]) -> Exception | None:
 class ByName:
     """A part of the client whose calls name a queue first: they go to the worker that has it."""
 
-    def __init__(self, local: object, part: str, stated: type, neighbours: Neighbours) -> None:
+    def __init__(
+        self, local: object, part: str, stated: type, neighbours: Neighbours, first_uses: FirstUses
+    ) -> None:
         self._local = local
         self._part = part
         self._neighbours = neighbours
+        self._first_uses = first_uses
         for name, function in inspect.getmembers(stated, inspect.isfunction):
             if not name.startswith("_") and _names_queue(function):
                 setattr(self, name, self._over(name, getattr(local, name), function))
@@ -420,42 +408,36 @@ class ByName:
         return getattr(self._local, name)
 
     def _over(self, method: str, local: Callable[..., Any], function: Any) -> Callable[..., Any]:
+        is_coroutine = inspect.iscoroutinefunction(function)
+
         def call(queue: str, *arguments: Any, **named: Any) -> Any:
             known = self._neighbours.directory.get(queue)
+            if known is None and (decided := self._first_uses.decided(queue)) is not None:
+                if is_coroutine:
+                    return _called_then(decided, call, queue, *arguments, **named)
+                return decided.chain(lambda _: call(queue, *arguments, **named))
             if known is None:
                 return local(queue, *arguments, **named)
             answer = called(self._neighbours, known.shard, self._part, method, queue, *arguments, **named)
-            return _awaited(answer) if inspect.iscoroutinefunction(function) else answer
+            return _awaited(answer) if is_coroutine else answer
 
         return call
 
 
-def by_name(local: _Part, part: str, neighbours: Neighbours) -> _Part:
+def by_name(local: _Part, part: str, neighbours: Neighbours, first_uses: FirstUses) -> _Part:
     """Return a part of the client as `ByName`."""
-    return cast(_Part, ByName(local, part, type(local), neighbours))
+    return cast(_Part, ByName(local, part, type(local), neighbours, first_uses))
 
 
 async def _awaited(answer: Answer[T]) -> T:
     return await answer
 
 
+async def _called_then(first: Answer[None], call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    await first
+    return await call(*arguments, **named)
+
+
 def _names_queue(function: Any) -> bool:
     parameters = list(inspect.signature(function).parameters)[1:2]
     return parameters in (["queue"], ["name"])
-
-
-def called(
-    neighbours: Neighbours, worker: int, part: str, method: str, *arguments: Any, **named: Any
-) -> Answer[Any]:
-    """Call a part of another worker, once it can be reached."""
-    return neighbours.reach(worker).chain(lambda link: link.call(part, method, *arguments, **named))
-
-
-def told_caller(neighbours: Neighbours, caller: str) -> str:
-    """Return a name for a connection that no connection of another worker has."""
-    return caller if caller == OPERATOR else f"worker-{neighbours.number}-{caller}"
-
-
-def judge_of(name: str, count: int) -> int:
-    """Return the worker that decides which makes the queue of a name."""
-    return crc32(name.encode()) % count

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from broker.engine.answers import Answer
 from broker.engine.call_names import Name, VhostName
 from broker.engine.client.federating import Federated, FederationClient
-from broker.workers.sharded_queues import Neighbours
+from broker.workers.neighbours import Neighbours
 from queue_manager.address import DEFAULT_VHOST
 
 AskOthers: TypeAlias = Callable[..., Awaitable[Mapping[int, Any]]]

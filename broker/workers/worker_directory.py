@@ -82,7 +82,9 @@ class FarReplies(Protocol):
 class Directory:
     """What this worker tells of its queues, and what others told it of theirs.
 
-    `note` and `note_all` are called by the others, by their numbers.
+    `note` and `note_all` are called by the others, by their numbers. `_held_back` are the names of queues
+    that the others are not told of, for it is not decided yet whether they are to be here;
+    `on_made_elsewhere` is called when another worker has one of that name.
     """
 
     def __init__(self, shard: Shard, number: int, pass_on: Pass, replies: FarReplies) -> None:
@@ -93,20 +95,24 @@ class Directory:
         self._changed: list[Fact] = []
         self._links: list[Told] = []
         self._reserved: dict[str, tuple[int, int]] = {}  # who makes it, and who asked
+        self._held_back: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
         self.on_gone: Callable[[ForeignQueue], None] = lambda queue: None
+        self.on_made_elsewhere: Callable[[ForeignQueue], None] = lambda queue: None
         self._queues.follow(self)
 
     # what is told
 
     def queue_changed(self, queue: Queue) -> None:
         """See `Follower`."""
-        self._reserved.pop(queue.name, None)
-        self._note(_fact_of(queue))
+        if queue.name not in self._held_back:
+            self._reserved.pop(queue.name, None)
+            self._note(_fact_of(queue))
 
     def queue_gone(self, queue: Queue) -> None:
         """See `Follower`."""
-        self._note(QueueGone(queue.name))
+        if queue.name not in self._held_back:
+            self._note(QueueGone(queue.name))
 
     def bound(self, binding: Binding) -> None:
         """See `Follower`."""
@@ -115,6 +121,23 @@ class Directory:
     def unbound(self, binding: Binding) -> None:
         """See `Follower`."""
         self._note(BindingFact(_definition(binding), is_there=False))
+
+    def hold_back(self, name: str) -> None:
+        """Tell the others nothing of the queue of that name, until `let_out`."""
+        self._held_back.add(name)
+
+    def is_held_back(self, name: str) -> bool:
+        """Whether the others are told nothing of the queue of that name."""
+        return name in self._held_back
+
+    def let_out(self, name: str) -> None:
+        """Tell the others of the queue of that name, if it is here, and of its changes from now on."""
+        self._held_back.discard(name)
+        queue = self._queues.get(name)
+        if queue is not None:
+            self.queue_changed(queue)
+            for binding in self._queues.exchanges.bindings_to(queue):
+                self.bound(binding)
 
     def _note(self, fact: Fact) -> None:
         """Have a fact told with the others of this turn."""
@@ -132,10 +155,11 @@ class Directory:
     def begin(self, link: Told) -> Answer[None]:
         """Tell another worker everything, and from now on each change."""
         self._links.append(link)
-        facts: list[Fact] = [_fact_of(queue) for queue in self._queues]
+        told = [queue for queue in self._queues if queue.name not in self._held_back]
+        facts: list[Fact] = [_fact_of(queue) for queue in told]
         facts += [
             BindingFact(_definition(binding))
-            for queue in self._queues
+            for queue in told
             for binding in self._queues.exchanges.bindings_to(queue)
         ]
         facts += [ReplyFact(key) for key in self._replies.own]
@@ -191,18 +215,19 @@ class Directory:
         known = self._queues.foreign.get(fact.name)
         if known is not None and (known.shard, known.log_id) != (shard, fact.log_id):
             self._forget(known)  # it was deleted, which nobody could tell here
-        self._queues.take_foreign(
-            ForeignQueue(
-                fact.name,
-                shard=shard,
-                durable=fact.durable,
-                policy=fact.policy,
-                topics=fact.topics,
-                is_exclusive=fact.is_exclusive,
-                log_id=fact.log_id,
-                pass_on=self._pass_on,
-            )
+        queue = ForeignQueue(
+            fact.name,
+            shard=shard,
+            durable=fact.durable,
+            policy=fact.policy,
+            topics=fact.topics,
+            is_exclusive=fact.is_exclusive,
+            log_id=fact.log_id,
+            pass_on=self._pass_on,
         )
+        self._queues.take_foreign(queue)
+        if fact.name in self._held_back:
+            self.on_made_elsewhere(queue)
 
     def _forget(self, queue: ForeignQueue) -> None:
         self._queues.forget_foreign(queue)
@@ -239,7 +264,7 @@ class Directory:
         """Say which worker makes the queue of a name: that which is named first, unless it is there. One that
         hears so of itself makes it at once, and tells.
         """
-        if name in self._queues:
+        if name in self._queues and name not in self._held_back:
             return self._number
         queue = self._queues.foreign.get(name)
         if queue is not None:

@@ -42,7 +42,7 @@ _log: Final = structlog.get_logger("sluicemq.workers")
 
 
 class Workers:
-    """The other workers. Implements `broker.workers.sharded_queues.Neighbours`.
+    """The other workers. Implements `broker.workers.neighbours.Neighbours`.
 
     `client` is the way to all shards. `meet` returns once all workers are there.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from config import limits
 from config.name_rules import why_reserved
@@ -30,6 +31,8 @@ from queue_manager.errors import (
 )
 from queue_manager.log.queue_log import QueueLog
 from queue_manager.log.removals import QueueRemoval
+from queue_manager.log.tail import RELEASED
+from queue_manager.model import Message
 from queue_manager.outcomes import REASONS, REFUSED_SESSION
 from queue_manager.policy import QueuePolicy
 from queue_manager.queue.part import Part
@@ -47,7 +50,7 @@ from queue_manager.rules.dead_letters import DeadLetterBook, Target
 from queue_manager.shard.context import Context
 from queue_manager.spec_records import QueueDefinition, is_quorum
 from queue_manager.stored_bytes import StoredBytes
-from storage.envelope import EnvelopeTemplate
+from storage.envelope import EnvelopeTemplate, expires_at_ms
 
 
 class TopicSubscribers:
@@ -82,6 +85,17 @@ HeadersOf = Callable[[EnvelopeTemplate], Headers]
 def no_headers(template: EnvelopeTemplate) -> Headers:
     """Return no headers, for queue managers without a front-end."""
     return NO_HEADERS
+
+
+class TakenMessage(NamedTuple):
+    """A message of a queue that is no more. `ends_at_ms` 0: it lives as long as its queue lets it.
+    `due_ms` 0: at once.
+    """
+
+    template: EnvelopeTemplate
+    body: bytes
+    ends_at_ms: int
+    due_ms: int = 0
 
 
 class QueueDirectory:
@@ -244,8 +258,7 @@ class QueueDirectory:
     def _adopt_auto_created(self, old: Queue, definition: QueueDefinition, now_ms: int) -> Queue:
         """Declare properly what was only published to so far; the messages come along, in order."""
         self.removing.check_free(definition)
-        log = old.log
-        messages = log.tail.slice(log.head_offset, len(log.tail))
+        messages = _waiting_in(old)
         planned = old.rules.take_scheduled()
         bound = self.exchanges.take_bindings(old)
         self.delete(old, now_ms)
@@ -258,6 +271,21 @@ class QueueDirectory:
         for message in messages:
             queue.append_one(message.template, message.body or b"", now_ms)
         return queue
+
+    def take_away(self, queue: Queue, now_ms: int) -> list[TakenMessage]:
+        """Delete a queue that was only published to so far; give what was in it, in order."""
+        taken = [
+            TakenMessage(
+                message.template, message.body or b"", expires_at_ms(message.template, message.received_at_ms)
+            )
+            for message in _waiting_in(queue)
+        ]
+        taken += [
+            TakenMessage(template, body, expires_at_ms(template, now_ms), due_ms)
+            for (due_ms, _), template, body in queue.rules.take_scheduled()
+        ]
+        self.delete(queue, now_ms)
+        return taken
 
     def redefine(self, queue: Queue, definition: QueueDefinition) -> None:
         """Give an existing queue another policy and other bindings; its messages stay."""
@@ -423,6 +451,13 @@ class QueueDirectory:
                 self.delete(queue, now_ms)
             else:
                 queue.watch_use()
+
+
+def _waiting_in(queue: Queue) -> list[Message]:
+    """Return the messages of a queue in memory that nobody was given."""
+    log = queue.log
+    found = log.tail.slice(log.head_offset, len(log.tail))
+    return [message for message in found if message is not RELEASED]
 
 
 def _type_of(queue: Queue) -> str:

@@ -265,6 +265,46 @@ def test_mqtt_publish_comes_to_a_queue_of_another_worker(workers: SeveralWorkers
     publisher.drop()
 
 
+@pytest.mark.parametrize("begins", ["publish", "subscribe"])
+def test_queue_that_clients_of_all_workers_begin_to_use_at_once_is_one(
+    workers: SeveralWorkers, begins: str
+) -> None:
+    numbers = range(workers.count)
+    clients = [
+        connected(workers.port(number), workers.client_of(number, f"first{begins}")) for number in numbers
+    ]
+    for name in [f"first-{begins}-{number}" for number in range(8)]:
+        topic = f"$queue/{name}"
+        publishes = [
+            [publish(topic, b"%d-%d" % (number, index), qos=1, packet_id=index + 1) for index in range(5)]
+            for number in numbers
+        ]
+        begin = subscribe(f"$share/all/{topic}", 0, packet_id=9)
+        for client, own in zip(clients, publishes, strict=True):  # in one write each
+            client.send_bytes(b"".join([begin, *own] if begins == "subscribe" else [*own, begin]))
+        sent = sorted(b"%d-%d" % (number, index) for number in numbers for index in range(5))
+        came: list[Packet] = []
+
+        def all_came(came: list[Packet] = came, count: int = len(sent)) -> bool:
+            for client in clients:
+                with suppress(TimeoutError):
+                    while True:
+                        came.append(client.read(0.01))  # type: ignore[arg-type]
+            return [packet.kind for packet in came].count(PUBLISH) >= count
+
+        until(all_came)
+        kinds = [packet.kind for packet in came]
+        assert kinds.count(PUBACK) == len(sent)
+        assert kinds.count(SUBACK) == len(clients)
+        assert sorted(payload_of(packet) for packet in came if packet.kind == PUBLISH) == sent
+        holding = [
+            number for number in numbers if name in workers.brokers[number].hub.client.shard.manager.queues
+        ]
+        assert len(holding) == 1
+    for client in clients:
+        client.drop()
+
+
 # retained messages
 
 

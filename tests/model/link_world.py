@@ -253,6 +253,7 @@ def left_over(node: Node) -> list[str]:
     found: list[tuple[str, Any]] = [
         ("gates", node.client.commits._gates),  # type: ignore[attr-defined]
         ("reservations", node.workers.directory._reserved),
+        ("first uses", node.workers.directory._held_back),
         ("waiting for a link", [each for each in node.workers._wanted.values() if each]),
     ]
     for link in node.links():

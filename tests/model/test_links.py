@@ -11,8 +11,10 @@ import pytest
 
 from broker.engine.answers import Answer
 from broker.http.station import Station
-from broker.workers.sharded_queues import judge_of
+from broker.workers.neighbours import judge_of
 from queue_manager.api import BindingDefinition, QueueDeclaration
+from queue_manager.errors import QueueNotFound
+from queue_manager.options import PLAIN, PublishOptions
 from queue_manager.policy import QueuePolicy
 from storage.batch import WriteOps
 from tests.model.link_clients import Channel, UpTo
@@ -514,5 +516,191 @@ def test_publishes_of_a_plan_that_is_aimed_elsewhere_go_there_at_another_worker_
         for name in ("q", "r"):
             assert await other.take(name) == name.encode()
             assert await other.take(name) is None
+
+    run(world, work())
+
+
+# queues made by their first use
+
+
+def named_by(judge: Node) -> str:
+    """A name that a worker decides about."""
+    return next(f"q{number}" for number in range(99) if judge_of(f"q{number}", COUNT) == judge.number)
+
+
+class FirstUser(Client):
+    """A channel that uses a queue which nobody declared."""
+
+    def use(self, name: str, bodies: list[bytes], options: PublishOptions = PLAIN) -> None:
+        """Publish to `$queue/NAME`."""
+        publishing = self.node.client.publishing
+
+        def publish() -> None:
+            topic = f"$queue/{name}"
+            targets = publishing.match(topic) or publishing.route(topic, self.node.now_ms)
+            plan = publishing.plan(topic, 1, b"", True, options)
+            publishing.aim(plan, targets)
+            self.channel.publish(plan, bodies)
+
+        self.do(publish)
+
+    def consume(self, name: str) -> None:
+        """Subscribe to `$queue/NAME`."""
+        self.do(lambda: self.node.client.consuming.find_or_create(name, "", self.node.now_ms))
+        self.do(self.channel.consume, name, 1, no_ack=False)
+
+    def taken(self) -> list[bytes]:
+        """Acknowledge what came, and return it."""
+        tags = list(self.channel.holds)
+        bodies = [self.channel.holds[tag].copy.message.body for tag in tags]
+        self.do(self.channel.settle, "ack", tags)
+        return bodies
+
+
+async def all_taken(clients: list[FirstUser]) -> list[bytes]:
+    """What consumers get until nothing more comes."""
+    found: list[bytes] = []
+    while any(client.channel.holds for client in clients):
+        found += [body for client in clients for body in client.taken()]
+        await asyncio.sleep(A_WHILE_S)
+    return found
+
+
+@pytest.mark.parametrize("judge", range(COUNT))
+@pytest.mark.parametrize("users", [(0, 1), (2, 0), (0, 1, 2)])
+@pytest.mark.parametrize("begins", ["publish", "subscribe"])
+def test_a_queue_that_several_workers_make_by_its_first_use_at_once_is_one(
+    world: World, judge: int, users: tuple[int, ...], begins: str
+) -> None:
+    async def work() -> None:
+        name = named_by(world.nodes[judge])
+        ledger = ledger_of(name)
+        clients = [FirstUser(world.nodes[number], ledger) for number in users]
+        if begins == "subscribe":
+            for client in clients:
+                client.consume(name)
+        for round_number in range(5):
+            for client in clients:
+                client.use(name, [b"%d-%d" % (client.node.number, round_number)])
+        await asyncio.sleep(A_WHILE_S)
+        assert len(owners(world, name)) == 1
+        if begins == "publish":
+            clients[-1].consume(name)
+        await asyncio.sleep(A_WHILE_S)
+        taken = await all_taken(clients)
+        for client in clients:
+            own = [body for body in taken if body.startswith(b"%d-" % client.node.number)]
+            if begins == "subscribe":
+                own.sort()  # several were given them
+            assert own == [b"%d-%d" % (client.node.number, number) for number in range(5)]
+        assert all(
+            not name.startswith(("reserv", "first")) for node in world.nodes for name in left_over(node)
+        )
+
+    run(world, work())
+
+
+def test_what_was_published_at_the_worker_whose_queue_yields_keeps_its_options(world: World) -> None:
+    async def work() -> None:
+        judge, here, there = world.nodes
+        name = named_by(judge)
+        ledger = ledger_of(name)
+        client = FirstUser(here, ledger)
+        assert judge.workers.directory.reserve(name, there.number, there.number) == there.number
+        client.use(name, [b"now"])
+        client.use(name, [b"short"], PublishOptions(ttl_ms=3000))
+        client.use(name, [b"later"], PublishOptions(delay_ms=5000))
+        await asyncio.sleep(A_WHILE_S)
+        assert owners(world, name) == [here.number]  # as long as the other one has not told
+        await declared(there, name)
+        await asyncio.sleep(3)
+        assert owners(world, name) == [there.number]
+        reader = Client(there, ledger)
+        assert [await reader.take(name) for _ in range(2)] == [b"now", None]
+        await asyncio.sleep(3)
+        assert await reader.take(name) == b"later"
+
+    run(world, work())
+
+
+def test_what_a_yielding_queue_held_reaches_the_other_worker_though_the_link_is_cut(world: World) -> None:
+    async def work() -> None:
+        judge, here, there = world.nodes
+        name = named_by(judge)
+        ledger = ledger_of(name)
+        assert judge.workers.directory.reserve(name, there.number, there.number) == there.number
+        FirstUser(here, ledger).use(name, [b"kept"])
+        world.cut_between(here, there)
+        await declared(there, name)
+        world.cut_between(here, there)
+        await world.ready()
+        await asyncio.sleep(2)
+        assert owners(world, name) == [there.number]
+        assert await Client(there, ledger).take(name) == b"kept"
+
+    run(world, work())
+
+
+def test_what_is_wanted_of_a_queue_beside_publishes_waits_until_it_is_known_where_it_is(world: World) -> None:
+    async def work() -> None:
+        judge, here, there = world.nodes
+        name = named_by(judge)
+        ledger = ledger_of(name)
+        assert judge.workers.directory.reserve(name, there.number, there.number) == there.number
+        client = FirstUser(here, ledger)
+        client.use(name, [b"1"])
+        client.consume(name)
+        client.do(client.channel.pull, name, no_ack=False)
+        binding = BindingDefinition(source="amq.topic", destination=name, routing_key="k")
+        bound = here.within(here.client.exchanges.bind, binding)
+        declaring_here = declaring(here, name)
+        assert not bound.is_done
+        assert not declaring_here.is_done
+        await asyncio.sleep(A_WHILE_S)
+        assert client.channel.holds == {}
+        await declared(there, name)
+        await bound
+        await declaring_here
+        await asyncio.sleep(A_WHILE_S)
+        assert owners(world, name) == [there.number]
+        assert client.taken() == [b"1"]
+        assert binding in await there.client.exchanges.bindings(queue=name)
+
+    run(world, work())
+
+
+def test_a_queue_of_a_first_use_is_kept_until_who_decides_about_its_name_is_there(world: World) -> None:
+    async def work() -> None:
+        judge, here, there = world.nodes
+        name = named_by(judge)
+        ledger = ledger_of(name)
+        client = FirstUser(here, ledger)
+        world.kill(judge.number)
+        client.use(name, [b"1"])
+        client.consume(name)
+        await world.ready()
+        await asyncio.sleep(2)
+        assert owners(world, name) == [here.number]
+        assert there.workers.directory.get(name) is not None
+        again = FirstUser(there, ledger)
+        again.use(name, [b"2"])
+        again.consume(name)
+        await asyncio.sleep(A_WHILE_S)
+        assert sorted(await all_taken([client, again])) == [b"1", b"2"]
+
+    run(world, work())
+
+
+def test_a_publish_to_an_address_that_a_queue_of_another_worker_is_not_bound_to_makes_no_other(
+    world: World,
+) -> None:
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        declaration = QueueDeclaration(name="q", durable=True, policy=POLICY, topics=("$queue/q/a",))
+        await there.within(there.client.queues.declare, declaration)
+        await asyncio.sleep(A_WHILE_S)
+        with pytest.raises(QueueNotFound):
+            here.within(here.client.publishing.route, "$queue/q/b", here.now_ms)
+        assert owners(world, "q") == [there.number]
 
     run(world, work())
