@@ -42,7 +42,7 @@ async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
                 if free.contains(offset):
                     found.append((message_id, bool(flags & SHARED)))
         if found or offset >= free.starts[0]:
-            await _release(at, found)
+            await _release(at, removal, found)
             free.discard(0, offset + 1)
             at.commit.put(removal.key(), removal.encode())
         await at.commits.room_for_deletes()
@@ -52,11 +52,13 @@ async def _release_logged(at: Deleting, removal: GroupRemoval) -> None:
         free.discard(first, last)  # the log has nothing of these
 
 
-async def _release(at: Deleting, found: list[tuple[int, bool]]) -> None:
+async def _release(at: Deleting, removal: GroupRemoval, found: list[tuple[int, bool]]) -> None:
     """Let go of payloads; whatever is added to the commit right after this goes with them."""
     own = [payload.key(message_id) for message_id, is_shared in found if not is_shared]
-    async with at.letting_go(own, [message_id for message_id, is_shared in found if is_shared]):
-        pass
+    shared = [message_id for message_id, is_shared in found if is_shared]
+    async with at.letting_go(own, shared) as commit:
+        if removal.of_queue is not None:
+            removal.of_queue.note_let_go_before(shared, commit)
 
 
 async def _remove_rows(at: Deleting, removal: GroupRemoval) -> None:
@@ -92,7 +94,7 @@ async def _drop(
         for held in gone
         if held.offset is not None and _lets_go(removal, part, held.offset)
     ]
-    await _release(at, found)
+    await _release(at, removal, found)
     commit = at.commit
     own = None if part is None else part.cursors.get(removal.group_id)
     for held in gone:

@@ -111,7 +111,16 @@ class QueueRemoval(Removal):
         """Note shared payloads let go of with `commit`; records of other groups may tell of them, too."""
         if self.let_go is None:
             return
-        is_written = self._is_let_go_written() and len(self.storage_ids) > 1 and message_ids
+        self._note(message_ids, commit, is_told=len(self.storage_ids) > 1)
+
+    def note_let_go_before(self, message_ids: list[int], commit: Commit) -> None:
+        """Note as `note_let_go`, for a group removed before the queue: any record may tell of them."""
+        if self.let_go is not None:
+            self._note(message_ids, commit, is_told=True)
+
+    def _note(self, message_ids: list[int], commit: Commit, *, is_told: bool) -> None:
+        assert self.let_go is not None
+        is_written = self._is_let_go_written() and is_told and message_ids
         for message_id in message_ids:
             self.let_go.add(message_id, message_id + 1)
         if is_written:
@@ -155,7 +164,7 @@ class GroupRemoval(Removal):
     (`PendingGroupRemoval`, which explains `mode`, `failed_below` and `head`).
 
     `log_free` are offsets whose payloads go, found in the log; `row_free` those found in the group's buckets
-    below claim number `claim_end`.
+    below claim number `claim_end`. `of_queue`: the queue was deleted before this was done.
     """
 
     log: QueueLog
@@ -169,6 +178,7 @@ class GroupRemoval(Removal):
     group_id: str = field(init=False)
     log_free: RangeSet = field(default_factory=RangeSet, init=False)
     row_free: RangeSet = field(default_factory=RangeSet, init=False)
+    of_queue: QueueRemoval | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.group_id = layout.split_group_queue_id(self.storage_id)[1]

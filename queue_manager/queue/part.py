@@ -350,6 +350,8 @@ class Part:
         if released is not None:
             for noted in self.retention.removals.take_noted():
                 queue_removal.keep(noted.log_free.pairs())
+        for pending in self.retention.removals:
+            pending.of_queue = queue_removal
         self.retention.removals.take_own()  # for these the log stands still
         queue_removal.write(commit)
         context.removals.append(queue_removal)

@@ -14,7 +14,7 @@ from storage.records import payload, payload_refs
 from tests.memory_store import MemoryStore
 from tests.model.drain import drain
 from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, drive, open_shard
-from tests.model.leaks import all_rows
+from tests.model.leaks import all_rows, check_ownership
 from tests.unit.broker.test_shard_recovery import policy, queue, two_queues
 from tests.unit.queue_manager import managers
 
@@ -308,3 +308,43 @@ async def test_a_start_does_not_wait_until_a_deleted_queue_is_removed() -> None:
         drive(shard.commit_once(everything=True))
     assert not [key for key, _ in all_rows(store) if key.startswith(payload.prefix())]
     assert shard.manager.queues.declare(definition, clock.ms).name == "large"
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_group_then_its_queue_deleted_right_after_the_purge_of_what_another_group_had_done(
+    commits: int, crashes: bool
+) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    policy_of_both = managers.make_policy(done_retention_ms=0, bucket_size=1)
+    one, _ = (
+        manager.queues.declare(
+            QueueDefinition(name, durable=True, policy=policy_of_both, topics=("shop/#",)), clock.ms
+        )
+        for name in ("one", "two")
+    )
+    sinks = {group: managers.consume(manager, one, group)[1] for group in ("a", "b")}
+    managers.publish(manager, 10, "shop/x")
+    manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    manager.reject([sinks["a"].claims[index] for index in (3, 5)], clock.ms)
+    manager.ack(sinks["b"].claims[:7], clock.ms)
+    drive(shard.commit_once(everything=True))
+    drive(shard.sweep_once())
+    drive(shard.sweep_once())
+    for _ in range(commits):
+        drive(shard.commit_once(everything=False))
+    one.groups.delete("a", clock.ms, force=True)
+    manager.queues.delete(one, clock.ms)
+    if crashes:
+        drive(shard.commit_once(everything=True))
+        store = store.crash()
+        shard = open_shard(store, clock)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    check_ownership(all_rows(store))
+    assert len([key for key, _ in all_rows(store) if key.startswith(payload.prefix())]) == 10
