@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker.app import Broker
-from broker.workers.node_side import NodeDeadline, NodeSide, Peers
+from broker.workers.node_side import Epoch, NodeDeadline, NodeSide, Peers
 from broker.workers.worker_place import WorkerPlace
 from config.settings import (
     AmqpListenerSettings,
@@ -68,7 +68,7 @@ def node_sides(count: int) -> list[NodeSide]:
         peers.take({other: ("127.0.0.1", ports[other]) for other in range(count) if other != number})
         deadline = NodeDeadline()
         deadline.set(math.inf)
-        sides.append(NodeSide(f"n{number}", "127.0.0.1", port - number, 1, b"secret", deadline, peers))
+        sides.append(NodeSide(f"n{number}", "127.0.0.1", port - number, Epoch(1), b"secret", deadline, peers))
     return sides
 
 

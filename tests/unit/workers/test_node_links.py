@@ -13,7 +13,7 @@ import pytest
 from broker.network.tls.making import Authority, write_pair
 from broker.nodes.node_files import node_side
 from broker.workers import node_links
-from broker.workers.node_side import NodeDeadline, NodeSide, Peers
+from broker.workers.node_side import Epoch, NodeDeadline, NodeSide, Peers
 from broker.workers.socket_passing import Told
 from config import limits
 from config.cluster_settings import ClusterSettings
@@ -48,7 +48,7 @@ class Ends(asyncio.Protocol):
 def side_of(secret: bytes) -> NodeSide:
     deadline = NodeDeadline()
     deadline.set(math.inf)
-    return NodeSide("n", "127.0.0.1", free_port() - SHARD, 1, secret, deadline, Peers())
+    return NodeSide("n", "127.0.0.1", free_port() - SHARD, Epoch(1), secret, deadline, Peers())
 
 
 @asynccontextmanager
