@@ -125,7 +125,10 @@ class NodeCluster:
         """Wait until each of these nodes has so many shards, as one of them knows it."""
 
         def are_owned() -> bool:
-            owners = self.owners(by)
+            try:
+                owners = self.owners(by)
+            except httpx.TransportError:  # its HTTP goes from the keeper to a worker
+                return False
             return all(owners.count(name) == count for name, count in counts.items())
 
         until(are_owned, PATIENCE_S, told=lambda: str(self.view(by)))

@@ -401,11 +401,12 @@ async def test_a_subscription_that_is_refused_late_has_its_code_at_its_place(bro
 async def test_an_mqtt_client_lost_before_the_answer_leaves_no_consumer_and_no_group(broker: Broker) -> None:
     await filled(broker, "q", b"one")
 
-    def client() -> None:
+    def client() -> RawMqtt:
         raw = RawMqtt(broker.ports["mqtt"], version=None)
         raw.send_bytes(connect())  # no identifier: its group goes with it
         raw.expect(CONNACK)
         raw.send_bytes(filters("$queue/q", "$queue/q/#"))
+        return raw  # let go of, it would be closed before its consumer is seen
 
     async def is_left() -> bool:
         view = await broker.admin.queue("q")
@@ -413,9 +414,10 @@ async def test_an_mqtt_client_lost_before_the_answer_leaves_no_consumer_and_no_g
         return (view.consumers, view.ready, [each.name for each in groups]) == (0, 1, [])
 
     for _ in range(3):
-        await asyncio.to_thread(client)
+        raw = await asyncio.to_thread(client)
         await cut(broker)
         await until_so(is_left)
+        raw.drop()
 
 
 async def test_control_topics_settle_what_they_name(broker: Broker) -> None:
