@@ -209,6 +209,34 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name, listener, tra
     client.loop_stop()
 
 
+@pytest.mark.parametrize(("listener", "transport"), [("mqtts", "tcp"), ("mqtt_wss", "websockets")])
+def test_publishes_that_wait_for_each_puback_come_over_tls_in_order(secured, name, listener, transport):
+    topic, received = f"dev-{name}", []
+    clients = []
+    for _ in range(2):
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, transport=transport)
+        client.ws_set_options("/mqtt")
+        client.tls_set_context(client_context(secured, "device"))
+        client.connect("localhost", secured.ports[listener])
+        client.loop_start()
+        until(client.is_connected)
+        clients.append(client)
+    subscriber, publisher = clients
+    subscribed = []
+    subscriber.on_subscribe = lambda *_: subscribed.append(True)
+    subscriber.on_message = lambda _client, _data, message: received.append(message.payload)
+    subscriber.subscribe(topic, 1)
+    until(lambda: subscribed)
+    bodies = [b"%d %s" % (number, b"x" * (number * 7 % 300)) for number in range(200)]
+    for body in bodies:
+        publisher.publish(topic, body, 1).wait_for_publish(5)
+    until(lambda: len(received) >= len(bodies), told=lambda: len(received))
+    assert received == bodies
+    for client in clients:
+        client.disconnect()
+        client.loop_stop()
+
+
 def test_mosquitto_pub_with_a_certificate_publishes_over_tls(secured, name):
     command = ["mosquitto_pub", "-h", "localhost", "-p", str(secured.ports["mqtts"]), "-q", "1"]
     command += ["-t", f"$queue/dev-{name}", "-m", "x", "--cafile", secured.directory / "ca.crt"]
