@@ -15,12 +15,15 @@ import pika.exceptions
 import pytest
 
 from broker.network.tls.making import Authority, write_pair
+from config import limits
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
 from config.settings import Settings, VhostSettings
 from config.users_file import save_users
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.raw_mqtt import (
     CONNACK,
+    PINGREQ,
+    PINGRESP,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -450,6 +453,44 @@ def test_session_keeps_a_subscription_to_a_queue_of_a_worker_that_is_away() -> N
         session.send_bytes(subscribe("$queue/away", 1))
         assert session.expect(SUBACK).body[-1] == 0x80
         session.drop()
+
+
+def test_client_is_heard_while_it_waits_for_a_queue_of_a_worker_that_is_away() -> None:
+    with several_workers(2) as two:
+        channel = pika.BlockingConnection(pika.ConnectionParameters(port=two.port(1, "amqp"))).channel()
+        channel.queue_declare("away", durable=True)
+        two.settled()
+        two.run(two.brokers[1].stop())
+        client = connected(two.port(0), two.client_of(0))
+        client.send_bytes(subscribe("$queue/away", 1, packet_id=1))
+        client.send_bytes(publish("heard", b"m", qos=1, packet_id=2))
+        client.expect(PUBACK)
+        client.quiet()
+        asked = range(3, 3 + limits.MQTT_HELD_REQUESTS_MAX)
+        for number in asked:
+            client.send_bytes(subscribe("plain", 0, packet_id=number))
+        client.send_bytes(packet(PINGREQ, 0))  # it is not read by now
+        answers = [client.read() for _ in range(1 + len(asked) + 1)]
+        assert [each.kind for each in answers if each] == [SUBACK] * (1 + len(asked)) + [PINGRESP]
+        found = [struct.unpack(">H", each.body[:2])[0] for each in answers[:-1] if each]
+        assert found == [1, *asked]
+        client.drop()
+
+
+def test_subscriptions_that_wait_for_queues_of_a_worker_that_is_away_are_answered_one_by_one() -> None:
+    with several_workers(2) as two:
+        channel = pika.BlockingConnection(pika.ConnectionParameters(port=two.port(1, "amqp"))).channel()
+        channel.queue_declare("away", durable=True)
+        two.settled()
+        two.run(two.brokers[1].stop())
+        client = connected(two.port(0), two.client_of(0))
+        filters = ("$queue/away", "$queue/away", "plain")
+        for number, topic_filter in enumerate(filters, 1):
+            client.send_bytes(subscribe(topic_filter, 0, packet_id=number))
+        answers = [client.expect(SUBACK).body for _ in filters]
+        assert [struct.unpack(">H", body[:2])[0] for body in answers] == [1, 2, 3]
+        assert [body[-1] for body in answers] == [0x80, 0x80, 0]
+        client.drop()
 
 
 def test_publish_that_a_full_session_of_another_worker_refuses_is_answered_in_order() -> None:

@@ -113,7 +113,8 @@ class NodeCluster:
 
     def view(self, name: str) -> dict[str, Any]:
         """What a node tells of the cluster."""
-        answer = httpx.get(f"{self.nodes[name].http_url}/api/v1/nodes", timeout=5)
+        url = f"{self.nodes[name].http_url}/api/v1/nodes"
+        answer = httpx.get(url, timeout=5, verify=False)  # reading certificates takes time from the store
         told: dict[str, Any] = answer.raise_for_status().json()
         return told
 
@@ -121,17 +122,19 @@ class NodeCluster:
         """The nodes that have the shards, by number, as one of them knows it."""
         return [shard["node"] for shard in self.view(name)["shards"]]
 
-    def until_owned(self, by: str, **counts: int) -> None:
-        """Wait until each of these nodes has so many shards, as one of them knows it."""
+    def until_owned(self, by: str, timeout_s: float = PATIENCE_S, **counts: int) -> None:
+        """Wait until each of these nodes has so many shards, and each shard is some node's, as one of them
+        knows it.
+        """
 
         def are_owned() -> bool:
             try:
                 owners = self.owners(by)
             except httpx.TransportError:  # its HTTP goes from the keeper to a worker
                 return False
-            return all(owners.count(name) == count for name, count in counts.items())
+            return None not in owners and all(owners.count(name) == counts[name] for name in counts)
 
-        until(are_owned, PATIENCE_S, told=lambda: str(self.view(by)))
+        until(are_owned, timeout_s, told=lambda: str(self.view(by)))
 
     def close(self) -> None:
         for node in self.nodes.values():

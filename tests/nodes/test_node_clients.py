@@ -14,6 +14,7 @@ import pytest
 from pamqp import commands
 
 import protocols.amqp10.performatives as p
+from config import limits
 from tests.e2e import amqp
 from tests.e2e.mqtt import MqttClient, MqttRefused, payloads, user_property
 from tests.e2e.raw_amqp import RawAmqp
@@ -26,18 +27,20 @@ from tests.e2e.raw_mqtt import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    SUBACK,
     V5,
     RawMqtt,
     acknowledgement,
     connect,
     publish,
+    subscribe,
 )
 from tests.e2e.several_workers import connected
 from tests.e2e.test_workers_mqtt import LASTING, payload_of, subscribed
 from tests.nodes.node_cluster import NodeCluster, node_cluster
 from tests.waiting import pass_time, until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 WHILE_DOWN = True
 """What a scenario yields that wants a turn between the kill and the take-over."""
@@ -47,7 +50,8 @@ TAKEN_OVER = False
 Turns = Iterator[bool]
 Scenario = Callable[["Nodes"], Turns]
 LEASE_S = 3
-TAKEN_OVER_S = 30.0
+TAKEN_OVER_S = limits.NODE_WAIT_MS / 1000 + 30
+HEARTBEAT_S = 1
 SERVER_UNAVAILABLE = 0x88
 
 
@@ -398,6 +402,44 @@ def consumer_that_asks_for_the_queue_meanwhile_waits_for_it(nodes: Nodes) -> Tur
 
 
 @scenario
+def clients_that_wait_for_a_queue_are_heard_meanwhile(nodes: Nodes) -> Turns:
+    nodes.declare("waited-for")
+    device = connected(nodes.mqtt_port("a"), nodes.client_of("a", "patient"))
+    yield WHILE_DOWN
+    client = RawAmqp(nodes.cluster.nodes["a"].amqp_port, heartbeat=HEARTBEAT_S)
+    client.open_channel(1)
+    client.open_channel(2)
+    client.send(1, commands.Basic.Consume(0, "waited-for", "mine"))
+    device.send_bytes(subscribe("$share/waiting/$queue/waited-for", 1))
+    device.quiet()
+    client.call(2, commands.Queue.Declare(0, "", exclusive=True), commands.Queue.DeclareOk)
+    client.send(1, commands.Queue.Declare(0, "waited-for", passive=True))  # nothing is read behind that
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            client.read(HEARTBEAT_S)
+    assert client.heartbeats
+    yield TAKEN_OVER
+    client.expect(commands.Basic.ConsumeOk, TAKEN_OVER_S)
+    client.expect(commands.Queue.DeclareOk)
+    device.expect(SUBACK, TAKEN_OVER_S)
+
+
+@scenario
+def consumer_whose_client_goes_while_it_waits_is_not_there_afterwards(nodes: Nodes) -> Turns:
+    nodes.declare("given-up")
+    client = RawAmqp(nodes.cluster.nodes["a"].amqp_port)
+    client.open_channel()
+    yield WHILE_DOWN
+    client.send(1, commands.Basic.Consume(0, "given-up", "mine"))
+    client.drop()
+    yield TAKEN_OVER
+    nodes.publish("c", "$queue/given-up", b"m")
+    assert [each.body for each in nodes.got("given-up", 1)] == [b"m"]
+    channel = nodes.channel("a")
+    until(lambda: channel.queue_declare("given-up", passive=True).method.consumer_count == 0)
+
+
+@scenario
 def mqtt_consumer_elsewhere_is_told_why_and_its_session_consumes_again(nodes: Nodes) -> Turns:
     nodes.declare("of-device")
     client_id = nodes.client_of("a", "device")
@@ -528,7 +570,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         nodes.kill()
         for name in wanted:
             found.go_on(name)
-        until(lambda: not {"b", None} & set(cluster.owners("c")), 60)
+        cluster.until_owned("c", TAKEN_OVER_S, b=0)
         yield found
 
 

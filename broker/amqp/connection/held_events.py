@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 @dataclass(eq=False, repr=False, slots=True)
 class HeldEvents:
-    """The events of a channel that wait, so that order is kept; nothing more is read from the client then.
+    """The events of a channel that wait, so that order is kept; nothing more is read from the client then. It
+    is read while no event waits and only an answer is waited for: it has other channels.
 
     `is_holding`: events have to be added here instead of being handled. `has_promised`: there are answers
     that the client will get once what they tell is durable. `_is_unread`: they wait until the
@@ -41,6 +42,7 @@ class HeldEvents:
     _is_let_off: bool = field(default=False, init=False)  # the client waits for no answers any more
     has_promised: bool = field(default=False, init=False)
     is_holding: bool = field(default=False, init=False)
+    _stops_reading: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """`handle` takes the events once they may go on."""
@@ -50,11 +52,16 @@ class HeldEvents:
     def add(self, event: Any) -> None:
         """Keep an event; `is_holding`."""
         self._events.append(event)
+        self._read_no_more()
 
     def hold(self) -> None:
-        """Handle nothing more before `release`."""
-        if not self.is_holding:
-            self.is_holding = True
+        """Handle and read nothing more before `release`."""
+        self.is_holding = True
+        self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        if not self._stops_reading:
+            self._stops_reading = True
             self._reading.hold()
 
     def hold_with(self, event: Any) -> None:
@@ -65,6 +72,7 @@ class HeldEvents:
     def put_back(self, event: Any) -> None:
         """Have `event` handled first; `is_holding`."""
         self._events.appendleft(event)
+        self._read_no_more()
 
     def hold_until_read(self, event: Any) -> None:
         """Hold as `hold_with`, until `caught_up`."""
@@ -79,7 +87,7 @@ class HeldEvents:
         if answer.is_done:
             then(answer)
         else:
-            self.hold()
+            self.is_holding = True
             answer.then(lambda answer: self.go_on(partial(then, answer), index))
 
     def reply(self, method: Any, *, durable: bool) -> None:
@@ -149,15 +157,17 @@ class HeldEvents:
         index.
         """
         if not self._channel.closed:
-            self.hold_with(Resumption(act, index))
+            self.is_holding = True
+            self._events.appendleft(Resumption(act, index))
             self.release()
 
     def end(self) -> deque[Any]:
         """Hold nothing any more; gives what was held back."""
         self._is_unread = self._is_behind_replies = False
         events, self._events = self._events, deque()
-        if self.is_holding:
-            self.is_holding = False
+        self.is_holding = False
+        if self._stops_reading:
+            self._stops_reading = False
             self._reading.release()
         return events
 
@@ -166,7 +176,8 @@ class HeldEvents:
         while waiting:
             self._handle(waiting.popleft())
             if self.is_holding:
-                self._events.extend(waiting)
+                for event in waiting:
+                    self.add(event)
                 break
         self._channel.transport.want_flush()
         self._channel.hub.settle_turn()

@@ -58,8 +58,8 @@ _log: Final = structlog.get_logger("sluicemq.mqtt")
 class Subscriptions:
     """The subscriptions of a client: plain filters are kept here, consumers by the client.
 
-    `_late_count` are those whose consumers are to come: what the client asks behind them waits in `_held`,
-    and nothing is read from it.
+    `_late_count` are those whose consumers are to come: what the client asks of subscriptions behind them
+    waits in `_held`. Whatever else it says is heard meanwhile, until so much waits that nothing is read.
     """
 
     _client: MqttClient
@@ -78,6 +78,7 @@ class Subscriptions:
     _after: list[Callable[[], None]] = field(default_factory=list, init=False)
     _late_count: int = field(default=0, init=False)
     _held: deque[Callable[[], None]] = field(default_factory=deque, init=False)
+    _is_unread: bool = field(default=False, init=False)
     _is_over: bool = field(default=False, init=False)
     _retained: RetainedSending = field(init=False)
 
@@ -105,7 +106,7 @@ class Subscriptions:
     def on_subscribe(self, event: SubscribeReceived) -> None:
         """Make the subscriptions that are asked for, and answer the last with a SUBACK."""
         if self._late_count > 0:
-            self._held.append(partial(self.on_subscribe, event))
+            self._hold(partial(self.on_subscribe, event))
             return
         for request in event.filters:
             if self._count() >= limits.MQTT_SUBSCRIPTIONS_PER_SESSION_MAX:
@@ -119,7 +120,7 @@ class Subscriptions:
         if not event.is_last:
             return
         if self._late_count > 0:
-            self._held.append(partial(self._end_subscribe, event.packet_id))
+            self._held.appendleft(partial(self._end_subscribe, event.packet_id))
         else:
             self._end_subscribe(event.packet_id)
 
@@ -182,7 +183,7 @@ class Subscriptions:
     def on_unsubscribe(self, event: UnsubscribeReceived) -> None:
         """End subscriptions; what their consumers hold returns."""
         if self._late_count > 0:
-            self._held.append(partial(self.on_unsubscribe, event))
+            self._hold(partial(self.on_unsubscribe, event))
             return
         codes = self._codes
         for topic_filter in event.filters:
@@ -288,9 +289,20 @@ class Subscriptions:
             then(answer.result())
             return
         self._late_count += 1
-        if self._late_count == 1:
-            self._client.transport.reading.hold()
         answer.then(partial(self._client.transport.guard, self._go_on, then, refuse))
+
+    def _hold(self, request: Callable[[], None]) -> None:
+        """Have a request wait behind those that are late."""
+        self._held.append(request)
+        self._bound_held()
+
+    def _bound_held(self) -> None:
+        """Read nothing more while much waits."""
+        is_unread = len(self._held) >= limits.MQTT_HELD_REQUESTS_MAX
+        if is_unread != self._is_unread:
+            self._is_unread = is_unread
+            reading = self._client.transport.reading
+            (reading.hold if is_unread else reading.release)()
 
     def _is_gone(self) -> bool:
         return self._is_over or self._client.connection.closed
@@ -310,10 +322,9 @@ class Subscriptions:
         if self._is_gone():
             return
         self._late_count -= 1
-        if not self._late_count:
-            client.transport.reading.release()
         while self._held and not self._late_count:
             self._held.popleft()()
+        self._bound_held()
         client.transport.want_flush()
         client.hub.settle_turn()
 

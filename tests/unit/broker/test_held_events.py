@@ -85,6 +85,19 @@ def test_late_answer_is_acted_on_before_what_came_meanwhile(channel: Channel) ->
     assert (channel.handled, channel.hold_count) == (["queue", "next"], 0)
 
 
+def test_client_is_read_from_while_an_answer_is_waited_for_and_nothing_waits_behind_it(
+    channel: Channel,
+) -> None:
+    answer: Answer[str] = Answer()
+    channel.held.expect(answer, lambda answer: channel.handled.append(answer.result()), DECLARE)
+    assert channel.hold_count == 0
+    channel.handle("next")
+    channel.handle("third")
+    assert channel.hold_count == 1
+    answer.resolve("queue")
+    assert (channel.handled, channel.hold_count) == (["queue", "next", "third"], 0)
+
+
 def test_error_of_late_answer_is_raised_while_its_method_is_handled(channel: Channel) -> None:
     answer: Answer[str] = Answer()
     channel.held.expect(answer, lambda answer: channel.handled.append(answer.result()), DECLARE)
