@@ -164,18 +164,22 @@ async def test_a_password_that_was_found_right_is_known_after_the_users_are_read
     assert len(looked_at) == 1
 
 
-async def test_guesses_beside_each_other_count_before_most_of_them_are_looked_at(
-    users_file, looked_at, monkeypatch
-):
-    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)  # no slowed one is waited for
+@pytest.fixture
+def no_slowed_one_is_looked_at(monkeypatch):
+    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)
+    monkeypatch.setattr(limits, "LOGIN_DELAY_S_MIN", limits.LOGIN_DELAY_S_MAX)
+
+
+@pytest.mark.usefixtures("no_slowed_one_is_looked_at")
+async def test_guesses_beside_each_other_count_before_most_of_them_are_looked_at(users_file, looked_at):
     access = Access(AccessSettings(users_file=users_file), Clock())
     guesses = [Password("alice", b"guess-%d" % number) for number in range(100)]
     assert not any(await outcomes(access, [*guesses, Password("alice", b"secret")]))
     assert len(looked_at) <= limits.LOGIN_FAILURES_FREE + 1 + limits.LOGINS_OF_USER_AT_ONCE_MAX
 
 
-async def test_guesses_of_many_users_beside_each_other_count_too(users_file, looked_at, monkeypatch):
-    monkeypatch.setattr(limits, "LOGIN_WAIT_S_MAX", 0.4)
+@pytest.mark.usefixtures("no_slowed_one_is_looked_at")
+async def test_guesses_of_many_users_beside_each_other_count_too(users_file, looked_at):
     access = Access(AccessSettings(users_file=users_file), Clock())
     await outcomes(access, [Password(f"user-{number}", b"guess") for number in range(100)])
     assert len(looked_at) <= limits.LOGIN_FAILURES_FREE + 1 + limits.LOGINS_AT_ONCE_MAX
