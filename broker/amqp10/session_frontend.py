@@ -414,7 +414,7 @@ class SessionFrontend:
         session = self._session
         client = session.client
         client.identity.check(Action.READ, Kind.QUEUE, subscription.name)
-        queue = session.core.consuming.find(subscription.name, client.caller)
+        find = partial(session.core.consuming.find, subscription.name, client.caller)
 
         def accept(end: ConsumerLink) -> None:
             accept_now = partial(self._accept_consumer, link, end, source, properties, filters, mode="copy")
@@ -425,7 +425,8 @@ class SessionFrontend:
             else:
                 accept_now()
 
-        self._begin_consumer(link, queue, properties.pattern or MATCH_ALL, properties, filters, accept)
+        pattern = properties.pattern or MATCH_ALL
+        self._begin_consumer(link, find(), find, pattern, properties, filters, accept)
 
     def _attach_receiver(self, link: Link, source: p.Source, properties: LinkProperties) -> None:
         """Attach a link that receives from a queue."""
@@ -439,22 +440,26 @@ class SessionFrontend:
             return
         mode = "copy" if is_stream else "move"
 
+        def find() -> Source:
+            return find_source(session, node, properties)[0]
+
         def accept(end: ConsumerLink) -> None:
             self._accept_consumer(link, end, source, properties, filters, mode=mode)
 
-        self._begin_consumer(link, queue, pattern, properties, filters, accept)
+        self._begin_consumer(link, queue, find, pattern, properties, filters, accept)
 
     def _begin_consumer(
         self,
         link: Link,
         queue: Source,
+        find: Callable[[], Source],
         pattern: str,
         properties: LinkProperties,
         filters: SourceFilters,
         accept: Callable[[ConsumerLink], None],
     ) -> None:
         """Begin to consume; `accept` attaches the link once its consumer is there."""
-        end = ConsumerLink(self._session, link, self._unsettled, self._consumers, queue)
+        end = ConsumerLink(self._session, link, self._unsettled, self._consumers, queue, find)
 
         def begun(consumer: Consumer) -> None:
             end.begun(consumer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from broker.engine.traffic import UNLIMITED, Claim, Consumer, Sink, Source
 from broker.network.transport import Transport
 from broker.vhosts.hub import Hub
 from queue_manager.address import local_name, vhost_of
-from queue_manager.errors import QueueNotFound
+from queue_manager.errors import InvalidArgument, QueueNotFound
 from queue_manager.quota_accounts import CONSUMERS, MESSAGES_OUT
 
 
@@ -29,6 +29,22 @@ def find_or_create(hub: Hub, identity: Identity, name: str, caller: str) -> Sour
     except QueueNotFound:
         identity.check(Action.CONFIGURE, Kind.QUEUE, name)
         return consuming.find_or_create(name, caller, hub.clock.now_ms())
+
+
+def subscribed(
+    queue: Source, find: Callable[[], Source], subscribe: Callable[[Source], Answer[Consumer]]
+) -> Answer[Consumer]:
+    """Subscribe to a queue that `find` gave; where its worker turns out to have it no more, to what `find`
+    gives then.
+    """
+
+    def again() -> Answer[Consumer]:
+        found = find()
+        if found.policy.stream != queue.policy.stream:
+            raise InvalidArgument(f"queue {queue.name!r} was just made anew as another kind: ask again")
+        return subscribe(found)
+
+    return subscribe(queue).otherwise(QueueNotFound, again)
 
 
 class ConsumerSink(Sink, Protocol):

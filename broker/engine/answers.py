@@ -75,6 +75,24 @@ class Answer(Generic[T]):
         self.then(take)
         return chained
 
+    def otherwise(self, error_class: type[QueueManagerError], call: Callable[[], Answer[T]]) -> Answer[T]:
+        """Return what `call` comes to where this comes to an error of that class."""
+        if self.is_done and not isinstance(self._error, error_class):
+            return self
+        other: Answer[T] = Answer()
+
+        def take(answer: Answer[T]) -> None:
+            if not isinstance(answer._error, error_class):
+                other._follow(answer)
+                return
+            try:
+                call().then(other._follow)
+            except QueueManagerError as error:
+                other.fail(error)
+
+        self.then(take)
+        return other
+
     def _follow(self, other: Answer[T]) -> None:
         if other._error is None:
             self.resolve(other._value)

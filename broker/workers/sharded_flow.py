@@ -392,8 +392,21 @@ class ShardedConsuming:
             return link.subscribe(consumer, f.SUBSCRIBE, queue.name, group_name, pattern, options)
 
         answer = self._neighbours.reach(queue.shard).chain(ask)
-        answer.then(partial(_leave_if_refused, consumer))
+        answer.then(partial(self._note_refusal, consumer))
         return answer
+
+    def _note_refusal(self, consumer: RemoteConsumer, answer: Answer[RemoteConsumer]) -> None:
+        """Have a consumer that is not made be under no limit."""
+        try:
+            answer.result()
+        except QueueManagerError as error:
+            pool = consumer.pool
+            if pool is not None:
+                leave(pool, consumer)
+            if isinstance(pool, SharedLinkCredit):
+                pool.consumer = None
+            if isinstance(error, QueueNotFound):
+                self._directory.note_gone(consumer.queue)
 
     def _subscribe_decided(
         self,
@@ -690,15 +703,6 @@ class ShardedSettling:
             if link.is_up:
                 number = link.barrier(link.consumer_of(group))
                 self._publishing.touched.append((link, number, number))
-
-
-def _leave_if_refused(consumer: RemoteConsumer, answer: Answer[RemoteConsumer]) -> None:
-    """Have a consumer that is not made be under no limit."""
-    try:
-        answer.result()
-    except QueueManagerError:
-        if consumer.pool is not None:
-            leave(consumer.pool, consumer)
 
 
 class _NoSink:

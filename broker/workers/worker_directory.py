@@ -229,6 +229,12 @@ class Directory:
         if fact.name in self._held_back:
             self.on_made_elsewhere(queue)
 
+    def note_gone(self, queue: ForeignQueue) -> None:
+        """Forget a queue that its worker says it has no more: what it tells to all may come later."""
+        known = self.get(queue.name)
+        if known is not None and (known.shard, known.log_id) == (queue.shard, queue.log_id):
+            self._forget(known)
+
     def _forget(self, queue: ForeignQueue) -> None:
         self._queues.forget_foreign(queue)
         self.on_gone(queue)

@@ -20,7 +20,10 @@ from broker.engine.answers import Answer
 from protocols.amqp091.client import encode_publish
 from protocols.amqp091.content import Properties, encode_properties
 from protocols.amqp091.methods import encode_method
+from protocols.amqp10 import constants as c
+from protocols.amqp10 import performatives as p
 from tests.e2e.raw_amqp import RawAmqp
+from tests.e2e.raw_amqp10 import RawAmqp10
 from tests.e2e.raw_mqtt import CONNACK, SUBACK, V5, RawMqtt, connect, subscribe
 from tests.waiting import until, until_so
 from tests.worker_group import run_client, worker_group
@@ -109,6 +112,57 @@ async def test_a_queue_is_published_to_and_consumed_from_at_the_other_worker(wor
                 clients.there.basic_publish("", "q", body, mandatory=True)
             assert [body for _, _, body in consumed(clients.there, "q", 100)] == wanted
             assert clients.here.queue_declare("q", passive=True).method.message_count == 0
+
+    await run_client(client)
+
+
+def tell_late(worker: Broker) -> None:
+    """Have a worker tell the others late of what changes by itself."""
+    own = worker._workers
+    assert own is not None
+
+    def tell() -> None:
+        own._loop.call_later(LATE_S, own.directory.tell)
+
+    own.directory.on_change = tell
+
+
+async def test_queue_that_went_as_its_address_is_consumed_again_is_made_anew(workers: list[Broker]) -> None:
+    tell_late(workers[0])
+
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", auto_delete=True)
+            there = clients.there
+            there.confirm_delivery()
+            got: list[bytes] = []
+            for _ in range(2):
+                tag = there.basic_consume("$queue/q", lambda *came: got.append(came[3]), auto_ack=True)
+                there.basic_publish("", "q", b"came", mandatory=True)
+                until(lambda: holds(clients.connections[1], got, 1))
+                there.basic_cancel(tag)
+                got.clear()
+            with pytest.raises(ChannelClosedByBroker, match="no queue 'other'"):
+                there.basic_consume("other", lambda *came: None)
+
+    await run_client(client)
+
+
+async def test_queue_that_went_as_a_link_is_attached_again_is_made_anew(workers: list[Broker]) -> None:
+    tell_late(workers[0])
+
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q", auto_delete=True)
+            far = RawAmqp10(workers[1].ports["amqp"])
+            far.begin()
+            for _ in range(2):
+                far.attach_receiver("$queue/q", mode=c.SENDER_SETTLED, credit=1)
+                clients.there.basic_publish("", "q", b"came")
+                assert far.receive().body == b"came"
+                far.send(0, p.Detach(1, closed=True))
+                far.expect(p.Detach)
+            far.drop()
 
     await run_client(client)
 

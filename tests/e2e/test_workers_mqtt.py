@@ -5,6 +5,7 @@ import signal
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from zlib import crc32
@@ -306,6 +307,39 @@ def test_queue_that_clients_of_all_workers_begin_to_use_at_once_is_one(
         assert len(holding) == 1
     for client in clients:
         client.drop()
+
+
+@pytest.fixture
+def slow(workers: SeveralWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the second worker tell late of what changes by itself."""
+    second = workers.brokers[1]._workers
+    assert second is not None
+    tell_late = partial(second._loop.call_later, 0.3, second.directory.tell)
+    monkeypatch.setattr(second.directory, "on_change", tell_late)
+
+
+@pytest.mark.parametrize("begins", ["anew", "session"])
+def test_queue_that_went_as_it_is_subscribed_to_again_is_made_anew(
+    workers: SeveralWorkers, slow: None, begins: str
+) -> None:
+    name = f"going-{begins}"
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=workers.port(1, "amqp")))
+    connection.channel().queue_declare(name, auto_delete=True)
+    client_id = workers.client_of(0, name)
+    old = client = connected(workers.port(0), client_id, clean=False, props=LASTING)
+    subscribed(client, f"$queue/{name}", 1)
+    if begins == "anew":
+        client.send_bytes(packet(UNSUBSCRIBE, 2, b"\0\5" + properties(V5) + string(f"$queue/{name}")))
+        client.expect(UNSUBACK)
+        subscribed(client, f"$queue/{name}", 1)
+    else:
+        client = connected(workers.port(0), client_id, clean=False, props=LASTING)
+        assert client.connack.body[0] == 1
+    assert published(client, f"$queue/{name}", b"kept", 1) == 0
+    assert payload_of(client.expect(PUBLISH)) == b"kept"
+    old.drop()
+    client.drop()
+    connection.close()
 
 
 # retained messages

@@ -18,7 +18,7 @@ from broker.amqp.consuming.delivery import AmqpConsumer, AmqpPlacedConsumer, Amq
 from broker.amqp.publishing.direct_replies import DirectReplies
 from broker.amqp.settling.unacked import Unacked
 from broker.amqp.topology.bad_arguments import BadArgument
-from broker.clients.client_consumers import Consumers, find_or_create
+from broker.clients.client_consumers import Consumers, find_or_create, subscribed
 from broker.connections.connection_views import ChannelView
 from broker.engine.answers import Answer
 from broker.engine.client.message_flow import ConsumingClient
@@ -121,23 +121,27 @@ class Consuming:
         queue, pattern = self._source(method.queue)
         wanted = _wanted(method, queue, client.vhost)
         sink = _sink_class(queue, wanted)(channel, self._unacked, self._consumers, tag, tag)
-        answer = self._calls.subscribe(
-            queue,
-            wanted.group,
-            pattern,
-            sink,
-            consumer_id=f"{client.transport.peer}/{channel.number}/{tag}",
-            credit_max=self._prefetch or UNLIMITED,
-            no_ack=method.no_ack,
-            exclusive=method.exclusive,
-            lease_ms=wanted.lease_ms or self._lease_ms(queue),
-            pool=None if method.no_ack else self._pool,
-            priority=wanted.priority,
-            start=wanted.stream_start(channel.hub.clock.now_ms()),
-            auto_commit=wanted.commits_itself(),
-            is_told_offsets=bool(wanted.group) or wanted.tells_offset,
-            **wanted.filters.options(),
-        )
+
+        def subscribe(queue: Source) -> Answer[Consumer]:
+            return self._calls.subscribe(
+                queue,
+                group_name=wanted.group,
+                pattern=pattern,
+                sink=sink,
+                consumer_id=f"{client.transport.peer}/{channel.number}/{tag}",
+                credit_max=self._prefetch or UNLIMITED,
+                no_ack=method.no_ack,
+                exclusive=method.exclusive,
+                lease_ms=wanted.lease_ms or self._lease_ms(queue),
+                pool=None if method.no_ack else self._pool,
+                priority=wanted.priority,
+                start=wanted.stream_start(channel.hub.clock.now_ms()),
+                auto_commit=wanted.commits_itself(),
+                is_told_offsets=bool(wanted.group) or wanted.tells_offset,
+                **wanted.filters.options(),
+            )
+
+        answer = subscribed(queue, lambda: self._source(method.queue)[0], subscribe)
         self._consumers.expect(tag, answer, sink)
         self._held.expect(answer, partial(self._begun, method, tag), method.index)
 

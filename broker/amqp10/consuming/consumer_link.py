@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.access.rights import Action, Kind
@@ -11,7 +12,7 @@ from broker.amqp10.consuming.delivery import LinkSink, WantedCredit
 from broker.amqp10.consuming.filters import SourceFilters
 from broker.amqp10.consuming.link_properties import LinkProperties
 from broker.amqp10.settling.unsettled import Unsettled
-from broker.clients.client_consumers import Consumers, find_or_create
+from broker.clients.client_consumers import Consumers, find_or_create, subscribed
 from broker.engine.answers import Answer
 from broker.engine.traffic import UNLIMITED, Claim, Consumer, Source
 from protocols.amqp10 import constants as c
@@ -30,14 +31,22 @@ class ConsumerLink:
     """
 
     def __init__(
-        self, session: Session, link: Link, unsettled: Unsettled, consumers: Consumers, queue: Source
+        self,
+        session: Session,
+        link: Link,
+        unsettled: Unsettled,
+        consumers: Consumers,
+        queue: Source,
+        find: Callable[[], Source],
     ) -> None:
+        """`find` gave the queue."""
         self.link = link
         self._session = session
         self._unsettled = unsettled
         self._consumers = consumers
         self._calls = session.core.consuming
         self._queue = queue
+        self._find = find
         self.name = link.name if link.name not in consumers else f"{link.name}#{link.handle}"
         self._wanted = WantedCredit(session, link)
         self._consumer: Consumer | None = None
@@ -52,25 +61,30 @@ class ConsumerLink:
         if queue.policy.stream:
             sink.tell_offsets()
         settings = session.hub.settings.queue_manager
-        lease_ms = queue.policy.consumer_timeout_ms or settings.consumer_timeout_ms
-        answer = self._calls.subscribe(
-            queue,
-            properties.group,
-            pattern,
-            sink,
-            consumer_id=f"{session.transport.peer}/{session.channel}/{self.name}",
-            credit_max=UNLIMITED,
-            no_ack=self.link.attach.snd_settle_mode == c.SENDER_SETTLED,
-            exclusive=properties.exclusive,
-            lease_ms=properties.lease_ms or lease_ms,
-            pool=self._wanted.credit,
-            priority=properties.priority,
-            start=filters.start,
-            auto_commit=properties.auto_commit,
-            is_single_active=properties.single_active,
-            on_activity=self._activity_changed,
-            **filters.wanted.options(),
-        )
+
+        def subscribe(queue: Source) -> Answer[Consumer]:
+            return self._calls.subscribe(
+                queue,
+                group_name=properties.group,
+                pattern=pattern,
+                sink=sink,
+                consumer_id=f"{session.transport.peer}/{session.channel}/{self.name}",
+                credit_max=UNLIMITED,
+                no_ack=self.link.attach.snd_settle_mode == c.SENDER_SETTLED,
+                exclusive=properties.exclusive,
+                lease_ms=properties.lease_ms
+                or queue.policy.consumer_timeout_ms
+                or settings.consumer_timeout_ms,
+                pool=self._wanted.credit,
+                priority=properties.priority,
+                start=filters.start,
+                auto_commit=properties.auto_commit,
+                is_single_active=properties.single_active,
+                on_activity=self._activity_changed,
+                **filters.wanted.options(),
+            )
+
+        answer = subscribed(queue, self._find, subscribe)
         self._consumers.expect(self.name, answer, sink)
         return answer
 

@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 import structlog
 
 from broker.access.rights import Action, Kind
-from broker.clients.client_consumers import find_or_create
+from broker.clients.client_consumers import find_or_create, subscribed
 from broker.connections.connection_views import SubscriptionView
 from broker.engine.answers import Answer
 from broker.engine.session_traffic import SubscriptionOptions
-from broker.engine.traffic import UNLIMITED, Consumer, RetainedMessage
+from broker.engine.traffic import UNLIMITED, Consumer, RetainedMessage, Source
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.consuming.delivery import MqttConsumer, MqttStreamConsumer
@@ -441,7 +441,8 @@ class Subscriptions:
         client.identity.check(Action.READ, Kind.GROUP, group)
         if options.stream is not None and not is_stream:
             raise InvalidArgument(f"{options.stream.given}: queue {parsed.name!r} is no stream")
-        queue = find_or_create(client.hub, client.identity, parsed.name, client.caller)
+        find = partial(find_or_create, client.hub, client.identity, parsed.name, client.caller)
+        queue = find()
         if request.no_local:
             raise InvalidArgument("no-local is not supported on queues: who publishes may consume, too")
         is_explicit = self._is_explicit(options, is_stream=is_stream)
@@ -458,23 +459,27 @@ class Subscriptions:
         is_replacement = request.filter in client.consumers  # [MQTT-3.8.4-3]
         if not is_replacement:
             client.consumers.check_room()
-        answer = client.core.consuming.subscribe(
-            queue,
-            group,
-            parsed.rest or MATCH_ALL,
-            sink,
-            consumer_id=client.client_id,
-            credit_max=min(options.prefetch or UNLIMITED, self._outbound.window.receive_maximum),
-            no_ack=request.qos == 0,
-            exclusive=options.exclusive,
-            lease_ms=queue.policy.visibility_timeout_ms,
-            pool=self._outbound.places() if request.qos else None,
-            priority=options.priority,
-            start=None if options.stream is None else options.stream.start,
-            auto_commit=options.stream is None or options.stream.auto_commit,
-            is_told_offsets=client.connection.protocol_version == c.MQTT_5,
-            **options.filters.options(),
-        )
+
+        def subscribe(queue: Source) -> Answer[Consumer]:
+            return client.core.consuming.subscribe(
+                queue,
+                group_name=group,
+                pattern=parsed.rest or MATCH_ALL,
+                sink=sink,
+                consumer_id=client.client_id,
+                credit_max=min(options.prefetch or UNLIMITED, self._outbound.window.receive_maximum),
+                no_ack=request.qos == 0,
+                exclusive=options.exclusive,
+                lease_ms=queue.policy.visibility_timeout_ms,
+                pool=self._outbound.places() if request.qos else None,
+                priority=options.priority,
+                start=None if options.stream is None else options.stream.start,
+                auto_commit=options.stream is None or options.stream.auto_commit,
+                is_told_offsets=client.connection.protocol_version == c.MQTT_5,
+                **options.filters.options(),
+            )
+
+        answer = subscribed(queue, find, subscribe)
         client.consumers.expect(request.filter, answer, sink)
         if group.startswith(PASSING_GROUP_PREFIX):
             self._temporary.expect(queue.name, answer)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.engine.answers import Answer
-from queue_manager.errors import InvalidArgument, QueueNotFound
+from queue_manager.errors import InvalidArgument, QueueManagerError, QueueNotFound
 
 
 def refuse() -> int:
@@ -41,6 +41,40 @@ def test_callbacks_are_called_once_in_order_when_the_answer_comes() -> None:
     answer.resolve(7)
     answer.then(lambda there: called.append(("late", there.result())))
     assert called == [("a", 7), ("b", 7), ("late", 7)]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [(None, 7), (QueueNotFound("no queue"), 8), (InvalidArgument("no"), InvalidArgument)],
+)
+def test_error_of_the_class_that_is_provided_for_is_replaced(
+    error: QueueManagerError | None, wanted: int | type[Exception], is_late: bool
+) -> None:
+    answer: Answer[int] = Answer()
+
+    def come() -> None:
+        if error is None:
+            answer.resolve(7)
+        else:
+            answer.fail(error)
+
+    if not is_late:
+        come()
+    other = answer.otherwise(QueueNotFound, lambda: Answer.given(8))
+    if is_late:
+        come()
+    if isinstance(wanted, int):
+        assert other.result() == wanted
+    else:
+        with pytest.raises(wanted):
+            other.result()
+
+
+def test_error_of_what_replaces_an_error_is_that_of_the_answer() -> None:
+    failed: Answer[int] = Answer.failed(QueueNotFound("no queue"))
+    with pytest.raises(QueueNotFound):
+        failed.otherwise(QueueNotFound, lambda: Answer.given(refuse())).result()
 
 
 def test_a_mapped_answer_comes_with_the_one_it_is_made_of() -> None:
