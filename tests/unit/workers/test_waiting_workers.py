@@ -8,7 +8,7 @@ import asyncio, time
 from pathlib import Path
 from broker.process.service_manager import ServiceManager
 from broker.workers.node_side import Epoch, NodeDeadline, NodeSide, Peers
-from broker.workers.supervised import AWAIT, CLOSE, OPEN, PEERS
+from broker.workers.supervised import AWAIT, CLOSE, OPEN, PEERS, RELOADED
 from broker.workers.supervisor import KEEPER, Node, Supervisor
 from broker.workers.worker_place import WorkerPlace
 
@@ -76,6 +76,7 @@ def told_by_a_node(*steps: str) -> list[str]:
 AWAIT_1 = '{"report": AWAIT, "shards": [1], "count": 2}'
 AWAIT_NONE = '{"report": AWAIT, "shards": [], "count": 2}'
 OPEN_1 = '{"report": OPEN, "shard": 1, "count": 2, "epoch": 7}'
+RELOAD = '{"report": RELOADED}'
 CLOSE_1 = '{"report": CLOSE, "shard": 1, "kill": False}'
 
 
@@ -97,4 +98,9 @@ def test_worker_that_waits_keeps_nobody_from_serving():
 
 def test_shard_that_is_given_to_the_node_after_a_worker_had_been_ended_gets_another_one():
     said = told_by_a_node(AWAIT_1, AWAIT_NONE, OPEN_1)
+    assert said == ["begun 1", "ended 1", "begun 1", "owned 1 7", "serving 1", "heard [{'opened': 1}]"]
+
+
+def test_worker_that_waits_while_settings_are_read_anew_ends_and_the_shard_gets_one_that_has_read_them():
+    said = told_by_a_node(AWAIT_1, RELOAD, OPEN_1)
     assert said == ["begun 1", "ended 1", "begun 1", "owned 1 7", "serving 1", "heard [{'opened': 1}]"]
