@@ -467,7 +467,8 @@ class Broker:
         if self._place is not None:
             from broker.network.home_gate import ClientHomes
 
-            self._homes = ClientHomes(self._place, listeners)
+            node_listener = None if self._workers is None else self._workers.node_listener
+            self._homes = ClientHomes(self._place, listeners, node_listener)
         self._drivers = Drivers(hub, self.settings.listeners, self._homes)
         makers = self._drivers.makers()
         node = Node(
@@ -491,8 +492,6 @@ class Broker:
         listeners.open(makers, room, self._tls, hub.access.addresses, besides)
         if self._homes is not None:
             self._homes.begin()
-            if self._workers is not None and self._workers.node_listener is not None:
-                self._workers.node_listener.on_client = self._homes.take
         self.ports = listeners.ports
         self._http = {}
         if over_http:

@@ -14,7 +14,7 @@ from broker.network.listening import Listeners
 from broker.network.tls.gate import certificate_names
 from broker.network.transport import Transport, peer_text
 from broker.workers.client_relay import Relayed
-from broker.workers.node_links import connect_client
+from broker.workers.node_links import NodeListener, connect_client
 from broker.workers.socket_passing import Arrivals, Told, pass_on
 from broker.workers.worker_place import WorkerPlace
 from config import limits
@@ -37,13 +37,22 @@ class Answers(NamedTuple):
 
 
 class ClientHomes:
-    """The way of clients to the worker that they belong to, and from other workers to this one."""
+    """The way of clients to the worker that they belong to, and from other workers to this one.
 
-    def __init__(self, place: WorkerPlace, listeners: Listeners) -> None:
-        self._place = place
+    `gates` are those of clients that are not served here, or not yet; `is_stopped`: nobody is any more.
+    """
+
+    def __init__(
+        self, place: WorkerPlace, listeners: Listeners, node_listener: NodeListener | None = None
+    ) -> None:
+        """`node_listener` takes the clients that other nodes pass on."""
+        self.place = place
+        self.gates: set[HomeGate] = set()
+        self.is_stopped = False
         self._listeners = listeners
         self._makers: dict[str, Callable[[Callable[[], None]], Transport]] = {}
         self._arrivals = Arrivals(place.run_directory, place.number, self.take)
+        self._node_listener = node_listener
 
     def leading(
         self,
@@ -61,15 +70,29 @@ class ClientHomes:
         """
         answers = Answers(unavailable, redirection)
         self._makers[listener] = make
-        return partial(HomeGate, self._place, listener, make, find_home, answers, is_framed)
+        return partial(HomeGate, self, listener, make, find_home, answers, is_framed)
 
     def begin(self) -> None:
         """Take clients that other workers accepted."""
         self._arrivals.begin()
+        if self._node_listener is not None:
+            self._node_listener.on_client = self.take
+        if self.place.node is not None:
+            self.place.node.peers.on_moved.append(self._moved)
 
     def stop(self) -> None:
-        """Take no more."""
+        """Take no more; who is on the way to another worker, or comes from now on, is refused."""
+        self.is_stopped = True
         self._arrivals.stop()
+        if self._node_listener is not None:
+            self._node_listener.on_client = None
+        for gate in list(self.gates):
+            gate.stop()
+
+    def _moved(self, number: int) -> None:
+        """End the ways of clients to where a shard was."""
+        for gate in list(self.gates):
+            gate.moved(number)
 
     def take(self, connection: socket.socket, told: Told, said: bytes) -> None:
         """Serve a client that another worker accepted."""
@@ -107,7 +130,7 @@ class HomeGate(asyncio.Protocol):
 
     def __init__(
         self,
-        place: WorkerPlace,
+        homes: ClientHomes,
         listener: str,
         make: Callable[[Callable[[], None]], Transport],
         find_home: FindHome,
@@ -115,7 +138,8 @@ class HomeGate(asyncio.Protocol):
         is_framed: bool,
         lost: Callable[[], None],
     ) -> None:
-        self._place = place
+        self._homes = homes
+        self._place = homes.place
         self._listener = listener
         self._find_home = find_home
         self._answers = answers
@@ -129,6 +153,7 @@ class HomeGate(asyncio.Protocol):
         self._patience: asyncio.TimerHandle | None = None
         self._passing: asyncio.Task[None] | None = None
         self._relay: Relayed | None = None
+        self._home = -1
         self._transport: asyncio.Transport
 
     def come_from(self, peer: str) -> None:
@@ -142,6 +167,7 @@ class HomeGate(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a peer that connected; its first words have so much time."""
+        self._homes.gates.add(self)
         self._transport = cast(asyncio.Transport, transport)
         self._peer = self._peer or peer_text(transport.get_extra_info("peername"))
         loop = asyncio.get_running_loop()
@@ -158,11 +184,16 @@ class HomeGate(asyncio.Protocol):
         else:
             self._said += data
             home = self._find_home(self._said)
-            if home == self._place.number:
+            if home is None:
+                return
+            self._home = home
+            self._wait_no_more()
+            if self._homes.is_stopped:
+                self._refuse("it is ending")
+            elif home == self._place.number:
                 self._begin()
-            elif home is not None:
+            else:
                 self._transport.pause_reading()
-                self._wait_no_more()
                 self._passing = asyncio.get_running_loop().create_task(self._pass_on(home))
 
     def eof_received(self) -> bool:
@@ -171,6 +202,7 @@ class HomeGate(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end of the transport, whatever the cause."""
+        self._homes.gates.discard(self)
         self._wait_no_more()
         if self._is_begun:
             self._inner.connection_lost(exc)
@@ -200,7 +232,7 @@ class HomeGate(asyncio.Protocol):
 
     def _begin(self) -> None:
         """Have the client served here."""
-        self._wait_no_more()
+        self._homes.gates.discard(self)
         self._is_begun = True
         if not self._is_framed:  # nothing comes by this gate any more
             self._transport.set_protocol(self._inner)
@@ -208,21 +240,32 @@ class HomeGate(asyncio.Protocol):
         said, self._said = self._said, b""
         self._inner.data_received(said)
 
+    def stop(self) -> None:
+        """Refuse the client if it is on its way to another worker: it would not arrive."""
+        if self._passing is not None and not self._passing.done():
+            self._passing.cancel()
+            self._refuse("this one is ending")
+
+    def moved(self, number: int) -> None:
+        """End the way to where a shard was."""
+        if self._home == number and self._relay is not None and self._relay.near is not None:
+            self._relay.near.abort()
+
     async def _pass_on(self, home: int) -> None:
         """Pass the client on to its worker, or the end of a relay."""
-        transport, directory = self._transport, self._place.run_directory
-        redirection = self._redirection(home)
+        transport, directory, node = self._transport, self._place.run_directory, self._place.node
+        redirection = self._redirection(self._said)
         if redirection:
             transport.write(redirection)
             transport.close()
             return
         secured = transport.get_extra_info("ssl_object")
         told = Told(self._listener, self._peer, certificate_names(secured), self._asked_for)
-        relay = Relayed(transport)
+        has_lease = None if node is None else node.has_lease
+        relay = Relayed(transport, has_lease, partial(self._answer_to, self._said))
         try:
-            if self._is_elsewhere(home):
-                assert self._place.node is not None
-                (await connect_client(self._place.node, self._place.number, home, told, self._said))(relay)
+            if node is not None and node.peers.place_of(home) is not None:
+                (await connect_client(node, self._place.number, home, told, self._said))(relay)
                 self._relay_by(relay)
                 return
             if secured is None and not self._is_framed:
@@ -238,25 +281,27 @@ class HomeGate(asyncio.Protocol):
                     raise
             await asyncio.get_running_loop().create_connection(lambda: relay, sock=own)
         except (OSError, TimeoutError) as error:
-            reason = str(error) or "it does not answer"
-            _log.warning("client.not_passed", peer=self._peer, worker=home, reason=reason)
-            transport.write(self._answers.unavailable(self._said))
-            transport.close()
+            self._refuse(str(error) or "it does not answer")
             return
         self._relay_by(relay)
 
-    def _redirection(self, home: int) -> bytes:
+    def _refuse(self, reason: str) -> None:
+        """Tell the client that its worker is not there."""
+        _log.warning("client.not_passed", peer=self._peer, worker=self._home, reason=reason)
+        self._transport.write(self._answer_to(self._said))
+        self._transport.close()
+
+    def _answer_to(self, said: bytes) -> bytes:
+        """Return what the client is told whose worker is not there, or moves."""
+        return self._redirection(said) or self._answers.unavailable(said)
+
+    def _redirection(self, said: bytes) -> bytes:
         """Return what sends the client to the node that has its worker; nothing if it is to be served by way
         of this one.
         """
         node = self._place.node
-        reference = "" if node is None else node.peers.reference_of(home)
-        return self._answers.redirection(self._said, reference) if reference else b""
-
-    def _is_elsewhere(self, home: int) -> bool:
-        """Return whether a worker is one of another node."""
-        node = self._place.node
-        return node is not None and node.peers.place_of(home) is not None
+        reference = "" if node is None else node.peers.reference_of(self._home)
+        return self._answers.redirection(said, reference) if reference else b""
 
     def _relay_by(self, relay: Relayed) -> None:
         """Have what the client says from now on go to the worker that serves it."""

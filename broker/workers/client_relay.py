@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from config import limits
+
 
 class Relayed(asyncio.Protocol):
-    """One end of a relay: what comes here goes out by `far`; `other` is the protocol of that."""
+    """The connection to who serves a client: what comes here goes out by `far`; `other` is the protocol of
+    that.
 
-    def __init__(self, far: asyncio.Transport) -> None:
+    `has_lease`: whether the lease of this node lasts. Else what comes waits, as that of a link: who was
+    paused does not know how old it is. `unheard` gives what the client is told if the connection ends before
+    anything came.
+    """
+
+    def __init__(
+        self,
+        far: asyncio.Transport,
+        has_lease: Callable[[], bool] | None = None,
+        unheard: Callable[[], bytes] | None = None,
+    ) -> None:
         self._far = far
+        self._has_lease = has_lease
+        self._unheard = unheard
+        self._held: list[bytes] = []
+        self._is_far_full = False
         self.near: asyncio.Transport | None = None
         self.other = _Far(self)
 
@@ -19,10 +37,35 @@ class Relayed(asyncio.Protocol):
         self.near = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._far.write(data)
+        self._unheard = None
+        if self._has_lease is None or (not self._held and self._has_lease()):
+            self._far.write(data)
+            return
+        if not self._held:
+            self._look_soon()
+        self._held.append(data)
+        self._read_or_wait()
+
+    def _look_soon(self) -> None:
+        asyncio.get_running_loop().call_later(limits.LINK_LEASE_LOOK_MS / 1000, self._look)
+
+    def _look(self) -> None:
+        """Let on what was held, once the lease is renewed."""
+        assert self._has_lease is not None
+        if not self._held:
+            return
+        if not self._has_lease():
+            self._look_soon()
+            return
+        self._far.write(b"".join(self._held))
+        self._held.clear()
+        self._read_or_wait()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.near = None
+        self._held.clear()
+        if self._unheard is not None:
+            self._far.write(self._unheard())
         self._far.close()
 
     def pause_writing(self) -> None:
@@ -32,6 +75,19 @@ class Relayed(asyncio.Protocol):
     def resume_writing(self) -> None:
         with suppress(RuntimeError):
             self._far.resume_reading()
+
+    def far_is_full(self, is_full: bool) -> None:
+        """Note whether the client takes no more for a while."""
+        self._is_far_full = is_full
+        self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        if self.near is None or self.near.is_closing():
+            return
+        if self._held or self._is_far_full:
+            self.near.pause_reading()
+        else:
+            self.near.resume_reading()
 
 
 class _Far(asyncio.Protocol):
@@ -49,9 +105,7 @@ class _Far(asyncio.Protocol):
             self._relayed.near.close()
 
     def pause_writing(self) -> None:
-        if self._relayed.near is not None:
-            self._relayed.near.pause_reading()
+        self._relayed.far_is_full(True)
 
     def resume_writing(self) -> None:
-        if self._relayed.near is not None:
-            self._relayed.near.resume_reading()
+        self._relayed.far_is_full(False)

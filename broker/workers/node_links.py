@@ -170,7 +170,9 @@ async def _client_connected(
 
 
 class NodeListener:
-    """Listens for workers of other nodes. `on_client` takes the clients that they pass on."""
+    """Listens for workers of other nodes. `on_client` takes the clients that they pass on; None: none
+    are taken.
+    """
 
     def __init__(self, side: NodeSide, number: int, make: Callable[[], asyncio.Protocol]) -> None:
         """`make` gives the serving end of a link."""
@@ -241,14 +243,14 @@ class NodeListener:
             raise ValueError("a client that is passed on has said too much")
         told = told_of(await talk.read(about_bytes))
         said = await talk.read(said_bytes)
-        take = self.on_client
-        if take is None:
-            raise ConnectionRefusedError("a client is passed on, and none are taken yet")
         own, others = socket.socketpair()
         own.setblocking(False)
         others.setblocking(False)
-        way = Relayed(talk.transport)
+        way = Relayed(talk.transport, self._side.has_lease)
         await asyncio.get_running_loop().create_connection(lambda: way, sock=own)
+        if self.on_client is None:
+            others.close()
+            raise ConnectionRefusedError("a client is passed on, and none are taken")
         talk.transport.write(_TAKEN)
         talk.hand_over(way.other)
-        take(others, told, said)
+        self.on_client(others, told, said)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from config import limits
+from storage.lease_clock import lease_clock_s
 
 _DEADLINE: Final = struct.Struct("<d")
 
@@ -67,8 +68,8 @@ class Epoch:
 
 
 class Peers:
-    """Where the shards are that other nodes have: `(host, port)` by number. `on_moved` is given each number
-    whose place changed.
+    """Where the shards are that other nodes have: `(host, port)` by number. Each of `on_moved` is given each
+    number whose place changed.
     """
 
     def __init__(self) -> None:
@@ -77,14 +78,15 @@ class Peers:
         self.wish: Callable[[Mapping[str, object]], None] = lambda wish: None
         """Tells the keeper what an operator wants of nodes."""
         self._places: dict[int, tuple[str, int]] = {}
-        self.on_moved: Callable[[int], None] = lambda number: None
+        self.on_moved: list[Callable[[int], None]] = []
 
     def take(self, places: Mapping[int, tuple[str, int]]) -> None:
         """Go by these places from now on."""
         before, self._places = self._places, dict(places)
         for number in before.keys() | places.keys():
             if before.get(number) != places.get(number):
-                self.on_moved(number)
+                for call in self.on_moved:
+                    call(number)
 
     def is_moving(self, number: int) -> bool:
         """Return whether a shard is handed over, or about to be."""
@@ -127,6 +129,10 @@ class NodeSide:
     accepting: ssl.SSLContext | None = None
     asking: ssl.SSLContext | None = None
     alive_interval_s: float = 1.0
+
+    def has_lease(self) -> bool:
+        """Return whether the lease of the node lasts."""
+        return lease_clock_s() < self.deadline()
 
     async def have_alone(self, what: str, run_directory: Path) -> int:
         """Return once no other process of this node has something that one of them is to have: until this

@@ -210,7 +210,7 @@ class Workers:
         if self.node_listener is not None:
             assert self._place.node is not None
             await self.node_listener.begin()
-            self._place.node.peers.on_moved = self._moved
+            self._place.node.peers.on_moved.append(self._moved)
         for number in self._others:
             self._tasks.append(self._loop.create_task(self._keep(number)))
         self._tasks.append(self._loop.create_task(self._tell_load()))
@@ -265,7 +265,7 @@ class Workers:
     async def _keep(self, number: int) -> None:
         """Keep a link to another worker, anew when that was started again."""
         node = self._place.node
-        has_lease = None if node is None else lambda: self._clock.monotonic() < node.deadline()
+        has_lease = None if node is None else node.has_lease
         while True:
             lost = asyncio.Event()
             link = Link(self._loop, number, self._name_of(number), has_lease)

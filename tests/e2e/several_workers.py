@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +44,12 @@ class SeveralWorkers:
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+    def call(self, what: Callable[[], T]) -> T:
+        async def called() -> T:
+            return what()
+
+        return self.run(called())
 
     async def _start(self) -> list[Broker]:
         places = worker_places(self._run_directory, self.count, are_nodes=self._are_nodes)

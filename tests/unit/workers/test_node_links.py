@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -13,11 +14,13 @@ import pytest
 from broker.network.tls.making import Authority, write_pair
 from broker.nodes.node_files import node_side
 from broker.workers import node_links
+from broker.workers import node_side as node_side_module
 from broker.workers.node_side import Epoch, NodeDeadline, NodeSide, Peers
 from broker.workers.socket_passing import Told
 from config import limits
 from config.cluster_settings import ClusterSettings
 from config.settings_loader import ConfigError
+from storage.lease_clock import lease_clock_s
 from tests.waiting import until_so
 from tests.worker_group import free_port
 
@@ -197,3 +200,94 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, content: bytes | None,
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=reason):
         node_side(ClusterSettings(listen="127.0.0.1:7000", secret_file=str(path)))
+
+
+class Passed:
+    """A client that was passed on to the worker of a shard at another node: both its ends."""
+
+    def __init__(self, side: NodeSide) -> None:
+        self.side = side
+        self.client = Ends()
+        self.served: socket.socket
+
+    async def begin(self) -> None:
+        taken: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+        listener = node_links.NodeListener(self.side, SHARD, Ends)
+        listener.on_client = lambda connection, told, said: taken.set_result(connection)
+        await listener.begin()
+        self.side.peers.take({SHARD: place_of(self.side)})
+        told = Told("mqtt", "1.2.3.4:5")
+        (await node_links.connect_client(self.side, 1, SHARD, told, b"CONNECT"))(self.client)
+        self.served = await taken
+        listener.stop()
+
+    async def quiet(self) -> bytes:
+        """What has come once everything that can come has."""
+        await asyncio.sleep(3 * limits.LINK_LEASE_LOOK_MS / 1000)
+        return self.client.received
+
+
+async def test_what_a_client_that_was_passed_on_is_sent_waits_while_the_lease_is_over() -> None:
+    passed = Passed(side_of(b"secret"))
+    await passed.begin()
+    passed.served.send(b"first")
+    await until_so(lambda: passed.client.received == b"first")
+    passed.side.deadline.set(0)
+    passed.served.send(b", second")
+    passed.client.transport.write(b"heard")
+    assert await passed.quiet() == b"first"
+    assert await asyncio.get_running_loop().sock_recv(passed.served, 100) == b"heard"
+    passed.side.deadline.set(math.inf)
+    passed.served.send(b", third")
+    await until_so(lambda: passed.client.received == b"first, second, third")
+    passed.served.close()
+    await asyncio.wait_for(passed.client.lost.wait(), 5)
+
+
+async def test_what_waits_for_the_lease_goes_with_who_served_the_client() -> None:
+    passed = Passed(side_of(b"secret"))
+    await passed.begin()
+    passed.side.deadline.set(0)
+    passed.served.send(b"too old")
+    assert await passed.quiet() == b""
+    passed.client.transport.write(b"unread")
+    passed.served.close()
+    await passed.quiet()
+    passed.client.transport.write(b"so that the end is seen")
+    await asyncio.wait_for(passed.client.lost.wait(), 5)
+    assert passed.client.received == b""
+
+
+async def test_client_that_takes_nothing_is_sent_nothing_more_when_the_lease_is_renewed() -> None:
+    passed = Passed(side_of(b"secret"))
+    await passed.begin()
+    passed.client.transport.pause_reading()
+    sent_bytes = 0
+    loop = asyncio.get_running_loop()
+    chunk = bytes(1 << 20)
+
+    async def send() -> None:
+        nonlocal sent_bytes
+        while True:
+            await loop.sock_sendall(passed.served, chunk)
+            sent_bytes += len(chunk)
+
+    sending = loop.create_task(send())
+    await passed.quiet()
+    before_bytes = sent_bytes
+    for ends in (0, math.inf):
+        passed.side.deadline.set(ends)
+        await passed.quiet()
+    assert sent_bytes <= before_bytes + len(chunk)
+    sending.cancel()
+    passed.client.transport.abort()
+
+
+def test_lease_is_over_by_the_clock_that_goes_on_while_the_machine_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side = side_of(b"secret")
+    side.deadline.set(lease_clock_s() + 10)
+    assert side.has_lease()
+    monkeypatch.setattr(node_side_module, "lease_clock_s", lambda: lease_clock_s() + 60)
+    assert not side.has_lease()
