@@ -436,6 +436,8 @@ class Link(LinkWire):
         if kind == f.CANCELLED:
             del self.consumers[number]
             self._forget(consumer.end())
+            self._forget([claim for claim in self.claims.values() if claim.consumer is consumer])
+            consumer.let_go(consumer.held_count)
             consumer.sink.cancelled(consumer, told[0])
         elif kind == f.REVOKED:
             self._revoke(consumer, *told)

@@ -27,7 +27,7 @@ CALLS: Final[Mapping[str, frozenset[str]]] = {
         "federation": "all wants_more",
         "quotas": "count views",
         "quota_exchange": "note",
-        "workers": "met begun note_load",
+        "workers": "met begun note_load catch_up",
         "node": "own_counters own_use own_connections own_connection_count close_own_connection",
         "figures": "all",
     }.items()

@@ -82,7 +82,8 @@ class FarReplies(Protocol):
 class Directory:
     """What this worker tells of its queues, and what others told it of theirs.
 
-    `note` and `note_all` are called by the others, by their numbers. `_held_back` are the names of queues
+    `note` and `note_all` are called by the others, by their numbers. `caught_up` tells when their links have
+    brought what they had said by then. `_held_back` are the names of queues
     that the others are not told of, for it is not decided yet whether they are to be here;
     `on_made_elsewhere` is called when another worker has one of that name.
     """
@@ -99,6 +100,7 @@ class Directory:
         self.on_change: Callable[[], None] = lambda: None
         self.on_gone: Callable[[ForeignQueue], None] = lambda queue: None
         self.on_made_elsewhere: Callable[[ForeignQueue], None] = lambda queue: None
+        self.caught_up: Callable[[int], Answer[None]] = lambda number: Answer.given(None)
         self._queues.follow(self)
 
     # what is told
@@ -196,8 +198,11 @@ class Directory:
         self.note(shard, facts)
         self._release_where(lambda maker, by: by == shard)  # over a link that ended: it would be among them
 
-    def note(self, shard: int, facts: Iterable[Fact]) -> None:
-        """Note what changed at another worker, in order."""
+    def note(self, shard: int, facts: Iterable[Fact]) -> Answer[None]:
+        """Note what changed at another worker, in order. Of queues that are gone the answer says that their
+        consumers here have ended, too.
+        """
+        are_gone = False
         for fact in facts:
             if isinstance(fact, QueueFact):
                 self._reserved.pop(fact.name, None)
@@ -206,10 +211,12 @@ class Directory:
                 queue = self._queues.foreign.get(fact.name)
                 if queue is not None and queue.shard == shard:
                     self._forget(queue)
+                    are_gone = True
             elif isinstance(fact, ReplyFact):
                 self._replies.note(shard, fact.key, is_there=fact.is_there)
             else:
                 self._bind(fact)
+        return self.caught_up(shard) if are_gone else Answer.given(None)
 
     def _take(self, shard: int, fact: QueueFact) -> None:
         known = self._queues.foreign.get(fact.name)

@@ -63,6 +63,7 @@ class Workers:
         self.client.replies = replies
         self._outbox: Outbox = Outbox(local, local.shard, self)
         self.directory.on_gone = self._queue_is_gone
+        self.directory.caught_up = self._caught_up
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock
@@ -158,6 +159,16 @@ class Workers:
     def _queue_is_gone(self, queue: ForeignQueue) -> None:
         self._outbox.target_is_gone(queue.name)
         self._links[queue.shard].end_pullers(queue.name)
+
+    def _caught_up(self, number: int) -> Answer[None]:
+        """Return what is there once what another worker has said of consumers by now was heard here."""
+        link = self._links[number]
+        if not link.claims and not link.consumers:
+            return Answer.given(None)
+        return link.call("workers", "catch_up")
+
+    def catch_up(self) -> None:
+        """Do nothing: the answer comes behind all that was said before."""
 
     def link(self, number: int) -> Link:
         """See `Neighbours`."""

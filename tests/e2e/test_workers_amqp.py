@@ -25,6 +25,7 @@ from protocols.amqp10 import performatives as p
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_amqp10 import RawAmqp10
 from tests.e2e.raw_mqtt import CONNACK, SUBACK, V5, RawMqtt, connect, subscribe
+from tests.e2e.test_amqp10_transactions import Transacting
 from tests.waiting import until, until_so
 from tests.worker_group import run_client, worker_group
 
@@ -162,6 +163,28 @@ async def test_queue_that_went_as_a_link_is_attached_again_is_made_anew(workers:
                 assert far.receive().body == b"came"
                 far.send(0, p.Detach(1, closed=True))
                 far.expect(p.Detach)
+            far.drop()
+
+    await run_client(client)
+
+
+async def test_transaction_that_settles_what_went_with_a_queue_elsewhere_is_rolled_back(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            clients.here.queue_declare("q")
+            clients.here.queue_declare("other")
+            clients.here.basic_publish("", "q", b"settled")
+            far = RawAmqp10(workers[1].ports["amqp"])
+            transacting = Transacting(far, "other")
+            number = transacting.receive_one("q")
+            txn_id = transacting.declare()
+            transacting.settle(txn_id, number)
+            clients.here.queue_delete("q")
+            assert isinstance(far.expect(p.Detach).error, p.Error)
+            outcome = transacting.command(p.Discharge(txn_id))
+            assert isinstance(outcome, p.Rejected)
             far.drop()
 
     await run_client(client)
