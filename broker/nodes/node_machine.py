@@ -205,6 +205,10 @@ class NodeMachine:
     _answered_ms: int | None = None
     _answering_since_ms: int = 0
     _is_leaving: bool = False
+    _may_have_left: bool = False
+    """Whether a map without this member was put: with that, shards may be open at another node, until another
+    map is seen, which that put cannot replace any more.
+    """
     _wants_balance: bool = False
     _wishes: dict[str, bool] = field(default_factory=dict)
     """Of nodes, whether they are to hand over their shards; until the map says so."""
@@ -348,7 +352,7 @@ class NodeMachine:
         if self.map is not None and found.version <= self.map.version:
             self._lose(f"the map of the cluster is version {found.version}, and was {self.map.version}")
             return
-        self.map, self._map_tag, self._is_map_known = found, tag, True
+        self.map, self._map_tag, self._is_map_known, self._may_have_left = found, tag, True, False
         self._seen = {
             name: self._seen.get(name) or SeenLease(self.lease_ms)
             for name in found.members
@@ -445,6 +449,7 @@ class NodeMachine:
         after = self._planned(before, now_ms)
         if after != before:
             self._map_next = replace(after, version=before.version + 1)
+            self._may_have_left |= self.name not in after.members
             yield self._put(MAP_KEY, self._map_next.encode(), self._map_tag)
 
     def _killing_stuck(self, now_ms: int) -> Iterator[Action]:
@@ -460,7 +465,8 @@ class NodeMachine:
             return
         for number in self.map.owned_by(self.name):
             local = self._local.get(number)
-            is_kept = not self.map.shards[number].to and not self._is_alone_leaving(now_ms)
+            is_given = bool(self.map.shards[number].to) or self._may_have_left
+            is_kept = not is_given and not self._is_alone_leaving(now_ms)
             if local is None:
                 local = self._local[number] = _Local(_State.CLOSED, now_ms)
             if local.state is _State.CLOSED and is_kept:

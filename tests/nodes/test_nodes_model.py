@@ -10,8 +10,9 @@ import pytest
 from broker.nodes import leases
 from broker.nodes import node_machine as m
 from broker.nodes.leases import OwnLease, SeenLease
-from broker.nodes.shard_map import MAP_KEY, ShardMap, decode_map
+from broker.nodes.shard_map import MAP_KEY, Member, ShardMap, decode_map
 from config import limits
+from storage.object_records import Stored, Tag
 from tests.nodes import test_nodes_moves as moves
 from tests.nodes.schedules import run_schedule
 from tests.nodes.simulation import ANY, GARBAGE_MS, LEASE_MS, Node, Violation, Worker
@@ -308,6 +309,66 @@ def _last_node_waits_for_another(patch: Patch) -> None:
     patch(m.NodeMachine, "_is_alone_leaving", lambda self, now_ms: False)
 
 
+def _shards_opened_again_though_the_node_may_have_left(patch: Patch) -> None:
+    patch(m.NodeMachine, "_may_have_left", property(lambda self: False, lambda self, value: None))
+
+
+def last_node_that_left_and_does_not_know_it_opens_nothing_again() -> None:
+    """The map without it is in the store, the answer on its way, as it sees that another node is alive."""
+    machine = m.NodeMachine("a.1", "a", "a:1", 1, LEASE_MS)
+    store: dict[str, Stored] = {}
+    unanswered: list[m.Event] = []
+    done: list[m.Action] = []
+    now_ms = writes = 0
+
+    def put(key: str, content: bytes) -> Tag:
+        nonlocal writes
+        writes += 1
+        store[key] = Stored(content, Tag(str(writes), None))
+        return store[key].tag
+
+    def step(event: m.Event | None = None) -> None:
+        for action in machine.step(now_ms, event):
+            done.append(action)
+            match action:
+                case m.Read(number, key):
+                    step(m.Found(number, store.get(key)))
+                case m.Put(number, key, content, _):
+                    written = m.Written(number, put(key, content))
+                    if key == MAP_KEY and "a.1" not in decode_map(content).members:
+                        unanswered.append(written)
+                    else:
+                        step(written)
+                case m.Open(shard):
+                    step(m.Opened(shard))
+                case m.Stop(shard, _):
+                    step(m.Closed(shard))
+
+    def go_on(ms: int) -> None:
+        nonlocal now_ms
+        for _ in range(ms // 100):
+            now_ms += 100
+            step(m.Turned(0, now_ms))
+            step()
+
+    go_on(1_000)
+    assert machine.serving() == [0]
+    other = decode_map(store[MAP_KEY].content).joined("b.1", Member("b", "b:1", 0))
+    put(MAP_KEY, replace(other, version=other.version + 1).encode())
+    put(leases.lease_key("b.1"), b'{"beat": 1}')
+    go_on(4_500)  # more than half of a lease: it may be dead
+    step(m.Wish.LEAVE)
+    go_on(200)
+    assert unanswered
+    done.clear()
+    put(leases.lease_key("b.1"), b'{"beat": 2}')
+    go_on(800)
+    assert m.Open(0) not in done
+    step(unanswered[0])
+    go_on(200)
+    assert done[-1] == m.Ended("left", True)
+
+
 def drained_nodes_hand_over_in_time() -> None:
     for seed in range(10):
         moves.test_drained_node_hands_over_one_shard_after_the_other_within_600_ms_each(seed)
@@ -339,6 +400,10 @@ SCENARIOS = (
     (drained_nodes_hand_over_in_time, _map_looked_at_without_haste),
     (drained_nodes_hand_over_in_time, _shards_handed_over_before_that_is_seen),
     (moves.test_last_node_leaves_its_shards_to_the_next_one, _last_node_waits_for_another),
+    (
+        last_node_that_left_and_does_not_know_it_opens_nothing_again,
+        _shards_opened_again_though_the_node_may_have_left,
+    ),
 )
 
 
