@@ -30,10 +30,10 @@ class Fault:
 
 @contextmanager
 def killed(cluster: NodeCluster, name: str, chance: random.Random) -> Iterator[None]:
-    """The node dies, and comes back."""
+    """The node dies, and is started again: it serves once nothing else is wrong."""
     cluster.nodes[name].kill9()
     yield
-    cluster.nodes[name].start(60)
+    cluster.nodes[name].spawn()
 
 
 @contextmanager

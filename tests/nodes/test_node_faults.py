@@ -24,7 +24,7 @@ from tests.crash.queue_clients import (
     connected,
     take_rest,
 )
-from tests.nodes.node_cluster import NodeCluster, node_cluster
+from tests.nodes.node_cluster import PATIENCE_S, NodeCluster, node_cluster
 from tests.nodes.node_faults import FAULTS, LEASE_S, LONG_FAULTS, Fault
 from tests.nodes.story import Story
 from tests.waiting import until
@@ -98,6 +98,8 @@ class Run:
                 )
                 stack.enter_context(faults[kind].happens(self._cluster, name, self._chance))
                 time.sleep(for_s)
+        for node in self._cluster.nodes.values():
+            node.wait_ready(PATIENCE_S)
         return count
 
     def _is_drained(self) -> bool:
