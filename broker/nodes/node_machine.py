@@ -533,7 +533,8 @@ class NodeMachine:
             if member.is_draining != is_wanted:
                 found = found.joined(name, replace(member, is_draining=is_wanted))
         is_draining = found.members[self.name].is_draining
-        if self._wants_balance or not (is_draining or found.load(self.name)):  # who joins gets its part
+        has_its_part = is_draining or found.load(self.name) or self.dead in found.members
+        if self._wants_balance or not has_its_part:  # who joins gets one, or that of its dead member
             self._wants_balance = False
             found = replace(found, is_balancing=True)
         takers = self._takers(found, now_ms)

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.nodes.node_machine import Drain, Wish
+from broker.nodes.shard_map import Shard
 from storage.object_records import Stored, Tag
 from tests.nodes.simulation import LEASE_MS, Simulation
 
@@ -50,7 +51,7 @@ def test_shards_go_to_nobody_who_died_too():
     assert loads(sim) == [4, 0, 0, 4]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(8), 23, 26])  # of the last two another looks at the map meanwhile
 def test_node_that_is_started_again_has_its_shards_at_once_and_no_other_moves(seed):
     sim = settled(3, 3, seed=seed)
     before = list(sim.map.shards)
@@ -100,6 +101,33 @@ def test_drained_node_hands_over_one_shard_after_the_other_within_600_ms_each(se
     sim.run(sim.now + 3_000)
     assert not sim.map.is_balancing
     assert loads(sim) == [4, 4, 4]
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_shard_whose_next_owner_dies_is_served_within_a_lease_and_two_seconds(seed, is_given):
+    sim = settled(3, 4, seed=seed)
+    sim.nodes[0].tell(Drain("c", True))
+
+    def next_owner() -> str:
+        if is_given:  # not served yet
+            return next(
+                (each.owner for each in sim.map.shards if each.reason == "handed over" and new(each)), ""
+            )
+        return next((each.to for each in sim.map.shards if each.to), "")
+
+    before = set(sim.map.shards)
+
+    def new(shard: Shard) -> bool:
+        return shard not in before and not shard.to and shard.owner != "c.1"
+
+    sim.run_until(lambda: bool(next_owner()), 5_000)
+    dying = "abc".index(next_owner()[0])
+    sim.nodes[dying].kill()
+    sim.run(sim.now + 1)
+    until_served(sim, LEASE_MS + 2_000)
+    sim.run_until(lambda: sorted(loads(sim)) == [0, 0, 12], 20_000)
+    assert loads(sim)[1 - dying] == 12
 
 
 def test_leaving_node_hands_over_one_shard_after_the_other():
