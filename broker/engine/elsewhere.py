@@ -91,6 +91,12 @@ class Pages(Protocol):
     def arrived(self) -> Answer[None]:
         """Done while there is something, or the end."""
 
+    def later(self) -> list[Answer[Pages]]:
+        """Return what workers have that were gone: each is there once that worker is, or comes to WorkerLost.
+
+        To be called after the end.
+        """
+
 
 class Elsewhere(Protocol):
     """The other workers. `number` is that of this one."""

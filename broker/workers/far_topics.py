@@ -39,6 +39,9 @@ class Links(Protocol):
     def link(self, number: int) -> Link:
         """Return the way to a worker, which may be gone."""
 
+    def reach(self, number: int) -> Answer[Link]:
+        """Return the way to a worker; one that is started again is waited for. Comes to WorkerLost."""
+
     def links(self) -> list[Link]:
         """Return the ways to all that are there."""
 
@@ -83,7 +86,8 @@ class Topics:
 
     def retained(self, vhost: str, topic_filter: str) -> FarPages:
         """See `Elsewhere`."""
-        return FarPages(self.number, self._links.links(), vhost, topic_filter)
+        others = [number for number in range(self._links.count) if number != self.number]
+        return FarPages(self._links, others, vhost, topic_filter)
 
     async def move_retained(self) -> None:
         """Have each retained message where it is kept with so many workers. Raises WorkerLost."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
+from broker.engine.elsewhere import Pages
+from broker.engine.shard_ending import WorkerLost
 from broker.workers.asking_link import Link
 from config import limits
 from queue_manager.address import qualified_topic, vhost_of_topic
@@ -80,27 +82,50 @@ def shown(told: Told) -> RetainedMessage:
     return RetainedMessage(template, qos, body, received_at_ms, user)
 
 
+class Links(Protocol):
+    """The ways to the other workers."""
+
+    number: int
+
+    def link(self, number: int) -> Link:
+        """Return the way to a worker, which may be gone."""
+
+    def reach(self, number: int) -> Answer[Link]:
+        """Return the way to a worker; one that is started again is waited for. Comes to WorkerLost."""
+
+
 class FarPages:
     """What other workers find, one after the other. Implements `broker.engine.elsewhere.Pages`."""
 
-    def __init__(self, worker: int, links: Sequence[Link], vhost: str, topic_filter: str) -> None:
-        self._worker = worker
+    def __init__(self, links: Links, workers: Sequence[int], vhost: str, topic_filter: str) -> None:
+        self._links = links
+        self._asked = vhost, topic_filter
         self._found: deque[RetainedMessage] = deque()
         self._searches: dict[Link, int] = {}
-        self._open_count = len(links)
+        self._gone: list[int] = []
+        self._open_count = len(workers)
         self.arrived: Answer[None] = Answer()
-        for link in links:
-            asked = link.call("retained", "find", worker, vhost, topic_filter)
-            asked.then(partial(self._came, link))
-        if not links:
+        for worker in workers:
+            link = links.link(worker)
+            link.call("retained", "find", links.number, vhost, topic_filter).then(partial(self._came, link))
+        if not workers:
             self.arrived.resolve(None)
+
+    def later(self) -> list[Answer[Pages]]:
+        """See `Pages`."""
+        return [
+            self._links.reach(worker).map(lambda link: FarPages(self._links, [link.number], *self._asked))
+            for worker in self._gone
+        ]
 
     def _came(self, link: Link, answer: Answer[Any]) -> None:
         """Take a page; the next is asked for when this one was gone through."""
         try:
             number, page = answer.result()
-        except (QueueManagerError, StorageError):  # that worker is gone, and with it what it retains
+        except (QueueManagerError, StorageError) as error:
             number, page = 0, []
+            if isinstance(error, WorkerLost):
+                self._gone.append(link.number)
         self._found.extend(map(shown, page))
         if number:
             self._searches[link] = number
@@ -119,11 +144,11 @@ class FarPages:
                 searches, self._searches = self._searches, {}
                 self.arrived = Answer()
                 for link, number in searches.items():
-                    link.call("retained", "go_on", self._worker, number).then(partial(self._came, link))
+                    link.call("retained", "go_on", self._links.number, number).then(partial(self._came, link))
                 yield None
         finally:
             for link, number in self._searches.items():
-                link.call("retained", "end", self._worker, number)
+                link.call("retained", "end", self._links.number, number)
 
 
 def told_of(message: RetainedMessage) -> Told:

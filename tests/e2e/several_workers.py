@@ -57,6 +57,20 @@ class SeveralWorkers:
         await asyncio.gather(*[broker.start() for broker in brokers])
         return brokers
 
+    @contextmanager
+    def cut_off(self, number: int) -> Iterator[None]:
+        """Let no other worker ask one meanwhile."""
+        links = [broker._workers.link(number) for broker in self.brokers if broker._place.number != number]
+        path = self._run_directory / f"worker-{number}.sock"
+        away = path.rename(path.with_suffix(".away"))
+        for link in links:
+            self._loop.call_soon_threadsafe(link.transport.abort)
+        until(lambda: not any(link.is_up for link in links))
+        try:
+            yield
+        finally:
+            away.rename(path)
+
     def port(self, number: int, listener: str = "mqtt") -> int:
         return self.brokers[number].ports[listener]
 

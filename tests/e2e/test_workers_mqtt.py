@@ -394,6 +394,39 @@ def test_retained_message_is_replaced_from_any_worker(workers: SeveralWorkers) -
         client.drop()
 
 
+@pytest.mark.parametrize("props", [b"", LASTING], ids=["clean", "lasting"])
+def test_retained_messages_of_a_worker_that_is_away_come_once_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, props: bytes
+) -> None:
+    monkeypatch.setattr(limits, "WORKER_WAIT_MS", 20_000)
+    with several_workers(2) as two:
+        publisher = connected(two.port(0), two.client_of(0, "setting"))
+        for home in (0, 1):
+            assert published(publisher, two.client_of(home, "of/worker"), b"%d" % home, 1, retain=True) == 0
+        reader, leaving, unsubscribing, changing = clients = [
+            connected(two.port(0), two.client_of(0, name), clean=not props, props=props)
+            for name in ("reading", "leaving", "unsubscribing", "changing")
+        ]
+        with two.cut_off(1):
+            for client in clients:
+                client.send_bytes(subscribe("of/+", 1))
+                client.expect(SUBACK)
+                assert acknowledged(client) == b"0"
+            leaving.drop()
+            unsubscribing.send_bytes(packet(UNSUBSCRIBE, 2, struct.pack(">H", 9) + b"\0" + string("of/+")))
+            unsubscribing.expect(UNSUBACK)
+            changing.send_bytes(subscribe("of/+", 0))  # made anew: its messages are sent anew
+            changing.expect(SUBACK)
+            assert payload_of(changing.expect(PUBLISH)) == b"0"
+            reader.quiet()
+        assert acknowledged(reader) == b"1"
+        assert payload_of(changing.expect(PUBLISH)) == b"1"
+        for client in (reader, unsubscribing, changing):
+            client.quiet()
+            client.drop()
+        publisher.drop()
+
+
 def test_many_retained_messages_come_by_the_page(workers: SeveralWorkers) -> None:
     publisher = connected(workers.port(0), workers.client_of(0, "setting"))
     for number in range(1200):

@@ -16,7 +16,7 @@ from pamqp import commands
 import protocols.amqp10.performatives as p
 from config import limits
 from tests.e2e import amqp
-from tests.e2e.mqtt import MqttClient, MqttRefused, payloads, user_property
+from tests.e2e.mqtt import MqttClient, user_property
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_amqp10 import RawAmqp10, message
 from tests.e2e.raw_mqtt import (
@@ -230,25 +230,17 @@ def will_of_a_client_that_is_back_is_not_published(nodes: Nodes) -> Turns:
 
 
 @scenario
-def retained_messages_are_there(nodes: Nodes) -> Turns:
+def retained_messages_come_to_who_subscribed_meanwhile_once_they_are_there(nodes: Nodes) -> Turns:
     for number in range(20):
         nodes.publish("b", f"retained/{number}", b"%d" % number, retain=True)
+    yield WHILE_DOWN
+    client = connected(nodes.mqtt_port("c"), nodes.client_of("c", "curious"))
+    client.send_bytes(subscribe("retained/+", 0))
+    client.expect(SUBACK)
     yield TAKEN_OVER
-    found: set[str] = set()
-
-    def are_all_there() -> bool:
-        """A client whose shard is not served yet is not let in, and what is retained there left out."""
-        try:
-            client = MqttClient(nodes.mqtt_port("c")).connect()
-        except (MqttRefused, AssertionError):  # refused, or closed as its shard moves
-            return False
-        assert client.subscribe("retained/+") == 1
-        while not client.quiet():
-            found.update(payloads([client.take_one()]))
-        client.disconnect()
-        return sorted(map(int, found)) == list(range(20))
-
-    until(are_all_there, TAKEN_OVER_S, told=lambda: sorted(found))
+    found = [payload_of(client.expect(PUBLISH, TAKEN_OVER_S)) for _ in range(20)]
+    assert sorted(map(int, found)) == list(range(20))
+    client.quiet()
 
 
 @scenario

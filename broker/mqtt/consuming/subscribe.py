@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ from broker.access.rights import Action, Kind
 from broker.clients.client_consumers import find_or_create, subscribed
 from broker.connections.connection_views import SubscriptionView
 from broker.engine.answers import Answer
+from broker.engine.elsewhere import Pages
 from broker.engine.session_traffic import SubscriptionOptions
 from broker.engine.traffic import UNLIMITED, Consumer, RetainedMessage, Source
 from broker.mqtt.connection.errors import subscribe_code
@@ -387,7 +388,9 @@ class Subscriptions:
         return self._link.subscribe(request.filter, options, is_logged=is_logged)
 
     def _send_retained(self, name: str, subscription: Subscription) -> None:
-        """Send a new subscription what is retained, as long as it is not ended or made anew."""
+        """Send a new subscription what is retained, as long as it is not ended or made anew; what a worker
+        retains that is gone comes once that is there again.
+        """
         hub = self._client.hub
         topic_filter = subscription.filter
         now_ms = hub.clock.now_ms()
@@ -412,14 +415,27 @@ class Subscriptions:
             if lasting and self._link is not None and self._wanted(name) is wanted:
                 hub.client.sessions.send_own(self._link.session, topic_filter, lasting)
                 hub.settle_turn()
+            lasting.clear()
+
+        def take(found: Iterable[RetainedMessage | None], pages: Pages) -> None:
+            def all_came() -> None:
+                done()
+                for answer in pages.later():
+                    answer.then(came)
+
+            self._retained.add(chain(found, pages), send, all_came, pages)
+
+        def came(answer: Answer[Pages]) -> None:
+            nonlocal now_ms
+            if not answer.is_error and not self._is_gone() and self._wanted(name) is wanted:
+                now_ms = hub.clock.now_ms()
+                take((), answer.result())
 
         found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
-        elsewhere = self._pubsub.elsewhere
-        if elsewhere is None:
+        if self._pubsub.elsewhere is None:
             self._retained.add(found, send, done)
         else:
-            pages = elsewhere.retained(self._pubsub.vhost, topic_filter)
-            self._retained.add(chain(found, pages), send, done, pages)
+            take(found, self._pubsub.elsewhere.retained(self._pubsub.vhost, topic_filter))
 
     def _wanted(self, name: str) -> object:
         """Return what stands for a subscription until that is ended or made anew."""
