@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -62,19 +61,14 @@ class ShardlessHttp:
             _log.error("users.not_read", reason=str(error))
 
     async def _serve(self) -> None:
-        """Serve until cancelled."""
-        node = self._place.node
-        assert node is not None
+        """Serve until cancelled: a worker listens by then, so that nobody is refused."""
         await asyncio.sleep(limits.NODE_SHARDLESS_PAUSE_MS / 1000)  # a shard is often opened soon
-        held = await node.have_alone("http", self._place.run_directory)
         try:
-            await self._serve_alone()
+            await self._listen()
         except (ConfigError, ListenError) as error:
             _log.error("http.not_started", reason=str(error))
-        finally:
-            os.close(held)
 
-    async def _serve_alone(self) -> None:
+    async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         opened: dict[str, ListenerSettings] = {
             name: each for name, each in self._settings.listeners.opened().items() if name in _NAMES

@@ -1,8 +1,10 @@
 """Three nodes: clients reach every queue from each, and a node that dies takes nothing along."""
 
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,29 @@ def channel_of(cluster: NodeCluster, name: str) -> Any:
     channel = amqp.connect(cluster.nodes[name].amqp_port).channel()
     channel.confirm_delivery()
     return channel
+
+
+@contextmanager
+def knocking(port: int) -> Iterator[list[float]]:
+    """Connect all the time; gives when that was refused."""
+    refused: list[float] = []
+    is_over = threading.Event()
+
+    def knock() -> None:
+        while not is_over.wait(0.002):
+            with socket.socket() as visitor:
+                try:
+                    visitor.connect(("127.0.0.1", port))
+                except ConnectionRefusedError:
+                    refused.append(time.monotonic())
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    try:
+        yield refused
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_one_node_has_all_shards_and_serves(cluster: NodeCluster) -> None:
@@ -130,17 +155,19 @@ def test_a_drained_node_still_answers_over_http_and_says_why_it_is_not_ready(clu
     assert listed.exit_code == 0, listed.output
     listed = CliRunner().invoke(app, ["queue", "ls", "--url", url])
     assert reason in listed.output
-    done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
-    assert done.exit_code == 0, done.output
-    cluster.until_owned("a", a=2, b=1)
+    with knocking(cluster.nodes["b"].ports["http"]) as refused:
+        done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
+        assert done.exit_code == 0, done.output
+        cluster.until_owned("a", a=2, b=1)
 
-    def is_ready() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{url}/api/v1/ready", timeout=5).status_code == 200
-        return False
+        def is_ready() -> bool:
+            with suppress(httpx.TransportError):
+                return httpx.get(f"{url}/api/v1/ready", timeout=5, verify=False).status_code == 200
+            return False
 
-    until(is_ready, 20)
+        until(is_ready, 20)
     assert httpx.get(f"{url}/api/v1/queues", timeout=5).status_code == 200
+    assert refused == [], "by the time that the keeper leaves, a worker listens"
 
 
 def test_a_node_that_was_killed_has_its_shards_as_soon_as_it_is_started_again(tmp_path: Path) -> None:
