@@ -45,8 +45,8 @@ $(VENV)/spark.stamp: requirements-spark.lock $(VENV)/dev.stamp
 	@touch $@
 
 # what is in C, where there is a compiler; says why not and goes on without it otherwise. Named is the last that it makes
-NATIVE := broker/mqtt/native/_lone.abi3.so
-$(NATIVE): storage/native/fill.c broker/mqtt/native/lone.c storage/native/compiling.py $(VENV)/run.stamp
+NATIVE := broker/mqtt/native/_each.abi3.so
+$(NATIVE): storage/native/fill.c broker/mqtt/native/lone.c broker/mqtt/native/each.c storage/native/compiling.py $(VENV)/run.stamp
 	@$(BIN)/python storage/native/compiling.py
 
 setup: $(VENV)/run.stamp $(NATIVE)

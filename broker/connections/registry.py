@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -141,6 +141,11 @@ class Connections:
         self._flushes[transport] = None
         if not self._end_scheduled:
             self._schedule_end()
+
+    def want_flushes(self, transports: Iterable[Peer]) -> None:
+        """Ask as `want_flush`, for all of these."""
+        self._flushes.update(dict.fromkeys(transports))
+        self._schedule_end()
 
     def want_answer(self, transport: Peer) -> None:
         """Ask as `want_flush`, for a client that spoke in this turn: it is written to before those that only

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from broker.connections.connection_views import Description
 from broker.connections.registry import Goodbye
+from broker.mqtt import native
 from broker.mqtt.admission import Admission
 from broker.mqtt.connection.mqtt_client import MqttClient, Rate
 from broker.mqtt.consuming.subscribe import Subscriptions
+from broker.mqtt.each_topic import EachTopic
 from broker.mqtt.lone_packets import LonePackets
 from broker.mqtt.publishing import publish
 from broker.mqtt.sessions.session_link import SessionLink
@@ -105,6 +107,9 @@ class MqttFrontend(Frontend):
         if self._publishes is None:
             lone = LonePackets(client.transport, self.connection, self._publisher, outbound)
             client.transport.take_lone = lone.take
+            if native.pass_on_each is not None:
+                each = EachTopic(native.pass_on_each, client.transport, self._publisher)
+                self.connection.take_first = each.take
         self.handle(events)
 
     def handle(self, events: list[Any]) -> None:
@@ -153,6 +158,7 @@ class MqttFrontend(Frontend):
         if self._subscriptions is not None:  # the client was let in
             self._publisher.dissolve()
         del self._admission
+        self.connection.take_first = None
         self.connection.forget_shapes()
 
     def describe(self) -> Description:

@@ -288,6 +288,11 @@ class Transport(asyncio.Protocol):
         self._hub.settle_turn()
         self.want_answer()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that the client said has yet to have its turn."""
+        return bool(self._later)
+
     def catch_up(self) -> None:
         """Act now on everything that the client said."""
         said, self._later = self._later, []

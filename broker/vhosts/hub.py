@@ -71,6 +71,7 @@ class Hub:
         self.hold_back = self._connections.hold_back
         self.before_write = self._connections.before_write
         self.want_flush = self._connections.want_flush
+        self.want_flushes = self._connections.want_flushes
         self.want_answer = self._connections.want_answer
         self.has_work = client.turns.has_work  # for `settle_turn`; asked for each chunk
         self.want_settle = self._connections.want_settle

@@ -1,8 +1,8 @@
 """MqttConnection: one MQTT client seen from the server, without I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from config import limits
 from protocols.errors import LocalProtocolError, ProtocolError
@@ -40,6 +40,11 @@ _FROM_SERVER: Final = frozenset({c.CONNACK, c.SUBACK, c.UNSUBACK, c.PINGRESP})
 _PINGRESP: Final = b"\xd0\x00"
 _KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
 
+TakeFirst: TypeAlias = Callable[[bytes, dict[bytes, tuple[events.PublishShape, bytes]], int], tuple[int, int]]
+"""Acts at once on publishes of QoS 1 that some bytes begin with, at most so many, each to another topic than
+the next and to one that is known, with the shape and tail of that; gives how many, and where they stop.
+"""
+
 
 @dataclass(eq=False, repr=False, slots=True)
 class MqttConnection(AnsweringConnection):
@@ -53,7 +58,8 @@ class MqttConnection(AnsweringConnection):
     Set by CONNECT: `protocol_version` (4 or 5; 0 before), `client_id`, `keep_alive_s`, and what the client
     allows the server: `client_receive_maximum` unacknowledged publishes, `client_maximum_packet_size` bytes,
     `client_topic_alias_maximum` aliases. `authentication` is by which method it authenticates. `offer` is
-    what the client is told in CONNACK, and held to.
+    what the client is told in CONNACK, and held to. `take_first`, if set, acts on publishes that need no
+    event: it has answered them.
     """
 
     now: InitVar[float]
@@ -64,6 +70,7 @@ class MqttConnection(AnsweringConnection):
     client_receive_maximum: int = field(default=65_535, init=False)
     client_topic_alias_maximum: int = field(default=0, init=False)
     unfinished_bytes: int = field(default=0, init=False)
+    take_first: TakeFirst | None = field(default=None, init=False)
     _state: int = field(default=_NEW, init=False)
     _buffer: bytearray = field(default_factory=bytearray, init=False)
     _started: float = field(init=False)
@@ -249,8 +256,10 @@ class MqttConnection(AnsweringConnection):
         try:
             if self._state == _NEW:
                 self._decode_first(data, found)
+            elif self.take_first is None or len(self._publishes.by_topic) < 2:
+                self._decode_live(data, 0, found)
             else:
-                self._decode_live(data, found)
+                self._decode_behind(self.take_first, data, found)
         except ProtocolError as error:
             found += self._end(error.code, error.reason)
         return found
@@ -291,8 +300,18 @@ class MqttConnection(AnsweringConnection):
         self.authentication = Authenticating(properties.authentication_method)
         self._session_expires = not properties.session_expiry_interval_s
 
-    def _decode_live(self, data: bytes, found: list[Any]) -> None:
-        position = 0
+    def _decode_behind(self, take_first: TakeFirst, data: bytes, found: list[Any]) -> None:
+        """Decode what is behind the publishes that were acted on at once; until then they count as not
+        answered.
+        """
+        window = self._window
+        count, position = take_first(data, self._publishes.by_topic, window.room())
+        window.count(count)
+        if not self.closed:
+            self._decode_live(data, position, found)
+        window.release(count)
+
+    def _decode_live(self, data: bytes, position: int, found: list[Any]) -> None:
         end = len(data)
         while position < end:
             first_byte = data[position]

@@ -65,8 +65,8 @@ class PublishDecoder:
     _offer: Offer
     _aliases: InboundAliases = field(init=False)
     _shapes: dict[_Key, PublishShape] = field(default_factory=dict, init=False)
-    _by_topic: dict[bytes, tuple[PublishShape, bytes]] = field(default_factory=dict, init=False)
-    """The shapes of QoS 1, each with its tail."""
+    by_topic: dict[bytes, tuple[PublishShape, bytes]] = field(default_factory=dict, init=False)
+    """The shapes of QoS 1, each with its tail, by the topic as it comes, with its length."""
     _key: _Key = field(default=(0, b"", b""), init=False)
     _shape: PublishShape = field(default_factory=lambda: PublishShape(0x30, "", b""), init=False)
     _prefix: bytes = field(default=_NO_PREFIX, init=False)
@@ -146,7 +146,7 @@ class PublishDecoder:
         What one who commands many devices sends: nothing is alike but the topics from one round to the next.
         """
         runs: list[PublishRun] = []
-        known, size_max = self._by_topic.get, self._two_byte_length_max
+        known, size_max = self.by_topic.get, self._two_byte_length_max
         while end - start >= _EACH_BYTES_MIN and len(runs) < count_max and data[start] == _QOS_1:
             size = data[start + 1]
             body = start + 2
@@ -279,7 +279,7 @@ class PublishDecoder:
         for shape in self._shapes.values():
             shape.context = None
         self._shapes.clear()
-        self._by_topic.clear()
+        self.by_topic.clear()
 
     def _shape_of(self, key: _Key) -> PublishShape:
         first_byte, topic_bytes, properties = key
@@ -297,7 +297,7 @@ class PublishDecoder:
                 self._shapes[key] = shape
                 if first_byte == _QOS_1 and not shape.alias:
                     topic_field = len(topic_bytes).to_bytes(2, "big") + topic_bytes
-                    self._by_topic[topic_field] = (shape, encode_publish_tail(self._version, properties))
+                    self.by_topic[topic_field] = (shape, encode_publish_tail(self._version, properties))
         if shape.alias:
             self._aliases.note(shape.alias, topic_bytes)
         return shape

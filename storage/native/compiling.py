@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-SOURCES: Final = ("storage/native/fill.c", "broker/mqtt/native/lone.c")
-COMPILED: Final = ("storage/native/_fill.abi3.so", "broker/mqtt/native/_lone.abi3.so")
+SOURCES: Final = ("storage/native/fill.c", "broker/mqtt/native/lone.c", "broker/mqtt/native/each.c")
+COMPILED: Final = (
+    "storage/native/_fill.abi3.so",
+    "broker/mqtt/native/_lone.abi3.so",
+    "broker/mqtt/native/_each.abi3.so",
+)
 LIMITED_API_OF: Final = "cp311"  # and of every later Python
 FLAGS: Final = ("-O2", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", "-Wall", "-Wextra")
 COMPILE_TIMEOUT_S: Final = 60

@@ -20,7 +20,10 @@ from tests.wheel.conftest import build
 # calls whose first argument may name a module or a logger
 NAMING_CALLS = {"import_module", "__import__", "find_spec", "files", "get_logger"}
 
-COMPILED = {f"{PACKAGE}/storage/native/_fill.abi3.so", f"{PACKAGE}/broker/mqtt/native/_lone.abi3.so"}
+COMPILED = {
+    f"{PACKAGE}/{name}.abi3.so"
+    for name in ("storage/native/_fill", "broker/mqtt/native/_lone", "broker/mqtt/native/_each")
+}
 HAS_COMPILER = shutil.which("cc") and Path(sysconfig.get_path("include"), "Python.h").exists()
 
 
