@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import httpx
 
@@ -121,6 +122,14 @@ class NodeCluster:
     def owners(self, name: str) -> list[str | None]:
         """The nodes that have the shards, by number, as one of them knows it."""
         return [shard["node"] for shard in self.view(name)["shards"]]
+
+    def client_of(self, shard: int, name: str = "client") -> str:
+        """The identifier of an MQTT client whose session is in that shard."""
+        return next(
+            client_id
+            for client_id in (f"{name}-{number}" for number in range(1000))
+            if crc32(f"/\x1d{client_id}".encode()) % self.shards == shard
+        )
 
     def until_owned(self, by: str, timeout_s: float = PATIENCE_S, **counts: int) -> None:
         """Wait until each of these nodes has so many shards, and each shard is some node's, as one of them

@@ -7,7 +7,6 @@ wants one; and looks from another node afterwards. All share one cluster and one
 import struct
 import time
 from collections.abc import Callable, Iterator
-from zlib import crc32
 
 import pika
 import pytest
@@ -84,11 +83,7 @@ class Nodes:
 
     def client_of(self, node: str, name: str) -> str:
         """The identifier of a client whose session is in the shard of a node."""
-        return next(
-            client_id
-            for client_id in (f"{name}-{number}" for number in range(1000))
-            if crc32(f"/\x1d{client_id}".encode()) % len(self.shards) == self.shards[node]
-        )
+        return self.cluster.client_of(self.shards[node], name)
 
     def declare(self, queue: str, **arguments: object) -> amqp.BlockingChannel:
         """Declare a durable queue at the node that is to be killed; gives the channel, there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from pika.exceptions import AMQPError, NackError
 
 from tests.crash.queue_clients import connected
 from tests.e2e import amqp
-from tests.nodes.node_cluster import NodeCluster, node_cluster
+from tests.e2e.raw_mqtt import SUBACK, subscribe
+from tests.e2e.several_workers import connected as mqtt_connected
+from tests.nodes.node_cluster import PATIENCE_S, NodeCluster, node_cluster
 from tests.storage_faults.s3 import ANSWERED, ASKED
 from tests.waiting import pass_time, until
 
@@ -91,6 +94,7 @@ def test_publish_over_a_link_that_swallows_it_is_refused_in_time_and_taken_once_
 
 def test_node_that_was_stopped_passes_on_nothing_of_an_owner_that_died_meanwhile(tmp_path: Path) -> None:
     came: list[float] = []
+    heard: list[float] = []
     is_over = threading.Event()
     with node_cluster(tmp_path, shards=3) as cluster:
         cluster.join(("a", "b", "c"), {})
@@ -106,16 +110,27 @@ def test_node_that_was_stopped_passes_on_nothing_of_an_owner_that_died_meanwhile
                 while not is_over.is_set():
                     consuming.process_data_events(0.05)
 
+        shard = cluster.owners("a").index("b")
+        device = mqtt_connected(cluster.nodes["a"].mqtt_port, cluster.client_of(shard))
+        device.send_bytes(subscribe("news", 0))
+        device.expect(SUBACK)
+
+        def hear() -> None:
+            with suppress(OSError):
+                while device.read(PATIENCE_S) is not None:
+                    heard.append(time.monotonic())
+
         def publish() -> None:
             with suppress(AMQPError):
                 while not is_over.is_set():
                     publishing.basic_publish("", "work", b"m")
+                    publishing.basic_publish("amq.topic", "news", b"m")
                     pass_time(0.002)
 
-        threads = [threading.Thread(target=work) for work in (consume, publish)]
+        threads = [threading.Thread(target=work) for work in (consume, hear, publish)]
         for thread in threads:
             thread.start()
-        until(lambda: came)
+        until(lambda: came and heard)
         stopped = cluster.nodes["a"].process
         assert stopped is not None
         os.killpg(stopped.pid, signal.SIGSTOP)
@@ -126,6 +141,8 @@ def test_node_that_was_stopped_passes_on_nothing_of_an_owner_that_died_meanwhile
         os.killpg(stopped.pid, signal.SIGCONT)
         pass_time(2)
         is_over.set()
+        device.socket.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join()
+    assert [at_s - resumed_s for at_s in heard if at_s > resumed_s] == []
     assert [at_s - resumed_s for at_s in came if at_s > resumed_s] == []
