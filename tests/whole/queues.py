@@ -438,11 +438,15 @@ def expiry(settings: Settings, entered: float, own_expires: float | None) -> flo
 
 
 class Queues:
-    """All queues of a virtual host. `dead` routes a dead letter: (settings, message) to names of queues."""
+    """All queues of a virtual host. `dead` routes a dead letter: (settings, message) to names of queues.
+
+    `ends_in_turn`: the broker ends, one worker after the other.
+    """
 
     def __init__(self, dead: Callable[[Queue, Message], list[str]]) -> None:
         self.queues: dict[str, Queue] = {}
         self.step = 0
+        self.ends_in_turn = False
         self._dead = dead
         self.touched: dict[Group, list[tuple[Consumer, Item]]] = {}
         self.given: list[tuple[Consumer, Message]] = []
@@ -869,6 +873,8 @@ class Queues:
         if item is not None and not self._fits(item, at, attempt):  # of several of one body it is another one
             fitting = [other for other in group.alike(body, READY, deaths) if self._fits(other, at, attempt)]
             item = min(fitting, key=lambda other: (not other.sure(), other.place), default=item)
+        if item is None and self.ends_in_turn:
+            item = self._come_back(consumer, body)
         if item is None:
             states = [found.state for found in group.items if found.message.body == body]
             raise Mismatch(f"delivered {where}, which has it as {states or 'never had it'}")
@@ -880,7 +886,7 @@ class Queues:
             raise Mismatch(f"delivered {where} beyond its credit")
         if not consumer.selects(item.message):
             raise Mismatch(f"delivered {where}, whose filter does not accept {item.message}")
-        if queue.settings.single_active and consumer in group.consumers and group.active() is not consumer:
+        if queue.settings.single_active and consumer in group.consumers and not self._is_turn_of(consumer):
             raise Mismatch(f"delivered {where}, not to the active {group.active().tag}")
         # it died into its own queue, or was moved there, and which of the two this is was not told
         several = [
@@ -907,6 +913,22 @@ class Queues:
         else:
             item.state, item.holder, item.tag = HELD, consumer, tag
         return item
+
+    @staticmethod
+    def _come_back(consumer: Consumer, body: str) -> Item | None:
+        """What a client of a worker that ended before had not settled is given to another one."""
+        for item in consumer.group.items:
+            is_it = item.message.body == body and item.state == HELD and item.holder is not None
+            if is_it and item.holder.client != consumer.client:
+                low, high = item.attempts
+                item.state, item.attempts = READY, (max(low - 1, 0), high)
+                return item
+        return None
+
+    def _is_turn_of(self, consumer: Consumer) -> bool:
+        """Whether it may be the active one: as the broker ends, behind one of a worker that ended before."""
+        active = consumer.group.active()
+        return active is consumer or (self.ends_in_turn and active.client != consumer.client)
 
     @staticmethod
     def _fits(item: Item, at: float, attempt: int | None) -> bool:

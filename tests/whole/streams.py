@@ -174,8 +174,8 @@ class Stream(Queue):
         """Where a reader begins that asks for this; `""`: nothing."""
         low, high = self.first()
         end = len(self.log)
-        if wanted == "next":
-            return end, end
+        if wanted == "next":  # a dead letter may have come since the end was looked at
+            return end, end + sum(pending.loose and pending.died for pending in self.pending)
         if wanted == "last":
             return (max(end - 1, low), max(end - 1, high)) if end > low else (end, end)
         if isinstance(wanted, int):
@@ -193,14 +193,18 @@ class Stream(Queue):
             return
         missing = offset - len(self.log)
         purged = [pending for pending in self.pending if pending.purged and pending.message.body != body]
-        if 0 < missing <= len(purged):
+        limited = self.settings.max_length is not None
+        if 0 < missing <= len(purged) and not limited:
             self.log += [""] * missing  # which of them these were is not known
             self.purged = offset
             for group in [*self.members.values(), *[reader.group for reader in self.readers]]:
                 group.high = max(group.high, offset)
-        elif missing and self.settings.max_length is not None and missing <= len(self.pending):
-            # deleted before anybody was given them, or another client has read them
+        elif missing and limited and missing <= len(self.pending):
+            # deleted before anybody was given them, or another client has read them, or they were purged
             self.holes |= set(range(len(self.log), offset))
+            if purged:
+                for group in [*self.members.values(), *[reader.group for reader in self.readers]]:
+                    group.high = max(group.high, offset)
             self.log += [""] * missing
             for pending in self.pending:
                 pending.required = False

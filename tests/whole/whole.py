@@ -104,6 +104,7 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
         """
         self.may_restart()
         self._feed()
+        self.queues.ends_in_turn = self.workers > 1
         flood = self._flood(during) if kill and during else None
         ends = time.time()
         if kill:
@@ -138,6 +139,7 @@ class Whole(Amqp10StreamOperations, Interruptions, PolicyOperations, StreamOpera
         self.readers.clear()
         self.replies.asking.clear()
         self.may_end.clear()
+        self.queues.ends_in_turn = False
         now = time.time()
         self.queues.advance(now)  # what was over as the broker ended may have died into a durable queue
         self.sessions.restart(ends, killed=kill)
