@@ -76,13 +76,13 @@ class Answer(Generic[T]):
         return chained
 
     def otherwise(self, error_class: type[QueueManagerError], call: Callable[[], Answer[T]]) -> Answer[T]:
-        """Return what `call` comes to where this comes to an error of that class."""
-        if self.is_done and not isinstance(self._error, error_class):
+        """Return what `call` comes to where this comes to an error of that very class."""
+        if self.is_done and type(self._error) is not error_class:
             return self
         other: Answer[T] = Answer()
 
         def take(answer: Answer[T]) -> None:
-            if not isinstance(answer._error, error_class):
+            if type(answer._error) is not error_class:
                 other._follow(answer)
                 return
             try:

@@ -405,7 +405,7 @@ class ShardedConsuming:
                 leave(pool, consumer)
             if isinstance(pool, SharedLinkCredit):
                 pool.consumer = None
-            if isinstance(error, QueueNotFound):
+            if type(error) is QueueNotFound:  # one whose worker is lost is still there
                 self._directory.note_gone(consumer.queue)
 
     def _subscribe_decided(

@@ -843,6 +843,30 @@ def test_amqp_publish_for_a_session_of_a_worker_that_is_away_is_nacked() -> None
         session.drop()
 
 
+def test_queue_of_a_worker_that_is_away_is_not_made_anew_for_who_subscribes_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "WORKER_WAIT_MS", 100)
+    with several_workers(2) as two:
+        channels = [
+            pika.BlockingConnection(pika.ConnectionParameters(port=two.port(number, "amqp"))).channel()
+            for number in (0, 1)
+        ]
+        channels[1].queue_declare("of-the-other", durable=True)
+        two.settled()
+        client = connected(two.port(0), two.client_of(0))
+        with two.cut_off(1):
+            for topic in ("$queue/of-the-other", "$share/g/$queue/of-the-other"):
+                client.send_bytes(subscribe(topic, 1))
+                assert client.expect(SUBACK).body[-1] >= 0x80
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="down or inaccessible"):
+                channels[0].basic_consume("of-the-other", lambda *_: None)
+        subscribed(client, "$queue/of-the-other", 1)
+        channels[1].basic_publish("", "of-the-other", b"m")  # where it was
+        assert acknowledged(client) == b"m"
+        client.drop()
+
+
 def test_virtual_hosts_are_apart_at_all_workers() -> None:
     settings = default_settings().model_copy(update={"vhosts": (VhostSettings(name="other"),)})
     with several_workers(2, settings) as two:

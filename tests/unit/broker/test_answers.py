@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from broker.engine.answers import Answer
+from broker.engine.shard_ending import WorkerLost
 from queue_manager.errors import InvalidArgument, QueueManagerError, QueueNotFound
 
 
@@ -46,7 +47,8 @@ def test_callbacks_are_called_once_in_order_when_the_answer_comes() -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize(
     ("error", "wanted"),
-    [(None, 7), (QueueNotFound("no queue"), 8), (InvalidArgument("no"), InvalidArgument)],
+    [(None, 7), (QueueNotFound("no queue"), 8), (InvalidArgument("no"), InvalidArgument)]
+    + [(WorkerLost("away"), WorkerLost)],
 )
 def test_error_of_the_class_that_is_provided_for_is_replaced(
     error: QueueManagerError | None, wanted: int | type[Exception], is_late: bool
