@@ -26,6 +26,7 @@ class Confirm(NamedTuple):
     """A publish that was confirmed, by the monotonic clock."""
 
     queue: str
+    body: bytes
     asked_s: float
     came_s: float
 
@@ -61,6 +62,18 @@ class Ledger:
         """What was confirmed and never came."""
         missing = {name: sorted(self.confirmed[name] - set(self.came[name])) for name in self.names}
         return {name: bodies for name, bodies in missing.items() if bodies}
+
+    def about_lost(self) -> list[str]:
+        """Tell when what is lost was confirmed, and, of streams, what came of the messages around it."""
+        told = []
+        for queue, bodies in self.lost().items():
+            confirms = [each for each in self.confirms if each.queue == queue]
+            offsets = {body: offset for offset, body in self._told.get((queue, STREAM_OFFSET), {}).items()}
+            confirms.sort(key=lambda each: each.asked_s)
+            for at in [at for at, each in enumerate(confirms) if each.body in bodies]:
+                told += [f"{each}: {offsets.get(each.body)}" for each in confirms[max(at - 3, 0) : at + 4]]
+            told.append(f"{queue}: {len(offsets)} offsets up to {max(offsets.values(), default=None)}")
+        return told
 
     def note_offset(self, queue: str, kind: str, offset: int, body: bytes) -> None:
         """Note at which offset a message was said to be: no other one ever is."""
@@ -111,7 +124,7 @@ def publish(connect: Connect, stop: threading.Event, ledger: Ledger, name: str) 
         try:
             channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
             ledger.confirmed[queue].add(body)
-            ledger.confirms.append(Confirm(queue, began, time.monotonic()))
+            ledger.confirms.append(Confirm(queue, body, began, time.monotonic()))
         except NackError:
             time.sleep(0.02)
         ledger.longest_wait_s = max(ledger.longest_wait_s, time.monotonic() - began)

@@ -50,5 +50,5 @@ def test_delivery_is_late_behind_the_map_that_names_another_owner() -> None:
 
 def test_confirm_is_late_that_was_asked_for_when_no_owner_had_a_lease() -> None:
     story = Story((owned(1, "a.1", 10.0), lease("a.1", 10.0)), LEASE_S)
-    assert story.late_confirm_s(0, Confirm("q", 12.0, 20.0)) == -1.0
-    assert story.late_confirm_s(0, Confirm("q", 15.0, 20.0)) == 2.0
+    assert story.late_confirm_s(0, Confirm("q", b"m", 12.0, 20.0)) == -1.0
+    assert story.late_confirm_s(0, Confirm("q", b"m", 15.0, 20.0)) == 2.0
