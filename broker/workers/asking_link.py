@@ -291,6 +291,13 @@ class Link(LinkWire):
             if consumer.begin is not None and consumer.queue.name == queue:
                 self.end(consumer, keep_claims=False)
 
+    def end_claims(self, log_ids: set[str]) -> None:
+        """End what consumers that ended before left to their clients, of queues that are gone."""
+        kept = [claim for claim in self.claims.values() if claim.consumer.number not in self.consumers]
+        gone = [claim for claim in kept if claim.consumer.queue.log_id in log_ids]
+        if gone:
+            self.settle(f.UNCLAIM, gone)
+
     def return_waiting(self, consumer: RemoteConsumer) -> None:
         """Give back what the client was never given."""
         unsent = consumer.take_back_waiting()

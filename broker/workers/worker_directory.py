@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from broker.engine.answers import Answer
 from broker.engine.shard import Shard
@@ -79,11 +79,14 @@ class FarReplies(Protocol):
         """Forget all of another worker."""
 
 
+_NOTHING: Final[Answer[None]] = Answer.given(None)
+
+
 class Directory:
     """What this worker tells of its queues, and what others told it of theirs.
 
-    `note` and `note_all` are called by the others, by their numbers. `caught_up` tells when their links have
-    brought what they had said by then. `_held_back` are the names of queues
+    `note` and `note_all` are called by the others, by their numbers. `end_claims` ends what
+    clients of this worker hold of queues that are gone. `_held_back` are the names of queues
     that the others are not told of, for it is not decided yet whether they are to be here;
     `on_made_elsewhere` is called when another worker has one of that name.
     """
@@ -100,7 +103,7 @@ class Directory:
         self.on_change: Callable[[], None] = lambda: None
         self.on_gone: Callable[[ForeignQueue], None] = lambda queue: None
         self.on_made_elsewhere: Callable[[ForeignQueue], None] = lambda queue: None
-        self.caught_up: Callable[[int], Answer[None]] = lambda number: Answer.given(None)
+        self.end_claims: Callable[[int, list[ForeignQueue]], Answer[None]] = lambda number, queues: _NOTHING
         self._queues.follow(self)
 
     # what is told
@@ -199,10 +202,10 @@ class Directory:
         self._release_where(lambda maker, by: by == shard)  # over a link that ended: it would be among them
 
     def note(self, shard: int, facts: Iterable[Fact]) -> Answer[None]:
-        """Note what changed at another worker, in order. Of queues that are gone the answer says that their
-        consumers here have ended, too.
+        """Note what changed at another worker, in order. Of queues that are gone the answer says that what
+        clients held of them has ended, too.
         """
-        are_gone = False
+        gone: list[ForeignQueue] = []
         for fact in facts:
             if isinstance(fact, QueueFact):
                 self._reserved.pop(fact.name, None)
@@ -211,12 +214,12 @@ class Directory:
                 queue = self._queues.foreign.get(fact.name)
                 if queue is not None and queue.shard == shard:
                     self._forget(queue)
-                    are_gone = True
+                    gone.append(queue)
             elif isinstance(fact, ReplyFact):
                 self._replies.note(shard, fact.key, is_there=fact.is_there)
             else:
                 self._bind(fact)
-        return self.caught_up(shard) if are_gone else Answer.given(None)
+        return self.end_claims(shard, gone) if gone else _NOTHING
 
     def _take(self, shard: int, fact: QueueFact) -> None:
         known = self._queues.foreign.get(fact.name)

@@ -63,7 +63,7 @@ class Workers:
         self.client.replies = replies
         self._outbox: Outbox = Outbox(local, local.shard, self)
         self.directory.on_gone = self._queue_is_gone
-        self.directory.caught_up = self._caught_up
+        self.directory.end_claims = self._end_claims
         self.topics = Topics(local, self.client.publishing, self, self._loop)
         self.client.elsewhere = self.topics
         self._clock = clock
@@ -160,12 +160,15 @@ class Workers:
         self._outbox.target_is_gone(queue.name)
         self._links[queue.shard].end_pullers(queue.name)
 
-    def _caught_up(self, number: int) -> Answer[None]:
-        """Return what is there once what another worker has said of consumers by now was heard here."""
+    def _end_claims(self, number: int, queues: list[ForeignQueue]) -> Answer[None]:
+        """End what clients hold of another worker's queues that are gone, behind what it said of their
+        consumers.
+        """
         link = self._links[number]
         if not link.claims and not link.consumers:
             return Answer.given(None)
-        return link.call("workers", "catch_up")
+        log_ids = {queue.log_id for queue in queues}
+        return link.call("workers", "catch_up").map(lambda _: link.end_claims(log_ids))
 
     def catch_up(self) -> None:
         """Do nothing: the answer comes behind all that was said before."""

@@ -168,8 +168,9 @@ async def test_queue_that_went_as_a_link_is_attached_again_is_made_anew(workers:
     await run_client(client)
 
 
+@pytest.mark.parametrize("is_detached", [False, True])
 async def test_transaction_that_settles_what_went_with_a_queue_elsewhere_is_rolled_back(
-    workers: list[Broker],
+    workers: list[Broker], is_detached: bool
 ) -> None:
     def client() -> None:
         with Clients(workers) as clients:
@@ -181,8 +182,12 @@ async def test_transaction_that_settles_what_went_with_a_queue_elsewhere_is_roll
             number = transacting.receive_one("q")
             txn_id = transacting.declare()
             transacting.settle(txn_id, number)
+            if is_detached:
+                far.send(0, p.Detach(1, closed=True))
+                far.expect(p.Detach)
             clients.here.queue_delete("q")
-            assert isinstance(far.expect(p.Detach).error, p.Error)
+            if not is_detached:
+                assert isinstance(far.expect(p.Detach).error, p.Error)
             outcome = transacting.command(p.Discharge(txn_id))
             assert isinstance(outcome, p.Rejected)
             far.drop()
