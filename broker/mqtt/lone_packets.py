@@ -41,7 +41,7 @@ class LonePackets:
         """Act on the packet and return the answer to be written, b"" if there is none to it; None: nothing
         was done, and it goes the long way.
         """
-        if not self._publisher.publishes_directly and len(data) != c.LONE_ACK_BYTES:
+        if len(data) != c.LONE_ACK_BYTES and not self._publisher.publishes_directly:
             return None
         lone = self._connection.take_lone(data, now)
         if lone is None:

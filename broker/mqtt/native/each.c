@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define NAMES(X) \
-    X(_connection) X(_entries) X(_flush_wanted) X(_gathered) X(_next) X(_transport) X(_unchecked_bytes) X(_waiting) \
+    X(_connection) X(_flush_wanted) X(_gathered) X(_next) X(_transport) X(_unchecked_bytes) X(_waiting) \
     X(client_maximum_packet_size) X(closed) X(context) X(direct) X(door) X(in_use) X(is_paced) X(maximum) X(output) X(pass_on) \
     X(share) X(want_flush) X(window)
 
@@ -186,14 +186,17 @@ static int want_flush(const Chunk *chunk, PyObject *transport)
 /* Whether nothing keeps a plain message of `size` from the client at once. */
 static int is_plain(PyObject *outbound, PyObject *connection, PyObject *transport, Py_ssize_t size)
 {
-    if (!is_empty(outbound, name__gathered) || !is(connection, name_closed, Py_False) ||
+    if (!is_empty(outbound, name__gathered) || !is(outbound, name__waiting, Py_None) ||
+        !is(connection, name_closed, Py_False) ||
         number(connection, name_client_maximum_packet_size) < size)
         return 0;
-    PyObject *waiting = PyObject_GetAttr(outbound, name__waiting), *share = PyObject_GetAttr(transport, name_share);
-    int plain = waiting != NULL && is_empty(waiting, name__entries) && share != NULL && is(share, name_is_paced, Py_False);
-    Py_XDECREF(waiting);
-    Py_XDECREF(share);
-    PyErr_Clear();
+    PyObject *share = PyObject_GetAttr(transport, name_share);
+    if (share == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int plain = is(share, name_is_paced, Py_False);
+    Py_DECREF(share);
     return plain;
 }
 

@@ -57,7 +57,8 @@ class Outbound:
     _shared: dict[int, tuple[ShareGroup, PublishRun, int]] = field(default_factory=dict, init=False)
     _aliases: OutboundAliases | None = field(default=None, init=False)
     _session: Session | None = field(default=None, init=False)
-    _waiting: WaitingRoom = field(init=False)
+    _waiting: WaitingRoom | None = field(default=None, init=False)
+    """As long as something waits there."""
     _unchecked_bytes: int = field(default=0, init=False)
     _held: deque[tuple[PublishRun, Subscription | None]] | None = field(default=None, init=False)
     _held_bytes: int = field(default=0, init=False)
@@ -72,7 +73,6 @@ class Outbound:
         self._transport = client.transport
         self._want_flush = client.transport.want_flush
         self.window = OutboundWindow(RECEIVE_MAXIMUM_DEFAULT)
-        self._waiting = WaitingRoom(client.clock.now_ms)
         self._unsent_bytes_max = hub.settings.mqtt.max_unsent_bytes
 
     @property
@@ -86,7 +86,7 @@ class Outbound:
     @property
     def is_waiting(self) -> bool:
         """Whether anything waits for the client's Receive Maximum."""
-        return bool(self._waiting)
+        return self._waiting is not None
 
     @property
     def takes_rewritten(self) -> bool:
@@ -95,7 +95,7 @@ class Outbound:
     @property
     def has_room(self) -> bool:
         client = self._client
-        if self._waiting or client.transport.paused or client.connection.closed:
+        if self._waiting is not None or client.transport.paused or client.connection.closed:
             return False
         session = self._session
         queued = session.queued[0] if session is not None and session.keeps_any else 0
@@ -155,7 +155,7 @@ class Outbound:
         connection = self._connection
         if (
             self._held is not None
-            or self._waiting
+            or self._waiting is not None
             or self.window.free() < len(gathered)
             or connection.closed
             or connection.client_maximum_packet_size < limits.LONE_CHUNK_BYTES_MAX
@@ -199,7 +199,7 @@ class Outbound:
             self._resend(run)
         elif size and not run.packet_ids:
             connection.output.append(wire)
-        elif not (stride or run.places) or self._waiting:
+        elif not (stride or run.places) or self._waiting is not None:
             self._resend(run)
         elif size == stride:
             packet_id = self.window.take_free()
@@ -318,12 +318,13 @@ class Outbound:
         if outgoing.qos == 0:
             self._write(outgoing)
             return
-        if self._waiting:
+        if self._waiting is not None:
             self._waiting.add(outgoing)
             return
         count = len(outgoing.payloads)
         sent = self._send_first(outgoing)
         if sent < count:
+            self._waiting = WaitingRoom(self._client.clock.now_ms)
             self._waiting.add(outgoing.part(sent, count) if sent else outgoing)
 
     def send_claimed(self, outgoing: Outgoing) -> None:
@@ -350,7 +351,7 @@ class Outbound:
     def _fill(self) -> None:
         if self._connection.closed:
             return
-        if self._waiting:
+        if self._waiting is not None:
             self._client.transport.guard(self._send_waiting)
         else:
             self.note_room()
@@ -360,7 +361,7 @@ class Outbound:
         self.window.release(packet_ids)
         if self._places is not None:
             self._places.freed()
-        elif self._waiting:
+        elif self._waiting is not None:
             self._send_waiting()
         elif self._session is not None:
             self.note_room()
@@ -369,7 +370,13 @@ class Outbound:
 
     def take_lone_ack(self, packet_id: int) -> bool:
         """Take a PUBACK that does nothing but free the place of a message; False: it is for `on_acks`."""
-        if self.claims or self._shared or self._places or self._waiting or self._session is not None:
+        if (
+            self._session is not None
+            or self._waiting is not None
+            or self._places is not None
+            or self.claims
+            or self._shared
+        ):
             return False
         self.window.in_use.discard(packet_id)
         return True
@@ -380,7 +387,9 @@ class Outbound:
         """
         kind = event.packet_type
         ids = event.packet_ids
-        if kind == c.PUBACK and not (self.claims or self._shared or self._waiting or self._places):
+        if kind == c.PUBACK and not (
+            self.claims or self._shared or self._waiting is not None or self._places is not None
+        ):
             self.window.release(ids)
             return
         connection = self._connection
@@ -416,14 +425,17 @@ class Outbound:
         return claims
 
     def _send_waiting(self) -> None:
-        while (free := self.window.free()) > 0 and (outgoing := self._waiting.take(free)) is not None:
+        waiting = self._waiting
+        while waiting and (free := self.window.free()) > 0 and (outgoing := waiting.take(free)) is not None:
             self._write(outgoing)
             self._client.transport.want_flush()
+        if not waiting:
+            self._waiting = None
         self.note_room()
 
     def note_room(self) -> None:
         """Have what found no room go on, if nothing waits any more."""
-        if self._on_room is not None and not self._waiting:
+        if self._on_room is not None and self._waiting is None:
             self._on_room()
 
     def _finish_shared(self, packet_ids: Iterable[int]) -> None:
@@ -436,7 +448,9 @@ class Outbound:
         """Give what share groups gave this client, and it did not acknowledge before its session ended, to
         other members, but for QoS 2 publishes it may have received [MQTT-4.8.2-4], [MQTT-4.8.2-5].
         """
-        unsent = [outgoing.shared for outgoing in self._waiting.clear() if outgoing.shared is not None]
+        waiting = self._waiting.clear() if self._waiting is not None else []
+        self._waiting = None
+        unsent = [outgoing.shared for outgoing in waiting if outgoing.shared is not None]
         sent = list(self._shared.values())
         self._shared.clear()
         for group, run, qos in sent:
@@ -461,7 +475,7 @@ class Outbound:
         client = self._client
         output = client.transport.output
         is_taken = not output.held_by and output.buffered_bytes() <= self._unsent_bytes_max
-        if is_taken and self._waiting.has_room(self._unsent_bytes_max):
+        if is_taken and (self._waiting is None or self._waiting.has_room(self._unsent_bytes_max)):
             return True
         self._counters.drop_slow(count)
         if not self._is_stall_noted:

@@ -14,7 +14,7 @@ from config import limits
 from config.settings import Settings
 from protocols.mqtt import constants as c
 from protocols.mqtt.client import PacketReader
-from protocols.mqtt.events import PublishRun, PublishShape
+from protocols.mqtt.events import AckRun, PublishRun, PublishShape
 from protocols.mqtt.hot import encode_publish
 from queue_manager.claims.claim import IN_FLIGHT, SETTLED_MESSAGE, STALE, Claim
 from queue_manager.quota_accounts import NO_SHARE
@@ -145,6 +145,16 @@ def test_waiting_messages_are_bounded_by_their_size():
         if client.outbound._has_room(1):
             client.outbound.send(outgoing([b"x" * 8_192]))
     assert client.hub.counters.dropped_slow_consumer == 100 - 10 - 9
+
+
+def test_a_client_for_whom_nothing_waits_any_more_is_as_before(client):
+    client.outbound.send(outgoing([b"x"] * 12))
+    assert client.outbound.is_waiting
+    assert not client.outbound.take_lone_ack(1)
+    client.outbound.on_acks(AckRun(c.PUBACK, [1, 2], c.SUCCESS))
+    assert not client.outbound.is_waiting
+    assert client.outbound.take_lone_ack(3)
+    assert client.outbound.window.free() == 1
 
 
 def live(body, qos=0):
