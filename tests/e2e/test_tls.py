@@ -1,5 +1,6 @@
 """TLS with other people's clients, and certificates made here."""
 
+import contextlib
 import datetime
 import socket
 import ssl
@@ -209,10 +210,10 @@ def test_paho_with_a_certificate_publishes_over_tls(secured, name, listener, tra
     client.loop_stop()
 
 
-@pytest.mark.parametrize(("listener", "transport"), [("mqtts", "tcp"), ("mqtt_wss", "websockets")])
-def test_publishes_that_wait_for_each_puback_come_over_tls_in_order(secured, name, listener, transport):
-    topic, received = f"dev-{name}", []
-    clients = []
+@contextlib.contextmanager
+def publisher_and_subscriber(secured, topic_filter, listener, transport):
+    """Both, and the messages that come."""
+    received, clients = [], []
     for _ in range(2):
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, transport=transport)
         client.ws_set_options("/mqtt")
@@ -224,17 +225,40 @@ def test_publishes_that_wait_for_each_puback_come_over_tls_in_order(secured, nam
     subscriber, publisher = clients
     subscribed = []
     subscriber.on_subscribe = lambda *_: subscribed.append(True)
-    subscriber.on_message = lambda _client, _data, message: received.append(message.payload)
-    subscriber.subscribe(topic, 1)
+    subscriber.on_message = lambda _client, _data, message: received.append((message.topic, message.payload))
+    subscriber.subscribe(topic_filter, 1)
     until(lambda: subscribed)
-    bodies = [b"%d %s" % (number, b"x" * (number * 7 % 300)) for number in range(200)]
-    for body in bodies:
-        publisher.publish(topic, body, 1).wait_for_publish(5)
-    until(lambda: len(received) >= len(bodies), told=lambda: len(received))
-    assert received == bodies
+    yield publisher, received
     for client in clients:
         client.disconnect()
         client.loop_stop()
+
+
+LISTENERS = pytest.mark.parametrize(
+    ("listener", "transport"), [("mqtts", "tcp"), ("mqtt_wss", "websockets")], ids=["tcp", "websockets"]
+)
+
+
+@LISTENERS
+def test_publishes_that_wait_for_each_puback_come_over_tls_in_order(secured, name, listener, transport):
+    topic = f"dev-{name}"
+    sent = [(topic, b"%d %s" % (number, b"x" * (number * 7 % 300))) for number in range(200)]
+    with publisher_and_subscriber(secured, topic, listener, transport) as (publisher, received):
+        for _, body in sent:
+            publisher.publish(topic, body, 1).wait_for_publish(5)
+        until(lambda: len(received) >= len(sent), told=lambda: len(received))
+        assert received == sent
+
+
+@LISTENERS
+def test_publishes_to_many_topics_come_over_tls_in_order(secured, name, listener, transport):
+    topics = [f"dev-{name}/{number}" for number in range(50)]
+    sent = [(topics[number % 50], b"%d %s" % (number, b"x" * (number * 7 % 300))) for number in range(1_000)]
+    with publisher_and_subscriber(secured, f"dev-{name}/+", listener, transport) as (publisher, received):
+        for topic, body in sent:
+            publisher.publish(topic, body, 1)
+        until(lambda: len(received) >= len(sent), told=lambda: len(received))
+        assert received == sent
 
 
 def test_mosquitto_pub_with_a_certificate_publishes_over_tls(secured, name):
