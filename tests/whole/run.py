@@ -243,16 +243,16 @@ def _many(processes: int) -> tuple[Counter[str], int, int]:
     ]
     total: Counter[str] = Counter()
     ran = failed = 0
-    try:
-        with ThreadPoolExecutor(processes) as threads:
+    with ThreadPoolExecutor(processes) as threads:
+        try:
             found = list(threads.map(_follow, workers))
-        for counts, one_ran, one_failed in found:
-            total.update(counts)
-            ran += one_ran
-            failed += one_failed
-    finally:
-        for worker in workers:
-            worker.terminate()
+        finally:
+            for worker in workers:  # or the threads would wait for them
+                worker.terminate()
+    for counts, one_ran, one_failed in found:
+        total.update(counts)
+        ran += one_ran
+        failed += one_failed
     return total, ran, failed
 
 
