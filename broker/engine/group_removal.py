@@ -92,7 +92,7 @@ async def _drop(
     found = [
         (held.first_id, held.is_shared)
         for held in gone
-        if held.offset is not None and _lets_go(removal, part, held.offset)
+        if held.offset is not None and _lets_go(removal, part, held.offset, held.first_id)
     ]
     await _release(at, removal, found)
     commit = at.commit
@@ -108,12 +108,16 @@ async def _drop(
     await at.commits.room_for_deletes()
 
 
-def _lets_go(removal: GroupRemoval, part: Part | None, offset: int) -> bool:
+def _lets_go(removal: GroupRemoval, part: Part | None, offset: int, message_id: int) -> bool:
     """Return whether the payload of a message in a row that goes is to go with it."""
     if part is not None:
         return part.retention.lets_go(removal, offset)
-    # its queue was deleted meanwhile; what a reset left is found with the queue's other rows
-    return removal.mode == DELETE and removal.row_free.contains(offset)
+    # its queue was deleted meanwhile
+    if removal.mode == DELETE:
+        return removal.row_free.contains(offset)
+    # what only this group kept; records of other groups may tell of it, too
+    of_queue = removal.of_queue
+    return offset < removal.head and of_queue is not None and not of_queue.is_let_go(message_id)
 
 
 def _is_earlier(removal: GroupRemoval, key: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine.client.messages import MessageClient
 from broker.engine.removing import Removals
 from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import QueueRemoval
@@ -13,7 +14,7 @@ from storage import metadata_log
 from storage.records import payload, payload_refs
 from tests.memory_store import MemoryStore
 from tests.model.drain import drain
-from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, drive, open_shard
+from tests.model.harness import DEFAULT_POLICY, FakeClock, Harness, drive, open_shard, run
 from tests.model.leaks import all_rows, check_ownership
 from tests.unit.broker.test_shard_recovery import policy, queue, two_queues
 from tests.unit.queue_manager import managers
@@ -348,3 +349,36 @@ def test_a_group_then_its_queue_deleted_right_after_the_purge_of_what_another_gr
         drive(shard.commit_once(everything=True))
     check_ownership(all_rows(store))
     assert len([key for key, _ in all_rows(store) if key.startswith(payload.prefix())]) == 10
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_group_reset_after_a_redrive_and_then_its_queue_deleted(crashes: bool) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    policy_of_both = managers.make_policy(done_retention_ms=0, bucket_size=3)
+    one, _ = (
+        manager.queues.declare(
+            QueueDefinition(name, durable=True, policy=policy_of_both, topics=("shop/#",)), clock.ms
+        )
+        for name in ("one", "two")
+    )
+    sink = managers.consume(manager, one, "a")[1]
+    managers.publish(manager, 5, "shop/x")
+    manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    manager.reject(sink.claims[:1], clock.ms)
+    drive(shard.sweep_once())
+    assert run(MessageClient(shard).redrive("one", "a")) == 1
+    one.groups.reset(one.groups.find("a"), [(1, 0)], clock.ms, force=True)
+    manager.queues.delete(one, clock.ms)
+    drive(shard.commit_once(everything=True))
+    if crashes:
+        store = store.crash()
+        shard = open_shard(store, clock)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    check_ownership(all_rows(store))
+    assert len([key for key, _ in all_rows(store) if key.startswith(payload.prefix())]) == 5
