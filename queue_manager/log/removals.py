@@ -266,6 +266,12 @@ class PendingRemovals:
         self._context.commit.put(removal.key(), removal.encode())
         self._context.removals.append(removal)
 
+    def add_to_last(self, free: RangeSet) -> None:
+        """Have payloads let go of by the last of many removals, which is not begun yet."""
+        last = self._removals[-1]
+        last.log_free.add_all(free)
+        self._context.commit.put(last.key(), last.encode())
+
     def note(self, removal: GroupRemoval, free: RangeSet) -> None:
         """Note what is let go of soon, but not with this commit, and is to be so after a crash, too."""
         removal.log_free.add_all(free)

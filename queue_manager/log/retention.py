@@ -147,7 +147,10 @@ class Retention(Generic[M]):
             free.discard_all(member.progress.failed)  # these have the payload now
         if not free.starts and not removal.has_rows:
             return
-        self.removals.begin(removal, free)
+        if self.removals.is_full and not removal.has_rows:
+            self.removals.add_to_last(free)
+        else:
+            self.removals.begin(removal, free)
         if self.payloads.released.starts:
             self.payloads.note_gaps()
         if self.move_head():

@@ -64,7 +64,7 @@ class Purging:
         tells of them, and a group that begins meanwhile passes them.
         """
         retention = self._retention
-        if not is_told or not retention.is_known or retention.removals.is_full:
+        if not is_told or not retention.is_known:
             self._has_ranges = True
             self._context.removals.append(range_removal)
             return

@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine.client.messages import MessageClient
 from broker.engine.removing import Removals
+from config import limits
 from queue_manager.errors import QueueBusy
 from queue_manager.log.removals import QueueRemoval
 from queue_manager.shard.context import Removal
@@ -382,3 +383,41 @@ def test_a_group_reset_after_a_redrive_and_then_its_queue_deleted(crashes: bool)
         drive(shard.commit_once(everything=True))
     check_ownership(all_rows(store))
     assert len([key for key, _ in all_rows(store) if key.startswith(payload.prefix())]) == 5
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_queue_purged_while_as_many_groups_as_may_be_are_removed(crashes: bool) -> None:
+    store = MemoryStore()
+    clock = FakeClock()
+    shard = open_shard(store, clock)
+    manager = shard.manager
+    one, _ = (
+        manager.queues.declare(
+            QueueDefinition(name, durable=True, policy=DEFAULT_POLICY, topics=("shop/#",)), clock.ms
+        )
+        for name in ("one", "two")
+    )
+    managers.consume(manager, one, "stays", credit_max=1)
+    for number in range(limits.GROUP_REMOVALS_PER_QUEUE_MAX):
+        managers.consume(manager, one, f"g{number}", credit_max=1)
+    managers.publish(manager, 5, "shop/x")
+    manager.dispatch(clock.ms)
+    drive(shard.commit_once(everything=True))
+    drive(shard.sweep_once())
+    for number in range(limits.GROUP_REMOVALS_PER_QUEUE_MAX):
+        one.groups.delete(f"g{number}", clock.ms, force=True)
+    one.purge(clock.ms)
+    drive(shard.commit_once(everything=True))
+    if crashes:
+        store = store.crash()
+        shard = open_shard(store, clock)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    check_ownership(all_rows(store))
+    shard.manager.queues.delete(shard.manager.queues.get("two"), clock.ms)
+    for _ in range(3):
+        drive(shard.sweep_once())
+        drive(shard.commit_once(everything=True))
+    left = [key for key, _ in all_rows(store) if key.startswith(payload.prefix())]
+    assert len(left) == 1  # the group that stays holds it
