@@ -39,6 +39,7 @@ BACKLOGS = ("much", "more", "most")
 BACKLOG_PER_ROUND = 500
 HEARTBEATS_S = (0, 5)
 LATE_S_MAX = 1.0
+PAUSE_S_MAX = 5.0  # between two messages of a stream that is read to its end
 GARBAGE_SOON = {
     "STORE_LEASED_GARBAGE_AGE_MIN_S": 10 * LEASE_S + 1,  # the least that is allowed
     "STORE_GARBAGE_INTERVAL_S": 5,
@@ -53,6 +54,8 @@ class Run:
         self.ledger = Ledger(STREAMS, BACKLOGS)
         self.lag_s = 0.0
         """How late this process was at most: by so much it may have noted something too late."""
+        self.trouble = ""
+        """Why the streams could not be read to their ends, when that last was so."""
         self._cluster = cluster
         self._chance = random.Random(seed)
         self._shards: dict[str, int] = {}
@@ -113,30 +116,30 @@ class Run:
             try:
                 for stream in STREAMS:
                     self._reread_by(name, stream)
-            except (AMQPError, OSError):
+            except (AMQPError, OSError) as error:
+                self.trouble = f"{stream} at {name}: {error!r}"
                 return False
         return True
 
     def _reread_by(self, name: str, stream: str) -> None:
-        last = len(self.ledger.came[stream])
         with closing(connected(self._cluster.nodes[name].amqp_port)) as connection:
             channel = connection.channel()
             channel.basic_qos(prefetch_count=200)
-            found = channel.consume(stream, arguments={STREAM_OFFSET: 0}, inactivity_timeout=0.5)
-            for expected, (method, properties, body) in enumerate(found):
+            count = channel.queue_declare(stream, passive=True).method.message_count
+            found = channel.consume(stream, arguments={STREAM_OFFSET: 0}, inactivity_timeout=PAUSE_S_MAX)
+            for expected in range(count):
+                method, properties, body = next(found)
                 if method is None or body is None:
-                    break
+                    raise OSError(f"{expected} of {count} came")
                 offset = properties.headers[STREAM_OFFSET]
                 if offset != expected:
                     self.ledger.wrong.append(f"{stream!r} has {offset} behind {expected - 1}")
-                    break
+                    return
                 self.ledger.came[stream][body] += 1
                 self.ledger.note_offset(stream, STREAM_OFFSET, offset, body)
                 channel.basic_ack(method.delivery_tag)
-            else:
-                return
-            if expected < last:
-                raise OSError(f"{stream!r} is not whole yet: {expected} of {last}")
+            if count < len(self.ledger.came[stream]):
+                raise OSError(f"{count} are there, {len(self.ledger.came[stream])} came before")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -169,7 +172,7 @@ class Run:
         print(
             f"{len(ledger.confirms)} confirmed, {len(ledger.readings)} consumers, {doubted} answers lost,"
             f" latest delivery {late_s:.2f} s at {at_s:.1f}, confirm {late_confirm_s:.2f} s,"
-            f" longest wait {ledger.longest_wait_s:.1f} s, lag {self.lag_s:.2f} s",
+            f" longest wait {ledger.longest_wait_s:.1f} s, lag {self.lag_s:.2f} s {self.trouble}",
             flush=True,
         )
         assert ledger.lost() == {}, "\n".join(ledger.about_lost())
