@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.mqtt.native import Door
+from broker.mqtt import native
 from broker.mqtt.publishing.publish import TopicTarget
 from broker.mqtt.settling.outbound import Outbound
 from broker.mqtt.settling.publish_answers import Publisher
@@ -55,8 +55,8 @@ class LonePackets:
             return None
         for subscriber in direct:
             subscriber.pass_on_lone(lone)
-        if Door is not None:
-            self._open_door(Door, lone, direct, target)
+        if native.Door is not None:
+            self._open_door(native.Door, lone, direct, target)
         return c.PUBACK_HEAD + data[at : at + 2]
 
     def _open_door(

@@ -9,8 +9,9 @@ from typing import Any
 import pika
 import pytest
 
-from tests.e2e import amqp
+from tests.e2e import amqp, without_native
 from tests.e2e.broker_process import Broker, BrokerProcess, ForeignBroker
+from tests.e2e.copied_process import CHANGE_VARIABLE
 from tests.e2e.mqtt import MqttClient
 from tests.e2e.raw_amqp import RawAmqp
 from tests.e2e.raw_amqp10 import RawAmqp10
@@ -33,17 +34,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 class SharedBroker:
     """One broker for many tests, started at the first use and again when a test brought it down."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], *, timed: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, Any],
+        *,
+        timed: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self._directory = directory
         self._config = config
         self._timed = timed
+        self._environment = environment
         self._starts = itertools.count()
         self._process: BrokerProcess | None = None
 
     def running(self) -> BrokerProcess:
         if self._process is None or not self._process.alive:
             self._process = BrokerProcess(
-                self._directory / str(next(self._starts)), self._config, timed=self._timed
+                self._directory / str(next(self._starts)),
+                self._config,
+                timed=self._timed,
+                environment=self._environment,
             )
             self._process.start()
         return self._process
@@ -56,6 +68,15 @@ class SharedBroker:
 @pytest.fixture(scope="session")
 def _shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
     shared = SharedBroker(tmp_path_factory.mktemp("broker"), {})
+    yield shared
+    shared.end()
+
+
+@pytest.fixture(scope="session")
+def _broker_in_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    """As the shared one, but for what else is in C."""
+    changed = {CHANGE_VARIABLE: f"{without_native.__name__}:{without_native.change.__name__}"}
+    shared = SharedBroker(tmp_path_factory.mktemp("broker-in-python"), {}, environment=changed)
     yield shared
     shared.end()
 

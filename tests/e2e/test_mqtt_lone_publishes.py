@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from broker.mqtt import lone_packets, native
+from broker.mqtt import native
 from tests.e2e import raw_mqtt as wire
 from tests.e2e.mqtt import V5, V311, payloads
 
@@ -13,10 +13,18 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5"])
 needs_compiled = pytest.mark.skipif(native.Door is None, reason="broker/mqtt/native/lone.c is not compiled")
 
 
-@pytest.fixture(autouse=True, params=[pytest.param("compiled", marks=needs_compiled), "python"])
-def way(request, monkeypatch):
-    if request.param == "python":
-        monkeypatch.setattr(lone_packets, "Door", None)
+@pytest.fixture(
+    autouse=True, params=[pytest.param("_shared_broker", marks=needs_compiled), "_broker_in_python"]
+)
+def shared(request):
+    return request.param
+
+
+@pytest.fixture
+def broker(request, shared):
+    process = request.getfixturevalue(shared).running()
+    yield process
+    assert process.alive, process.log[-4000:]
 
 
 class Device:
@@ -140,3 +148,24 @@ def test_lone_publishes_come_in_order_with_what_the_device_subscribes_to_meanwhi
             assert device.raw.expect(wire.PUBLISH).body.endswith(b"go")
     own = [payload for payload in payloads(subscriber.take(33)) if payload != "go"]
     assert own == [str(number) for number in range(1, 31)]
+
+
+@VERSIONS
+def test_publishes_to_many_topics_come_in_order_with_lone_ones_between(mqtt, raw_mqtt, name, version):
+    subscriber = mqtt(version=version)
+    subscriber.subscribe(f"{name}/#", 1)
+    publisher, device = raw_mqtt(version=version), Device(raw_mqtt(version=version), f"{name}/1", version)
+    for number in range(1, 5):
+        chunk = [
+            wire.publish(f"{name}/{topic}", b"%d" % number, version=version, qos=1, packet_id=topic + 1)
+            for topic in range(20)
+        ]
+        publisher.send_bytes(b"".join(chunk))
+        answered = [publisher.expect(wire.PUBACK).body[:2] for _ in chunk]
+        assert answered == [struct.pack(">H", topic + 1) for topic in range(20)]
+        device.publish(f"{number} alone")
+    messages = subscriber.take(84)
+    of_topic = {f"{name}/{topic}": ["1", "2", "3", "4"] for topic in range(20)}
+    of_topic[device.topic] = [told for number in "1234" for told in (number, f"{number} alone")]
+    for topic, expected in of_topic.items():
+        assert [m.payload.decode() for m in messages if m.topic == topic] == expected
