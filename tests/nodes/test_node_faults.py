@@ -175,7 +175,7 @@ class Run:
             f" longest wait {ledger.longest_wait_s:.1f} s, lag {self.lag_s:.2f} s {self.trouble}",
             flush=True,
         )
-        assert ledger.lost() == {}, "\n".join(ledger.about_lost())
+        assert ledger.lost() == {}, "\n".join([*ledger.about_lost(), *ledger.wrong])
         assert ledger.wrong == []
         assert all(ledger.confirmed.values())
         assert late_s < LATE_S_MAX + self.lag_s
