@@ -48,7 +48,7 @@ TAKEN_OVER = False
 
 Turns = Iterator[bool]
 Scenario = Callable[["Nodes"], Turns]
-LEASE_S = 3
+LEASE_S = 6  # a busy machine does not get on for seconds
 TAKEN_OVER_S = limits.NODE_WAIT_MS / 1000 + 30
 HEARTBEAT_S = 1
 SERVER_UNAVAILABLE = 0x88
