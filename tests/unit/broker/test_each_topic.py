@@ -885,7 +885,7 @@ def test_a_connection_that_closed_meanwhile_gets_no_puback():
         known_topic(None),
         known_topic(SimpleNamespace(pass_on=None)),
     ],
-    ids=str,
+    ids=["nothing", "no shape", "text", "None", "nobody", "somebody else"],
 )
 def test_what_is_not_as_the_decoder_keeps_it_raises(known):
     with pytest.raises((TypeError, AttributeError, SystemError, IndexError)):
