@@ -22,7 +22,7 @@ NAMES(DECLARE)
 #define PUBLISH_BYTES_MIN 7
 #define PACKET_ID_MAX 0xFFFF
 
-/* What `pass_on_each` was called with. */
+/* What `pass_on_each` was called with. `count_max`: a publish to several subscribers counts for each of them. */
 typedef struct {
     PyObject *data, *known, *connection, *target_type, *outbound_type, *run_of, *flushes;
     const unsigned char *octets;
@@ -283,15 +283,17 @@ static int pass_on_to_all(const Chunk *chunk, const Publish *publish)
 static Py_ssize_t pass_on(const Chunk *chunk, Py_ssize_t *stop)
 {
     Publish publish = {0}, next = {0};
-    Py_ssize_t count = 0;
-    int found = chunk->count_max > 0 ? find(chunk, 0, &publish) : 0;
+    Py_ssize_t count = 0, left = chunk->count_max;
+    int found = left > 0 ? find(chunk, 0, &publish) : 0;
     *stop = 0;
     while (found == 1) {
         next.shape = NULL;
         int found_next = find(chunk, publish.stop, &next);
         found = found_next < 0 ? -1 : next.shape == publish.shape ? 0 : find_direct(chunk, &publish);
         if (found == 1) {
-            found = pass_on_to_all(chunk, &publish) < 0 ? -1 : count + 1 < chunk->count_max ? found_next : 0;
+            Py_ssize_t subscribers = PyList_Size(publish.direct);
+            left -= subscribers > 1 ? subscribers : 1;
+            found = pass_on_to_all(chunk, &publish) < 0 ? -1 : left > 0 ? found_next : 0;
             Py_DECREF(publish.direct);
             *stop = publish.stop;
             count++;

@@ -569,6 +569,21 @@ async def test_only_so_many_are_acted_on_at_once(sides, monkeypatch):
 
 
 @compiled
+async def test_what_goes_to_several_subscribers_counts_for_each_of_them(sides, monkeypatch):
+    """Or a chunk for topics that a thousand are subscribed to would keep all others waiting for seconds."""
+    monkeypatch.setattr(limits, "PASSED_ON_EACH_MAX", 5)
+    await begin(sides)
+
+    async def do(side: Side) -> None:
+        await side.connect("all")
+        await side.subscribe("all", "device/#")
+        side.clients["publisher"].send(round_of(TOPICS))
+
+    await on_both(sides, do)
+    await publish_round(sides, 3)
+
+
+@compiled
 async def test_a_bug_of_ours_costs_the_publisher_alone(sides, monkeypatch):
     await begin(sides)
     real = TopicTarget.direct
