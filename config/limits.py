@@ -453,9 +453,7 @@ LISTEN_TAKE_OVER_TIMEOUT_S: Final = 10  # how long it may take that broker
 EVENTS_TURN_MS: Final = 5  # no more of them are begun when those before took so long
 EVENTS_PER_TURN_MAX: Final = 64  # of one client acted on before others have their turn; a run counts as one
 LONE_CHUNK_BYTES_MAX: Final = 4 * KIB  # what is delivered with all that others said in the same loop turn
-PASSED_ON_EACH_MAX: Final = (
-    4_096  # publishes to many topics acted on at once, for each subscriber: about 5 ms
-)
+PASSED_ON_EACH_MAX: Final = 4_096  # of one client to many topics acted on at once, per subscriber: about 5 ms
 LONE_PUBLISHES_GATHERED_MAX: Final = 256  # for one subscriber, before they are sent on
 FLUSHES_PER_TURN_MAX: Final = 256  # connections written to before others have their turn
 FLUSHES_PER_TURN_MIN: Final = 16  # as many of them as there are to write to, at least

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.app import Broker
+from broker.connections.registry import Goodbye
 from broker.mqtt import native
 from broker.mqtt.frontend import MqttFrontends
 from broker.mqtt.publishing.publish import TopicTarget
@@ -521,6 +522,54 @@ async def test_lone_publishes_and_those_of_a_round_come_in_their_order(sides):
     assert sides[0].passed_on == len(TOPICS)
     bodies = [body.split(b"2", 1)[1][2:] for _, body in PacketReader().feed(told[TOPICS[2]])]
     assert bodies == [b"lone 0", b"lone 1", b"lone 2", b"to device/2", b"lone 3"]
+
+
+@compiled
+async def test_a_subscriber_that_is_sent_away_gets_nothing_behind_its_disconnect(sides):
+    await begin(sides, MQTT_5)
+
+    async def do(side: Side) -> None:
+        side.clients[TOPICS[2]].transport.send_away(Goodbye.DISMISSED)
+        side.clients["publisher"].send(round_of(TOPICS, MQTT_5))
+
+    told = await on_both(sides, do)
+    assert sides[0].passed_on == len(TOPICS)
+    assert [first >> 4 for first, _ in PacketReader().feed(told[TOPICS[2]])] == [wire.DISCONNECT]
+
+
+@compiled
+async def test_a_slow_subscriber_is_found_after_so_many_bytes_that_went_by_c(sides, monkeypatch):
+    await begin(sides)
+    monkeypatch.setattr(
+        limits, "ROOM_CHECK_BYTES", 4 * len(publish(TOPICS[2], b"to " + TOPICS[2].encode(), 1))
+    )
+    for side in sides:
+        client = side.clients[TOPICS[2]]
+        client.loopback.waiting_bytes = 2 * UNSENT_BYTES_MAX
+        client.outbound._unchecked_bytes = 0
+    rounds = [await publish_round(sides, len(TOPICS)) for _ in range(6)]
+    assert [bool(told[TOPICS[2]]) for told in rounds] == [True] * 4 + [False] * 2
+
+
+@compiled
+@pytest.mark.skipif(native.Door is None, reason="broker/mqtt/native/lone.c is not compiled")
+async def test_a_subscriber_that_speaks_by_the_door_gets_its_publish_before_its_next_puback(sides):
+    await begin(sides)
+
+    async def do(side: Side) -> None:
+        device = side.clients[TOPICS[2]]
+        for number in range(3):
+            device.send(publish(TOPICS[1], b"lone", number + 1))
+            await turns()
+        device.take()
+        door: Any = device.transport.door
+        assert door.is_open
+        side.clients["publisher"].send(round_of(TOPICS))
+        device.send(publish(TOPICS[1], b"lone", 9))
+
+    told = await on_both(sides, do)
+    assert sides[0].passed_on == len(TOPICS)
+    assert [first >> 4 for first, _ in PacketReader().feed(told[TOPICS[2]])] == [wire.PUBLISH, wire.PUBACK]
 
 
 @compiled
