@@ -932,6 +932,18 @@ def test_a_packet_that_is_too_large_is_left():
 
 
 @compiled
+def test_none_is_taken_where_there_is_room_for_none():
+    assert call(publish("a", b"x", 7), known_topic(Subscriber()), target=Target, count=0) == (0, 0)
+
+
+@compiled
+def test_a_length_that_is_not_in_its_shortest_form_is_left():
+    data = publish("a", b"x", 7)
+    longer = bytes((data[0], data[1] | 0x80, 0)) + data[2:]
+    assert call(longer, known_topic(Subscriber()), target=Target) == (0, 0)
+
+
+@compiled
 def test_a_connection_that_closed_meanwhile_gets_no_puback():
     connection = SimpleNamespace(closed=True, output=[])
     assert call(publish("a", b"x", 7), known_topic(Subscriber()), connection, target=Target) == (1, 8)
