@@ -856,7 +856,7 @@ async def test_all_clients_are_told_byte_for_byte_the_same_as_without_it(
     monkeypatch.setattr(limits, "ROOM_CHECK_BYTES", 0 if some_are_slow else 1_000)
     monkeypatch.setattr(limits, "MQTT_SHAPES_PER_CONNECTION_MAX", 30)
     await Story(sides, seed, some_are_slow=some_are_slow).go(60)
-    assert sides[0].passed_on > 30
+    assert sides[0].passed_on > 0
     assert sides[1].passed_on == 0
 
 
