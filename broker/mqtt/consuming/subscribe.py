@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import chain
@@ -21,7 +21,7 @@ from broker.engine.traffic import UNLIMITED, Consumer, RetainedMessage, Source
 from broker.mqtt.connection.errors import subscribe_code
 from broker.mqtt.connection.mqtt_client import MqttClient
 from broker.mqtt.consuming.delivery import MqttConsumer, MqttStreamConsumer
-from broker.mqtt.consuming.retained_sending import RetainedSending, RetainedTurns
+from broker.mqtt.consuming.retained_sending import Found, RetainedSending, RetainedTurns
 from broker.mqtt.consuming.subscribe_options import (
     EXPLICIT,
     PROPERTIES,
@@ -388,15 +388,24 @@ class Subscriptions:
         return self._link.subscribe(request.filter, options, is_logged=is_logged)
 
     def _send_retained(self, name: str, subscription: Subscription) -> None:
-        """Send a new subscription what is retained, as long as it is not ended or made anew; what a worker
-        retains that is gone comes once that is there again.
-        """
-        hub = self._client.hub
-        topic_filter = subscription.filter
-        now_ms = hub.clock.now_ms()
+        """Send a new subscription what is retained."""
         wanted = self._wanted(name)
         if wanted is None:
             return
+        topic_filter, elsewhere = subscription.filter, self._pubsub.elsewhere
+        hub = self._client.hub
+        found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
+        pages = None if elsewhere is None else elsewhere.retained(self._pubsub.vhost, topic_filter)
+        self._send_found(name, wanted, subscription, found, pages)
+
+    def _send_found(
+        self, name: str, wanted: object, subscription: Subscription, found: Found, pages: Pages | None
+    ) -> None:
+        """Send a subscription what was found here, and by other workers, as long as it is not ended or made
+        anew; what is retained by a worker that is gone comes once that is there again.
+        """
+        hub = self._client.hub
+        now_ms = hub.clock.now_ms()
         lasting: list[tuple[EnvelopeTemplate, int, int, bytes]] = []
 
         def send(message: RetainedMessage) -> bool:
@@ -413,29 +422,18 @@ class Subscriptions:
 
         def done() -> None:
             if lasting and self._link is not None and self._wanted(name) is wanted:
-                hub.client.sessions.send_own(self._link.session, topic_filter, lasting)
+                hub.client.sessions.send_own(self._link.session, subscription.filter, lasting)
                 hub.settle_turn()
-            lasting.clear()
+            for later in () if pages is None else pages.later():
+                later.then(partial(self._send_later, name, wanted, subscription))
 
-        def take(found: Iterable[RetainedMessage | None], pages: Pages) -> None:
-            def all_came() -> None:
-                done()
-                for answer in pages.later():
-                    answer.then(came)
+        self._retained.add(found if pages is None else chain(found, pages), send, done, pages)
 
-            self._retained.add(chain(found, pages), send, all_came, pages)
-
-        def came(answer: Answer[Pages]) -> None:
-            nonlocal now_ms
-            if not answer.is_error and not self._is_gone() and self._wanted(name) is wanted:
-                now_ms = hub.clock.now_ms()
-                take((), answer.result())
-
-        found = chain(hub.client.retained.matching(topic_filter), self._system.matching(topic_filter))
-        if self._pubsub.elsewhere is None:
-            self._retained.add(found, send, done)
-        else:
-            take(found, self._pubsub.elsewhere.retained(self._pubsub.vhost, topic_filter))
+    def _send_later(
+        self, name: str, wanted: object, subscription: Subscription, answer: Answer[Pages]
+    ) -> None:
+        if not answer.is_error and not self._is_gone() and self._wanted(name) is wanted:
+            self._send_found(name, wanted, subscription, iter(()), answer.result())
 
     def _wanted(self, name: str) -> object:
         """Return what stands for a subscription until that is ended or made anew."""

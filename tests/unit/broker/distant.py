@@ -117,9 +117,9 @@ class DistantConsuming(Distant):
         super().__init__(part, distance)
         self._gates: dict[int, Gate] = {}
 
-    def subscribe(self, queue: Any, group: str, pattern: str, sink: Any, **options: Any) -> Answer[Any]:
+    def subscribe(self, queue: Any, group_name: str, pattern: str, sink: Any, **options: Any) -> Answer[Any]:
         gate = Gate(sink)
-        answer = self._part.subscribe(queue, group, pattern, gate, **options)
+        answer = self._part.subscribe(queue, group_name, pattern, gate, **options)
 
         def note(answer: Answer[Any]) -> None:
             try:
