@@ -11,7 +11,7 @@ from broker.engine.answers import Answer
 from broker.engine.client import ShardClient
 from broker.engine.elsewhere import FarPlan, FilterFact, Here
 from broker.workers.asking_link import Link
-from broker.workers.retained_pages import FarPages, RetainedSearches, move_retained
+from broker.workers.retained_pages import FarPages, RetainedSearches, Ways, move_retained
 from protocols.mqtt.topic_filters import split_shared
 from queue_manager.audience import Audience, tell
 from queue_manager.outcomes import ACCEPTED, UNROUTED
@@ -30,17 +30,10 @@ class Publishing(Protocol):
     is_here: bool
 
 
-class Links(Protocol):
-    """The ways to the other workers."""
+class Links(Ways, Protocol):
+    """The ways to the other workers, and how many workers there are."""
 
-    number: int
     count: int
-
-    def link(self, number: int) -> Link:
-        """Return the way to a worker, which may be gone."""
-
-    def reach(self, number: int) -> Answer[Link]:
-        """Return the way to a worker; one that is started again is waited for. Comes to WorkerLost."""
 
     def links(self) -> list[Link]:
         """Return the ways to all that are there."""

@@ -82,7 +82,7 @@ def shown(told: Told) -> RetainedMessage:
     return RetainedMessage(template, qos, body, received_at_ms, user)
 
 
-class Links(Protocol):
+class Ways(Protocol):
     """The ways to the other workers."""
 
     number: int
@@ -97,7 +97,7 @@ class Links(Protocol):
 class FarPages:
     """What other workers find, one after the other. Implements `broker.engine.elsewhere.Pages`."""
 
-    def __init__(self, links: Links, workers: Sequence[int], vhost: str, topic_filter: str) -> None:
+    def __init__(self, links: Ways, workers: Sequence[int], vhost: str, topic_filter: str) -> None:
         self._links = links
         self._asked = vhost, topic_filter
         self._found: deque[RetainedMessage] = deque()
