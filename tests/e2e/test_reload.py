@@ -171,7 +171,9 @@ class Eavesdropper:
         headers = {"authorization": "Basic " + base64.b64encode(b"gone:pw").decode()}
         url = f"wss://localhost:{self._guarded.process.ports['https']}/topics/tail?filter=news"
         try:
-            with websockets.sync.client.connect(url, ssl=self._context, additional_headers=headers) as socket:
+            with websockets.sync.client.connect(
+                url, ssl=self._context, additional_headers=headers, open_timeout=60
+            ) as socket:
                 self.socket_lines += map(json.loads, socket)
                 self.socket_lines.append(socket.close_reason)
         except websockets.ConnectionClosed as closed:

@@ -108,6 +108,11 @@ def serving(nodes: list[Node]) -> list[int]:
     return sorted([shard for node in nodes for shard in node.work.serving()])
 
 
+def members(node: Node) -> list[str]:
+    """The nodes of the map as one of them has read it last."""
+    return sorted(member.node for member in node.work.map.members.values())
+
+
 ALL = list(range(3 * PER_NODE))
 
 
@@ -138,10 +143,10 @@ async def test_node_cut_off_refuses_within_its_lease_and_joins_again_as_another(
 
 async def test_leaving_node_hands_over_its_shards_and_its_record_goes(nodes):
     nodes[0].runner.tell(Wish.LEAVE)
-    await asyncio.wait_for(nodes[0].task, 10)
+    await nodes[0].task
     await until_so(lambda: serving(nodes) == ALL)
     assert not nodes[0].work.is_open
-    assert sorted(member.node for member in nodes[1].work.map.members.values()) == ["b", "c"]
+    await until_so(lambda: members(nodes[1]) == ["b", "c"])
 
 
 async def test_node_whose_machine_was_suspended_refuses_at_once(nodes, monkeypatch):
