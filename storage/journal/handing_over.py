@@ -3,6 +3,7 @@ commits.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
@@ -243,6 +244,8 @@ class HandingOver:
     async def _apply_loop(self) -> None:
         while True:
             await self._apply_due.wait()
+            await asyncio.sleep(0)  # the loop first writes what this turn confirmed,
+            os.sched_yield()  # and the reader, whom the system starts on this processor, has its turn
             while self._is_due():
                 await self.apply()
             if self._waiting:
