@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import paho.mqtt.client as paho
@@ -15,6 +15,8 @@ import pika
 import pika.exceptions
 import pytest
 
+from broker.mqtt import native
+from broker.mqtt.each_topic import EachTopic
 from broker.network.tls.making import Authority, write_pair
 from config import limits
 from config.access_settings import PermissionSettings, UserSettings, UsersSettings
@@ -267,6 +269,52 @@ def test_mqtt_publish_comes_to_a_queue_of_another_worker(workers: SeveralWorkers
     channel.queue_delete("far")
     connection.close()
     publisher.drop()
+
+
+@pytest.mark.skipif(native.pass_on_each is None, reason="broker/mqtt/native/each.c is not compiled")
+def test_publishes_passed_on_in_c_come_to_what_is_bound_meanwhile_at_another_worker(
+    workers: SeveralWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_on: list[int] = []
+    take = EachTopic.take
+
+    def counted(*told: Any) -> tuple[int, int]:
+        taken = take(*told)
+        passed_on.append(taken[0])
+        return taken
+
+    monkeypatch.setattr(EachTopic, "take", counted)
+    commander = connected(workers.port(0), workers.client_of(0, "commander"))
+    devices = [connected(workers.port(0), workers.client_of(0, f"device{number}")) for number in range(10)]
+    for number, device in enumerate(devices):
+        subscribed(device, f"each/{number}", 1)
+    connection = pika.BlockingConnection(pika.ConnectionParameters(port=workers.port(1, "amqp")))
+    channel = connection.channel()
+
+    def command(payload: bytes) -> None:
+        passed_on.clear()
+        chunk = [publish(f"each/{n}", payload, qos=1, packet_id=n + 1) for n in range(len(devices))]
+        commander.send_bytes(b"".join(chunk))
+        answers = [commander.expect(PUBACK).body for _ in devices]
+        assert [answer[:2] for answer in answers] == [struct.pack(">H", n + 1) for n in range(len(devices))]
+        assert not any(answer[2:3].strip(b"\0") for answer in answers)
+        assert [payload_of(device.expect(PUBLISH)) for device in devices] == [payload] * len(devices)
+
+    command(b"first")  # topics are known to the decoder from now on
+    command(b"alone")
+    assert sum(passed_on) > 1
+    for turn in (b"bound", b"bound again"):
+        channel.queue_declare("each", durable=True)
+        channel.queue_bind("each", "amq.topic", "each.#")
+        command(turn)
+        assert [channel.basic_get("each", auto_ack=True)[2] for _ in devices] == [turn] * len(devices)
+        channel.queue_delete("each")
+        command(b"alone again")
+        command(b"in C again")
+        assert sum(passed_on) > 1
+    connection.close()
+    for client in (commander, *devices):
+        client.drop()
 
 
 @pytest.mark.parametrize("begins", ["publish", "subscribe"])
