@@ -52,14 +52,14 @@ class QueueMaker:
             definition.name,
             durable=definition.durable,
             policy=policy,
-            log_id=self._log_id(definition.durable),
+            log_id=self._log_id(),
             head_sequence=sequence,
             mixes_payloads=policy.priority_max > 0,
         )
         queue = self._on(log, definition, now_ms)
         if isinstance(queue, PriorityQueue):
             for priority in range(1, policy.priority_max + 1):
-                queue.make_level(priority, self._log_id(definition.durable), sequence)
+                queue.make_level(priority, self._log_id(), sequence)
         return queue
 
     def _on(self, log: QueueLog, definition: QueueDefinition, now_ms: int) -> Queue:
@@ -69,10 +69,12 @@ class QueueMaker:
         )
         return kind(self._surroundings, definition, log, now_ms)
 
-    def _log_id(self, durable: bool) -> str:
+    def _log_id(self) -> str:
+        """Return an ID of no other log, of those in memory either: by theirs, too, other shards tell queues
+        apart.
+        """
         log_id = f"q{self._next_log_number}"
-        if durable:
-            self._next_log_number += 1
+        self._next_log_number += 1
         return log_id
 
     def note_log_id(self, log_id: str) -> None:

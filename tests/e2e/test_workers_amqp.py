@@ -195,6 +195,27 @@ async def test_transaction_that_settles_what_went_with_a_queue_elsewhere_is_roll
     await run_client(client)
 
 
+async def test_deleted_queue_in_memory_takes_nothing_that_clients_elsewhere_hold_of_another(
+    workers: list[Broker],
+) -> None:
+    def client() -> None:
+        with Clients(workers) as clients:
+            for name in ("q", "other"):
+                clients.here.queue_declare(name)
+            clients.here.basic_publish("", "q", b"held")
+            tags: list[int] = []
+            consumer = clients.there.basic_consume("q", lambda c, m, p, body: tags.append(m.delivery_tag))
+            until(lambda: holds(clients.connections[1], tags, 1))
+            clients.there.basic_cancel(consumer)
+            clients.here.queue_delete("other")
+            assert clients.there.queue_declare("q", passive=True).method.message_count == 0
+            clients.there.basic_ack(tags[0])
+            clients.there.close()
+            assert drained(clients.here, "q") == []
+
+    await run_client(client)
+
+
 async def test_messages_keep_their_properties_and_sizes_over_a_link(workers: list[Broker]) -> None:
     def client() -> None:
         with Clients(workers) as clients:
