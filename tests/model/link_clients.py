@@ -385,6 +385,7 @@ class Channel:
 
     def _drop(self, tag: int) -> Hold:
         hold = self.holds.pop(tag)
+        hold.check_lasts()
         hold.consumer.holds.pop(tag, None)
         return hold
 

@@ -25,18 +25,33 @@ PERHAPS: Final = -2  # of one of which a part was done, or not
 
 @dataclass(eq=False, slots=True, repr=False)
 class Hold:
-    """A delivery that a client has not settled. `is_broken`: the way to the queue ended since."""
+    """A delivery that a client has not settled. `is_broken`: the way to the queue ended since; `loss_count`:
+    the losses of the queue by then.
+    """
 
     copy: Copy
     claim: Any
     channel: Any
     consumer: Any
     is_broken: bool = False
+    loss_count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loss_count = self.copy.queue.loss_count
 
     @property
     def is_good(self) -> bool:
         """Whether nobody else may be given the message now."""
         return not self.is_broken and bool(self.claim.is_in_flight)
+
+    def check_lasts(self) -> None:
+        """Fail if the client holds it no more, though nothing ended that."""
+        queue = self.copy.queue
+        may_be_deleted = queue.loss_count > self.loss_count or queue.changing_count
+        may_have_ended = self.is_broken or may_be_deleted
+        assert self.claim.is_in_flight or may_have_ended, (
+            f"{queue.name}: the claim of {self.copy.message.body!r} is over, and nobody ended it"
+        )
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -96,6 +111,7 @@ class QueueModel:
     is_ordered: bool = True
     changing_count: int = 0
     change_count: int = 0
+    loss_count: int = 0
     copies: dict[bytes, Copy] = field(default_factory=dict)
     bound: dict[str, bool] = field(default_factory=dict)
     has_auto_ack: bool = False
@@ -110,6 +126,7 @@ class QueueModel:
         """Note that it may be there, or not."""
         self.disturb()
         self.change_count += 1
+        self.loss_count += 1
         self.is_certain = False
         self.bound = dict.fromkeys(self.bound, False)
 

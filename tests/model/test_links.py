@@ -335,8 +335,9 @@ def test_what_came_over_a_link_that_was_cut_is_settled_over_no_other_one(world: 
         await asyncio.sleep(A_WHILE_S)
         client.do(client.channel.pull, "q", no_ack=False)
         await asyncio.sleep(A_WHILE_S)
-        (former,) = client.channel.holds
+        ((former, hold),) = client.channel.holds.items()
         world.cut_between(here, there)
+        hold.is_broken = True
         await asyncio.sleep(0.0001)
         await world.ready()
         client.do(client.channel.pull, "q", no_ack=False)
