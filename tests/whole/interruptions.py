@@ -109,6 +109,8 @@ class Interruptions(MqttOperations):
                 if holder not in sure and not copy.gave_way and not came and self._keeps(holder):
                     copy.required = True
                     sure.add(holder)
+        for session in sure.intersection(self.sessions.sessions.values()):
+            self.sessions.hold_to_bounds(session)
 
     @staticmethod
     def _keeps(holder: object) -> bool:

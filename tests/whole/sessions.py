@@ -244,7 +244,7 @@ class Sessions:
             weight=sum(way.qos > 0 for way in ways) or 1,
         )
         session.pending.append(copy)
-        self._hold_to_bounds(session)
+        self.hold_to_bounds(session)
         return 1
 
     def verdict(self, topics: Collection[str], qos: int, by: str = "", count: int = 1) -> str:
@@ -268,7 +268,7 @@ class Sessions:
                 verdict = "either"
         return verdict
 
-    def _hold_to_bounds(self, session: Session) -> None:
+    def hold_to_bounds(self, session: Session) -> None:
         """Where the oldest give way, only so many of the newest have to come: also of what comes at once to a
         client that is there, which waits until the session is looked at.
         """
