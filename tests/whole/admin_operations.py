@@ -45,7 +45,8 @@ class AdminOperations(HttpOperations):
             if item.state == READY and (item.is_late(now) or self.queues.may_come_yet(item, now)):
                 item.required = False  # it may have come due a moment later, or comes later
             elif item.state == READY:
-                item.state, item.required, item.either = DONE, False, None
+                item.need_not_come()
+                item.state = DONE
 
     def _idle_group(self, queue: Queue, i: int, *, named: bool = False) -> Group:
         """A group with nobody and nothing in flight."""
@@ -110,7 +111,8 @@ class AdminOperations(HttpOperations):
             if is_passed or is_wanted or item.state not in (READY, DONE):
                 item.state = "gone"
                 continue
-            item.state, item.required, item.either = READY, False, None
+            item.need_not_come()
+            item.state = READY
             item.attempts, item.group = (0, item.attempts[1]), queue.groups[BY_QUEUE]
             queue.groups[BY_QUEUE].items.append(item)
         queue.groups[BY_QUEUE].items.sort(key=lambda item: item.place)

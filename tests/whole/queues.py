@@ -132,6 +132,12 @@ class Item:
     def group_less(self) -> bool:
         return self.group is not None and self.group.name is BY_QUEUE
 
+    def need_not_come(self) -> None:
+        """It need not come any more, nor where it may be instead."""
+        if self.either is not None:
+            self.either.required = False
+        self.required, self.either = False, None
+
     def sure(self) -> bool:
         return self.required and self.either is None
 
