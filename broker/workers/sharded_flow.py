@@ -34,6 +34,7 @@ from queue_manager.address import parse
 from queue_manager.api import OPERATOR
 from queue_manager.claims.claim import Consumer
 from queue_manager.errors import InvalidArgument, QueueManagerError, QueueNotFound, ResourceLocked
+from queue_manager.group.group import group_id_of
 from queue_manager.outcomes import ACCEPTED, FULL, REFUSED_IN_PART, REFUSED_LOST, REFUSED_SIZE, UNROUTED
 from queue_manager.routing.plan import PublishPlan
 from queue_manager.routing.route import ForeignQueue, Route
@@ -380,6 +381,8 @@ class ShardedConsuming:
             pool=pool,
             on_activity=on_activity,
         )
+        group_id = group_id_of(group_name, pattern)
+        consumer.group = RemoteGroup(group_name, group_id, queue.name, "", queue.durable)
         if isinstance(pool, SharedLinkCredit):
             pool.consumer = consumer
         if pool is not None:

@@ -42,11 +42,11 @@ def run(world: World, work: Coroutine[Any, Any, None]) -> None:
     world.loop.run_until_complete(begun())
 
 
-async def declared(node: Node, name: str, **policy: Any) -> None:
+async def declared(node: Node, name: str, *, durable: bool = True, **policy: Any) -> None:
     """Declare a queue at a worker."""
     wanted = QueuePolicy(**(POLICY.fields() | policy))
     answer: Answer[Any] = node.within(
-        node.client.own_queues.declare, QueueDeclaration(name=name, durable=True, policy=wanted)
+        node.client.own_queues.declare, QueueDeclaration(name=name, durable=durable, policy=wanted)
     )
     node.want_settle_within()
     await answer
@@ -320,6 +320,27 @@ def test_a_consumer_whose_end_crosses_that_of_its_queue_leaves_no_claims(world: 
         client.do(client.channel.cancel, consumer, keep_claims=False)
         await asyncio.sleep(A_WHILE_S)
         assert not [each for node in world.nodes for each in left_over(node)]
+
+    run(world, work())
+
+
+def test_settlements_of_a_consumer_that_ended_are_written_while_another_one_is_made(world: World) -> None:
+    ledger = ledger_of("q")
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "q")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"m"])
+        client.do(client.channel.consume, "q", 5, no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.cancel, client.channel.consumers[0], keep_claims=True)
+        client.do(client.channel.consume, "q", 5, no_ack=False)
+        client.do(client.channel.commit, [], "ack", list(client.channel.holds))
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.close)
+        await asyncio.sleep(A_WHILE_S)
+        assert await Client(there, ledger).take("q") is None
 
     run(world, work())
 
