@@ -60,13 +60,18 @@ class Outbox:
         self._is_open = False
 
     def begin(self) -> None:
-        """Begin to send: it is known which queues the other workers have."""
+        """Begin to send: it is known which queues the other workers have. What is owed to one that none has,
+        as one in memory whose worker ended, too, goes.
+        """
         self._is_open = True
         for queue in self._queues.outboxes():
-            if queue.description in self._queues:
+            target = queue.description
+            if target in self._queues:
                 OwnOutbox(self._local, self._shard, queue)
+            elif self._neighbours.directory.get(target) is not None:
+                self._send(target, queue)
             else:
-                self._send(queue.description, queue)
+                self._queues.delete_unused(queue, self._shard.clock.now_ms())
 
     def pass_on(self, target: ForeignQueue, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Keep a message for a queue of another worker, with the open commit."""

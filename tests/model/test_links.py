@@ -324,6 +324,30 @@ def test_a_consumer_whose_end_crosses_that_of_its_queue_leaves_no_claims(world: 
     run(world, work())
 
 
+def test_what_a_queue_in_memory_was_owed_is_gone_once_both_workers_started_again(world: World) -> None:
+    ledger = ledger_of("q", "dead")
+    ledger.queues["q"].dead = "dead"
+
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        await declared(there, "dead", durable=False)
+        await declared(here, "q", dead_letter="dead")
+        client = Client(here, ledger)
+        client.publish(["q"], [b"m"])
+        client.do(client.channel.pull, "q", no_ack=False)
+        await asyncio.sleep(A_WHILE_S)
+        client.do(client.channel.settle, "reject", list(client.channel.holds))
+        await asyncio.sleep(A_WHILE_S)
+        assert len(here.shard.manager.queues.outboxes()) == 1
+        for number in (0, 1):
+            world.kill(number)
+        await world.ready()
+        await asyncio.sleep(A_WHILE_S)
+        assert world.nodes[0].shard.manager.queues.outboxes() == []
+
+    run(world, work())
+
+
 def test_settlements_of_a_consumer_that_ended_are_written_while_another_one_is_made(world: World) -> None:
     ledger = ledger_of("q")
 
