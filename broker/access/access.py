@@ -31,6 +31,7 @@ from broker.access.way import KnownSecrets
 from broker.clock import Clock
 from config import limits
 from config.access_settings import AccessSettings
+from queue_manager.validity import Version
 
 if TYPE_CHECKING:
     from broker.access.openid import OpenId
@@ -55,7 +56,7 @@ class Access:
         self.exchange_types = ExchangeTypes()
         self._accounts = Accounts(settings, clock, self._known, self.exchange_types)
         self.present = Present()
-        self.version = 0  # of the accounts and settings; what is derived from them holds while it is the same
+        self.version = Version()  # of the accounts and settings
         self.addresses = Addresses(settings)
         self.bans = BanTable(clock.now_ms)
         self.flapping = Flapping(settings.flapping)
@@ -100,7 +101,8 @@ class Access:
         `by` changed them.
         """
         before, self._accounts = self._accounts, accounts
-        self.version += 1
+        self.version.expire()
+        self.version = Version()
         self._settings = accounts.settings
         self._nobody = _anonymous_login(accounts.settings)
         self.addresses.follow(accounts.settings)

@@ -15,6 +15,7 @@ from broker.access.issuer_login import Vouched
 from broker.access.login import Login
 from broker.clock import Clock
 from config import limits
+from queue_manager.validity import Version
 
 COOKIE: Final = "sluicemq_session"
 _log: Final = structlog.get_logger("sluicemq.http")
@@ -28,7 +29,7 @@ class _Session:
 
     shown: Login
     current: Login
-    version: int
+    version: Version
     used_at_s: float
     vouched: Vouched | None
     renewing: asyncio.Task[None] | None = None
@@ -37,7 +38,7 @@ class _Session:
 class BrowserSessions:
     """The sessions there are, by their secret names; the oldest gives way where they are too many.
 
-    What is kept of a login holds while the accounts are the same (`Access.version`), and until it expires.
+    What is kept of a login holds for one version of the accounts (`Access.version`), and until it expires.
     """
 
     def __init__(self, access: Access, clock: Clock) -> None:
@@ -89,7 +90,7 @@ class BrowserSessions:
         now_s = self._clock.monotonic()
         if session is None or now_s - session.used_at_s > limits.BROWSER_SESSION_IDLE_S:
             return None
-        if session.version != self._access.version:
+        if not session.version.is_current:
             try:
                 session.current = self._access.current(session.shown)
             except LoginRefused:

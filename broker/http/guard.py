@@ -126,7 +126,7 @@ class Guard:
 
         async def receive_part() -> Message:
             part = await receive()
-            has_changed = access.version != version or login.expires_at_ms is not None
+            has_changed = not version.is_current or login.expires_at_ms is not None
             if has_changed and part["type"] == "http.request":
                 try:
                     access.check_same(login)

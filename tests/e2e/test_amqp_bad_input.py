@@ -52,6 +52,8 @@ VIOLATIONS = {
     "wrong end octet": (frame(HEARTBEAT, 0, b"", end=b"\x00"), (501,)),
     "wrong end octet of a method": (method_frame(1, commands.Basic.Qos(0, 1, False))[:-1] + b"\x00", (501,)),
     "frame over frame-max": (struct.pack(">BHI", BODY, 1, 131_073), (501,)),
+    "header over frame-max": (struct.pack(">BHI", HEADER, 1, 131_073), (501,)),
+    "heartbeat on a channel": (frame(HEARTBEAT, 1, b""), (505,)),
     "huge frame": (struct.pack(">BHI", METHOD, 1, 0xFFFFFFFF), (501,)),
     "unknown frame type": (frame(77, 1, b"x"), (501, 505)),
     "unknown class": (frame(METHOD, 1, struct.pack(">HH", 4242, 10)), (502, 503, 540)),

@@ -75,6 +75,15 @@ def test_equal_numbers_of_other_sizes_are_equal_arguments(raw_amqp, channel, nam
     channel.queue_delete(name)
 
 
+def test_equal_lists_are_equal_arguments(channel, name):
+    arguments = {"x-filter-field-names": ["one", "another"], "x-message-ttl": 60_000}
+    for _ in range(2):
+        channel.queue_declare(name, durable=True, arguments=arguments)
+    assert (
+        code_of(channel.queue_declare, name, durable=True, arguments={**arguments, "x-message-ttl": 1}) == 406
+    )
+
+
 def test_passive_declare_of_a_missing_queue_is_404(channel, name):
     assert code_of(channel.queue_declare, name, passive=True) == 404
 

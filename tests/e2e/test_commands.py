@@ -54,6 +54,18 @@ def test_queue_commands_make_fill_show_move_and_remove(run: Run, name: str) -> N
     assert [each["name"] for each in run("queue", "ls", "--name", name, "--json")] == [f"{name}-2"]
 
 
+def test_a_changed_queue_keeps_what_is_not_named_and_the_difference_is_shown(
+    run: Run, channel: amqp.BlockingChannel, name: str
+) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-message-ttl": 60_000}
+    channel.queue_declare(name, durable=True, arguments={**arguments, "x-max-length": 5})
+    changed = run("queue", "declare", name, "--set", "limits.max_depth=7")
+    assert changed == f"queue {name} changed\nlimits.max_depth: 5 -> 7\n"
+    shown = run("queue", "show", name, "--json")
+    assert shown["arguments"] == {**arguments, "x-max-length": 7}
+    run("queue", "rm", name)
+
+
 def test_of_several_brokers_the_first_that_is_there_is_asked(
     run: Run, broker: BrokerProcess, name: str
 ) -> None:

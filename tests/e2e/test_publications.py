@@ -315,6 +315,11 @@ def test_publish_that_no_group_wants_is_kept_or_its_publisher_is_told(http, mqtt
     eu, device = mqtt(), mqtt()
     eu.subscribe(f"$queue/{name}/eu/#", 1, user=[("consumer-group", "eu")])
     codes = [device.publish(f"$queue/{name}/us/{number}", str(number)) for number in range(3)]
+    view = http.get(f"/api/v1/queues/{name}").json()
+    assert (view["unwanted"], view["unwanted_dropped"]) == ((3, 0) if unmatched == "keep" else (0, 3))
+    metrics = http.get("/metrics").text.splitlines()
+    assert f'sluicemq_queue_unwanted{{queue="{name}"}} {view["unwanted"]}' in metrics
+    assert f'sluicemq_queue_unwanted_dropped_total{{queue="{name}"}} {view["unwanted_dropped"]}' in metrics
     if unmatched == "drop":
         assert codes == [0x10] * 3
         with pytest.raises(pika.exceptions.UnroutableError):

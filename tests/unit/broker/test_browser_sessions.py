@@ -12,11 +12,18 @@ from broker.access.login import Login
 from broker.clock import Clock
 from broker.http.browser_sessions import BrowserSessions
 from config import limits
+from queue_manager.validity import Version
 
 
 class FakeAccess:
-    version = 0
     known: Login | None = None
+
+    def __init__(self) -> None:
+        self.version = Version()
+
+    def change(self, known: Login | None) -> None:
+        self.version.expire()
+        self.version, self.known = Version(), known
 
     def current(self, login: Login) -> Login:
         if self.known is None:
@@ -47,11 +54,11 @@ def test_session_has_present_rights_after_a_change_of_accounts_and_ends_with_its
     sessions, access, _ = parts
     name = sessions.begin(LOGIN)
     assert sessions.find(name) is LOGIN
-    access.version, access.known = 1, Login("ann", {}, source="users", tags=frozenset({"monitoring"}))
+    access.change(Login("ann", {}, source="users", tags=frozenset({"monitoring"})))
     assert sessions.find(name) is access.known
-    access.version, access.known = 2, None
+    access.change(None)
     assert sessions.find(name) is None
-    access.version, access.known = 3, LOGIN
+    access.change(LOGIN)
     assert sessions.find(name) is None, "it has ended"
 
 
