@@ -171,12 +171,15 @@ class Served(LinkWire):
             return
         self.send(CODEC.frame(f.WELCOME, own.told()))
         self.epoch = other.epoch
-        for served in list(self._service.served):  # of two workers of one shard it is the later owner
-            if served is not self and served.number == self.number and served.epoch != self.epoch:
+        for served in list(self._service.served):
+            if served is self or served.number != self.number:
+                continue
+            older = served
+            if served.epoch != self.epoch:  # of two workers of one shard it is the later owner
                 older = min(self, served, key=lambda each: each.epoch)
                 _log.warning("worker.outdated", worker=self.number, epoch=older.epoch)
-                if older.transport is not None:
-                    older.transport.abort()
+            if older.transport is not None:  # what it has yet to bring is older than what a new one tells
+                older.transport.abort()
 
     def taken(self) -> None:
         self._service.want_settle()

@@ -11,6 +11,9 @@ import pytest
 
 from broker.engine.answers import Answer
 from broker.http.station import Station
+from broker.workers.asking_link import Link
+from broker.workers.link_greeting import Greeting
+from broker.workers.link_values import CODEC
 from broker.workers.neighbours import judge_of
 from queue_manager.api import BindingDefinition, QueueDeclaration
 from queue_manager.errors import QueueNotFound
@@ -408,6 +411,24 @@ def test_others_may_make_a_queue_elsewhere_whose_maker_was_asked_for_over_a_link
         await world.ready()
         await asyncio.sleep(A_WHILE_S)
         assert there.workers.directory.reserve("q", 2, 2) == 2
+
+    run(world, work())
+
+
+def test_a_link_that_was_made_anew_ends_the_one_before_whose_end_was_not_seen(world: World) -> None:
+    async def work() -> None:
+        here, there = world.nodes[:2]
+        before = here.workers.link(there.number)
+        later = Link(world.loop, there.number)
+
+        async def begin() -> None:
+            await here.workers._connect(later)
+            await later.greet(Greeting(here.number, CODEC.table))
+
+        await here.within(world.loop.create_task, begin())
+        await asyncio.sleep(A_WHILE_S)
+        assert not before.is_up
+        await world.ready()
 
     run(world, work())
 
