@@ -31,6 +31,8 @@ def append_copy(target: MoveTarget, message: Message, body: bytes, now_ms: int) 
         expires_at_ms=template.expires_at_ms,
         exchange=template.exchange,
     )
+    if target.lets_go_of(copy):
+        return False
     target.append_one(copy, body, now_ms)
     return True
 

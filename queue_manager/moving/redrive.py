@@ -217,6 +217,8 @@ def to_origin(manager: QueueManager, dlq: Queue, target: Queue | ForeignQueue | 
             priority=template.priority,
             exchange=origin.exchange,
         )
+        if to.lets_go_of(copy):
+            return False
         to.append_one(copy, body, now_ms)
         return True
 

@@ -321,6 +321,13 @@ class Queue:
         """
         return self.may_drop() and not self.groups.audience.may_want(template)
 
+    def lets_go_of(self, template: EnvelopeTemplate) -> bool:
+        """See `Target`."""
+        if not self.drops(template):
+            return False
+        self.note_dropped(1)
+        return True
+
     def note_dropped(self, count: int) -> None:
         """Count messages that were not taken, as `drops` said, or were dead-lettered for that."""
         self.dropped_count += count

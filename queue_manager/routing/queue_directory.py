@@ -72,6 +72,9 @@ class TopicSubscribers:
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         return "" if self._audience.has_room(1, body_bytes) else REASONS[REFUSED_SESSION]
 
+    def lets_go_of(self, template: EnvelopeTemplate) -> bool:
+        return False
+
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         audience = self._topics.audience(self._vhost, self._keys, template)
         if audience is not None:

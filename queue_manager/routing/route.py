@@ -80,6 +80,10 @@ class ForeignQueue:
         """See `Target`: it waits here as long as its shard does not take it."""
         return ""
 
+    def lets_go_of(self, template: EnvelopeTemplate) -> bool:
+        """See `Target`: only its own shard knows."""
+        return False
+
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Append a message."""
         self.pass_on(self, template, body, now_ms)

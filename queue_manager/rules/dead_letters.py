@@ -97,6 +97,9 @@ class Target(Protocol):
     def why_not(self, body_bytes: int, now_ms: int) -> str:
         """Why it does not take one more message of that size; "" if it does."""
 
+    def lets_go_of(self, template: EnvelopeTemplate) -> bool:
+        """Whether it does not take a message like this since none of its groups wants it; that is counted."""
+
     def append_one(self, template: EnvelopeTemplate, body: bytes, now_ms: int) -> None:
         """Append a message."""
 
@@ -213,10 +216,12 @@ class DeadLetters:
                 takers.append(target)
         if takers:
             death = self._death(group_id, message, attempts, reason, now_ms, takers)
-            if self._append_copies(death, exchange, keys[0], takers, message.body):
+            unwanted = self._append_copies(death, exchange, keys[0], takers, message.body)
+            if unwanted is None:
                 self._book.sent(name)
                 return True
-            is_loop = True
+            obstacle = unwanted or obstacle
+            is_loop = is_loop or not unwanted
         if is_loop and reason in (EXPIRED, MAXLEN):
             self._book.dropped()
             return True
@@ -231,8 +236,11 @@ class DeadLetters:
 
     def _append_copies(
         self, death: Death, exchange: str, key: str, takers: Sequence[Target], body: bytes
-    ) -> bool:
-        """Append copies to those that the stamp does not avoid; False: it avoids all of them."""
+    ) -> str | None:
+        """Append copies to those that the stamp does not avoid and that do not let go of them.
+
+        None: there are such; else the obstacle, "": the stamp avoids all of them.
+        """
         discards = self._log.context.discards
         discards.spend(limits.DEAD_LETTER_COST)
         kind, properties, avoided = self._book.stamp(death)
@@ -246,14 +254,16 @@ class DeadLetters:
             priority=original.priority,
             exchange=exchange,
         )
+        wanting = [taker for taker in left if not taker.lets_go_of(template)]
+        if not wanting:
+            return f"no group of queue {left[0].name!r} wants them" if left else ""
 
         def append() -> None:
-            for taker in left:
+            for taker in wanting:
                 taker.append_one(template, body, death.at_ms)
 
-        if left:
-            discards.dead_letters(len(left), append, death.at_ms)
-        return bool(left)
+        discards.dead_letters(len(wanting), append, death.at_ms)
+        return None
 
     def _targets(self, exchange: str, keys: Sequence[str], template: EnvelopeTemplate) -> Sequence[Target]:
         """Return the queues that take a dead letter, in the virtual host of this one."""

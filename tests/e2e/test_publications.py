@@ -358,6 +358,39 @@ def test_dead_letters_through_amq_topic_reach_subscribers(mqtt, channel, name, k
     channel.queue_delete(name)
 
 
+@pytest.mark.parametrize("way", ["dead letter", "dead letter beside", "move", "copy", "redrive"])
+def test_what_no_group_wants_does_not_go_within_the_broker_to_a_queue_that_drops_it(
+    http, mqtt, channel, name, way
+):
+    dropping, beside = f"{name}-dropping", f"{name}-beside"
+    http.put(f"/api/v1/queues/{dropping}", json={"unmatched": "drop"}).raise_for_status()
+    eu = mqtt()
+    eu.subscribe(f"$queue/{dropping}/eu/#", 1, user=[("consumer-group", "eu")])
+    channel.exchange_declare(name, "fanout")
+    channel.queue_bind(dropping, name)
+    channel.queue_declare(beside)
+    if way == "dead letter beside":
+        channel.queue_bind(beside, name)
+    channel.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": name})
+    amqp.publish(channel, name, "x")
+    if way.startswith("dead letter"):
+        channel.basic_reject(channel.basic_get(name)[0].delivery_tag, requeue=False)
+        until(lambda: http.get(f"/api/v1/queues/{dropping}").json()["unwanted_dropped"] == 1)
+    else:
+        path = "redrive-dead-letters" if way == "redrive" else way
+        answer = http.post(f"/api/v1/queues/{name}/{path}", json={"to": dropping})
+        assert answer.json() == {"count": 0}
+    source, target = (http.get(f"/api/v1/queues/{queue}").json() for queue in (name, dropping))
+    stays = {"dead letter": (0, 1), "dead letter beside": (0, 0)}
+    assert (source["ready"], source["failed"]) == stays.get(way, (1, 0))
+    assert (target["ready"], target["unwanted_dropped"]) == (0, 1)
+    assert take_all(channel, beside) == (["x"] if way == "dead letter beside" else [])
+    assert eu.quiet()
+    for queue in (name, dropping, beside):
+        channel.queue_delete(queue)
+    channel.exchange_delete(name)
+
+
 def test_dead_letters_through_an_exchange_called_as_their_queue_reach_subscribers(mqtt, channel, name):
     """It is no loop: what is called so on the way is not the queue."""
     channel.exchange_declare(name, "fanout")
