@@ -905,7 +905,13 @@ class Queues:
             if consumer.last_place is not None and item.place < consumer.last_place:
                 raise Mismatch(f"delivered {where} out of order")
             consumer.last_place = item.place
-        self.seen(item)
+        alike = group.alike(body, READY, deaths)
+        if deaths is None and not item.sure() and any(other.deaths != item.deaths for other in alike):
+            item.required = False  # which of them it is was not told, nor what it is when it dies
+            if item.either is not None:
+                item.either.required = False
+        else:
+            self.seen(item)
         item.is_over = (
             item.expires is not None and at >= item.expires
         )  # or it did not expire early, after all
