@@ -38,9 +38,7 @@ class Interruptions(MqttOperations):
             client, session = self.mqtt[name], self.sessions.sessions[name]
             client.drop()
             self._feed_only(name, client)
-            shared = [copy for key in session.shared for copy in self.sessions.groups[key].pending]
-            for copy in [*session.pending, *shared]:  # it may have been sent, and not been read
-                copy.again = True
+            self.sessions.may_have_been_sent(session)
             for at, copy in session.recent:  # the broker may not have read that it was acknowledged
                 if at >= began:
                     session.pending.append(replace(copy, required=False, any_options=True, again=True))

@@ -213,6 +213,8 @@ class MqttOperations(World):
         client = self.need_mqtt(name)
         self._feed_mqtt()
         session = self.sessions.sessions[name]
+        if self.workers > 1:  # what another one has may come behind the answer to a PINGREQ
+            self.sessions.may_have_been_sent(session)
         if rude:
             client.drop()
         else:

@@ -417,6 +417,12 @@ class Sessions:
             for copy in self.groups[key].pending:
                 copy.required = copy.required and session.takes(copy)
 
+    def may_have_been_sent(self, session: Session) -> None:
+        """What waits for a client may have been sent to it, and not been read."""
+        shared = [copy for key in session.shared for copy in self.groups[key].pending]
+        for copy in [*session.pending, *shared]:
+            copy.again = True
+
     def lose(self, client: str, at: float = 0.0) -> None:
         """The connection ended, `at` this time at the earliest, if that was not just now."""
         session = self.sessions.get(client)
