@@ -163,6 +163,8 @@ class Amqp10Operations(AmqpOperations):
         fields = event.fields
         link: Link = fields["link"]
         if event.kind == "cancel":
+            if self.queues.ends_in_turn and fields["error"].condition == c.DETACH_FORCED:
+                return  # the worker that has its queue ended before the client's own
             if fields["error"].condition != c.RESOURCE_DELETED:
                 raise Mismatch(f"the link {link.name} of {name} ended with {fields['error']}")
             self.cancelled.append((name, link.name))
