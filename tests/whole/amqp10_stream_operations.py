@@ -112,6 +112,8 @@ class Amqp10StreamOperations(Amqp10Operations, StreamOperations):
         gap = int(told.get("x-stream-gap", 0))
         offset = int(told["x-stream-offset"])
         self.expect_early(is_expected=reader.stream.expects(offset, fields["body"]))
+        if self.queues.ends_in_turn:
+            reader.group.take_back(offset, reader)
         read = reader.stream.delivered(reader, offset, fields["body"], gap)
         link.fed += 1
         if read is not None:

@@ -125,6 +125,8 @@ class StreamOperations(World):
                 raise Mismatch(f"{fields['body']!r} of {reader.stream.name} does not tell {told}")
         offset = headers["x-stream-offset"]
         self.expect_early(is_expected=reader.stream.expects(offset, fields["body"]))
+        if self.queues.ends_in_turn:
+            reader.group.take_back(offset, reader)
         read = reader.stream.delivered(reader, offset, fields["body"], headers.get("x-stream-gap", 0))
         if read is not None:
             self.held[name][fields["tag"]] = read

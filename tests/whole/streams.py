@@ -69,6 +69,13 @@ class StreamGroup:
                 del self.held[offset]
                 self.returned.add(offset)
 
+    def take_back(self, offset: int, reader: Reader) -> None:
+        """What a client of a worker that ended before had not settled is given to another one."""
+        holder = self.held.get(offset)
+        if holder is not None and holder.client != reader.client:
+            del self.held[offset]
+            self.optional.add(offset)
+
     def rewind(self, lowest: int) -> None:
         """It goes on at its committed offset: what is settled from there on may come again."""
         self.optional |= set(range(lowest, self.low)) - self.returned - set(self.held)
@@ -194,7 +201,13 @@ class Stream(Queue):
         missing = offset - len(self.log)
         purged = [pending for pending in self.pending if pending.purged and pending.message.body != body]
         limited = self.settings.max_length is not None
-        if 0 < missing <= len(purged) and not limited:
+        is_shared = any(len(group.readers) > 1 for group in self.members.values())
+        place = next((n for n, pending in enumerate(self.pending) if pending.message.body == body), 0)
+        ahead = sum(pending.required and not pending.purged for pending in self.pending[:place])
+        if is_shared and 0 < missing <= ahead:
+            self.holes |= set(range(len(self.log), offset))  # another client is about to be given them
+            self.log += [""] * missing
+        elif 0 < missing <= len(purged) and not limited:
             self.log += [""] * missing  # which of them these were is not known
             self.purged = offset
             for group in [*self.members.values(), *[reader.group for reader in self.readers]]:
@@ -213,7 +226,7 @@ class Stream(Queue):
             self.log += [""] * missing
             for group in [reader.group for reader in self.readers]:
                 group.high = max(group.high, offset)
-        elif missing < len(self.pending) and any(len(group.readers) > 1 for group in self.members.values()):
+        elif missing < len(self.pending) and is_shared:
             self.holes |= set(range(len(self.log), offset))  # read by another client, or about to be
             self.log += [""] * missing
         if offset > len(self.log):
