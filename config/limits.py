@@ -191,8 +191,10 @@ LATE_CONSUMER_WAIT_MS_MAX: Final = 60_000  # who let a lease end leaves messages
 LOG_ENTRY_MESSAGES_MAX: Final = 1_024  # messages whose metadata share one metadata-log entry
 LOG_ENTRY_BYTES_MAX: Final = 1 * MIB
 UNCOMMITTED_BYTES_MAX: Final = 32 * MIB  # publishers are held back while more waits for the store
-STATE_FLUSH_INTERVAL_MS: Final = 23  # claims and acks of a busy group or session are written at most this
-# often; no multiple of the time between publishes at a round rate: else the same ones would wait each time
+STATE_FLUSH_INTERVAL_MS: Final = (
+    20  # claims and acks of a busy group or session are written at most this often
+)
+STATE_GRACE_MS: Final = 3  # and so much later, rather than with a commit that a publisher waits for
 SETTLEMENTS_PER_BUCKET_MAX: Final = 1_000  # records of newly settled messages beside those of a bucket
 LOAD_MESSAGES_MAX: Final = 2_048  # messages read back from the store at a time for one group
 LOAD_BYTES_MAX: Final = 16 * MIB

@@ -147,10 +147,13 @@ class StateWrites:
         self._due_ms = WHOLE
 
     def write_due(self, commit: Commit, now_ms: int) -> None:
-        """Have put into the commit what is due."""
-        if not self._pending or self._due_ms > now_ms:
+        """Have put into the commit what is due; not what just became due, if somebody waits for the commit:
+        that goes with the next one, behind the answer.
+        """
+        latest_ms = max(WHOLE, now_ms - limits.STATE_GRACE_MS) if commit.waiters else now_ms
+        if not self._pending or self._due_ms > latest_ms:
             return
-        due = [(cursor, due_ms) for cursor, due_ms in self._pending.items() if due_ms <= now_ms]
+        due = [(cursor, due_ms) for cursor, due_ms in self._pending.items() if due_ms <= latest_ms]
         for cursor, _ in due:
             del self._pending[cursor]
         self._due_ms = min(self._pending.values(), default=0)
