@@ -122,11 +122,15 @@ def test_a_node_that_is_drained_hands_over_its_shards_and_takes_them_again(clust
     done = CliRunner().invoke(app, ["node", "resume", "b", "--url", url])
     assert done.exit_code == 0, done.output
     cluster.until_owned("a", a=2, b=1)
-    log = cluster.nodes["a"].log.splitlines()
-    moved = [line for line in log if "shard.moved" in line and "handed over" in line]
+
+    def told_of(event: str) -> list[str]:
+        return [line for line in cluster.nodes["a"].log.splitlines() if event in line]
+
+    moved = [line for line in told_of("shard.moved") if "handed over" in line]
     assert len(moved) == 3, "to b as it came, to a, to b again: each told once"
-    lost = [line for line in log if "worker.lost" in line]
-    assert len(lost) == 6, "with each move the two other workers lose one"
+    until(lambda: len(told_of("worker.lost")) >= 6)  # with each move the two other workers lose one
+    lost = told_of("worker.lost")
+    assert len(lost) == 6
     assert all("it is handed over to another node" in line for line in lost)
     shown = CliRunner().invoke(app, ["shard", "ls", "--url", url])
     assert "handed over" in shown.output

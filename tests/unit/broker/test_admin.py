@@ -140,7 +140,7 @@ async def test_browsing_shows_every_state_and_disturbs_nothing(broker: Broker) -
         for state, texts in expected.items():
             assert bodies(await admin.browse("jobs", state=state)) == texts  # type: ignore[arg-type]
     now = await admin.group("jobs", "")
-    assert replace(now, oldest_age_ms=0) == replace(before, oldest_age_ms=0)
+    assert replace(now, oldest_age_ms=0, idle_ms=0) == replace(before, oldest_age_ms=0, idle_ms=0)
     assert 0 <= before.oldest_age_ms <= now.oldest_age_ms
     assert (before.ready, before.in_flight, before.delayed, before.failed, before.done) == (4, 1, 1, 1, 1)
     assert before.lag == 6
