@@ -204,7 +204,7 @@ class Stream(Queue):
         is_shared = any(len(group.readers) > 1 for group in self.members.values())
         place = next((n for n, pending in enumerate(self.pending) if pending.message.body == body), 0)
         ahead = sum(pending.required and not pending.purged for pending in self.pending[:place])
-        if is_shared and 0 < missing <= ahead:
+        if is_shared and not limited and 0 < missing <= ahead:
             self.holes |= set(range(len(self.log), offset))  # another client is about to be given them
             self.log += [""] * missing
         elif 0 < missing <= len(purged) and not limited:
