@@ -65,7 +65,7 @@ class Interruptions(MqttOperations):
         version = self._to_be_cut(name, how)
         route = self.routes.route("amq.topic", [topic.replace("/", ".")], {}, set(self.queues.queues))
         count = 2 if qos == 1 else 1  # it is published again
-        if self.sessions.verdict(route.topics, qos, count) != "take" or any(
+        if self.sessions.verdict(route.topics, qos, count=count) != "take" or any(
             self.queues.queues[q].verdict(time.time()) != "take" for q in route.queues
         ):
             raise Skip
